@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from .records.code.extraction import KernelFile
-    from .records.comparisons.run import RunComparison
-    from .records.modes.comparison import ModeComparison
+    from .records.comparison import RunComparison
+    from .records.extraction import KernelFile
+    from .records.mode_comparison import ModeComparison
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
@@ -38,9 +38,8 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     """
     from pathlib import Path
 
-    from .workflows.breakdown.run import run_breakdown
-    from .workflows.options import BreakdownOptions
-    from .workflows.progress import Silent
+    from .workflows.breakdown import run_breakdown
+    from .workflows.options import BreakdownOptions, Silent
 
     targets = (target,) if isinstance(target, str | Path) else tuple(target)
     for name in ("output", "trace"):
@@ -70,7 +69,7 @@ def extract(
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
         category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
         top: at most this many kernels: of a RUN those that take the most time, of other sources the first ones.
-        options: the other fields of ``workflows.extract.run.ExtractOptions``:
+        options: the other fields of ``workflows.extract.ExtractOptions``:
             ``values="recorded"`` writes the tensors that the kernels read into safetensors files beside them; without
             it the kernels read random numbers. ``values_limit_bytes`` is the maximum size of the recorded values of
             one kernel (64 MB). ``static=True`` reads the arguments from the module's text and runs nothing. ``python``
@@ -92,10 +91,10 @@ def extract(
     from pathlib import Path
 
     from .records.category import Category
-    from .records.code.extraction import locate_file
-    from .workflows.extract.run import ExtractOptions, run_extract
-    from .workflows.extract.selection import Selection
-    from .workflows.progress import Silent
+    from .records.extraction import locate_file
+    from .workflows.extract import ExtractOptions, run_extract
+    from .workflows.modules.extraction import Selection
+    from .workflows.options import Silent
 
     categories = [one.value for one in Category]
     if category is not None and category not in categories:
@@ -118,7 +117,7 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
 
     Args:
         path: a file that ``extract`` or ``breakdown`` wrote, or ``RUN#NAME``.
-        options: the other fields of ``workflows.kernel.session.KernelOptions``:
+        options: the other fields of ``workflows.kernel_session.KernelOptions``:
             ``check=False`` leaves out the comparison of the outputs with the reference in the file. ``ncu=True`` adds
             the counters of Nsight Compute. ``force=True`` times on a GPU that another job uses. ``python`` is the
             interpreter that runs the file, ``timeout_s`` the limit of each step in seconds.
@@ -131,9 +130,8 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
         TypeError: an option that does not exist.
         InductorBenchError: there is no such file, it is no standalone kernel file, or it cannot be measured here.
     """
-    from .workflows.kernel.run import measure_one
-    from .workflows.options import KernelOptions
-    from .workflows.progress import Silent
+    from .workflows.kernel import measure_one
+    from .workflows.options import KernelOptions, Silent
 
     return measure_one(KernelOptions(targets=(str(path),), **options), Silent())
 
@@ -144,7 +142,7 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
     Args:
         path: as for :func:`bench`.
         method: ``max``, ``coordesc`` or ``exhaustive``.
-        options: the other fields of ``workflows.kernel.session.KernelOptions``:
+        options: the other fields of ``workflows.kernel_session.KernelOptions``:
             ``state`` is the state of the caches, ``cold`` or ``warm``, in which times are compared. ``budget_s`` is the
             limit of the search in seconds. ``save`` is the path to which the fastest kernel is written. The options of
             :func:`bench` have the same meaning here.
@@ -192,10 +190,9 @@ def modes(
     """
     from pathlib import Path
 
-    from .workflows.modes.run import ModesOptions, run_modes
-    from .workflows.modes.sets import read_sets
-    from .workflows.options import BreakdownOptions
-    from .workflows.progress import Silent
+    from .workflows.mode_process import read_sets
+    from .workflows.modes import ModesOptions, run_modes
+    from .workflows.options import BreakdownOptions, Silent
 
     if options.get("output") is not None:
         options["output"] = Path(options["output"])
@@ -222,10 +219,9 @@ def apply(run: "str | Path") -> int:
     from pathlib import Path
 
     from .errors import InductorBenchError
-    from .worker.capture.pins.process import gpu_name, pinned_kernels
+    from .worker.capture.pinned import gpu_name, pinned_kernels
     from .worker.capture.startup import install
-    from .workflows.apply.guard import require_same_gpu
-    from .workflows.apply.here import prepare_process
+    from .workflows.apply import prepare_process, require_same_gpu
 
     pinned, measured = prepare_process(Path(run))
     require_same_gpu(pinned.pins, measured, gpu_name())
@@ -244,13 +240,13 @@ def compare(a: "str | Path", b: "str | Path") -> "RunComparison":
 
     Returns:
         The verdict on B, the parts of the difference of their steps, which add up to it, and each graph and kernel; see
-        ``records.comparisons.run``. Times are in seconds of a step of the program.
+        ``records.comparison``. Times are in seconds of a step of the program.
 
     Raises:
         InductorBenchError: one of them is missing, cannot be read, or holds no measurement.
     """
     from pathlib import Path
 
-    from .workflows.compare.run import compare_records
+    from .workflows.compare import compare_records
 
     return compare_records(Path(a), Path(b)).comparison

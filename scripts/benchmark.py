@@ -94,12 +94,11 @@ def measure_extract() -> list[Row]:
 
     from h200 import text_of
 
-    from inductor_bench.records.code.extraction import ExtractedKernel
-    from inductor_bench.source.module.reader import parse_module, read_module
-    from inductor_bench.source.static.launches import read_static_launches
-    from inductor_bench.workflows.extract.candidates import list_candidates
-    from inductor_bench.workflows.extract.files import write_kernels
-    from inductor_bench.workflows.extract.module import ModuleKernels
+    from inductor_bench.records.extraction import ExtractedKernel
+    from inductor_bench.source.module_reader import parse_module, read_module
+    from inductor_bench.source.static_launches import read_static_launches
+    from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
+    from inductor_bench.workflows.modules.kernel_files import write_kernels
 
     texts = {role: text_of(f"mixnet_l_p10/{role}.py") for role in ("forward", "backward")}
     begin = time.process_time()

@@ -18,10 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench import units
-from inductor_bench.records.retune import Retune
-from inductor_bench.records.retunes.verification import SAVES, SLOWER, Saving
+from inductor_bench.records.retune import SAVES, SLOWER, Retune, Saving
+from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = "100000"

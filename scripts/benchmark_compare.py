@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from accuracy.load import random_load
 
 import inductor_bench
-from inductor_bench.records.comparisons.run import CODE, CONFIG, PRECISION, SLOWER, SPLIT, RunComparison
+from inductor_bench.records.comparison import CODE, CONFIG, PRECISION, SLOWER, SPLIT, RunComparison
 from inductor_bench.records.program import EAGER, IDLE
-from inductor_bench.source.module.lookup import find_kernel_key
+from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.store.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -31,9 +31,9 @@ OWN = "@"
 
 def make_batch(path: Path, models: int, kernels: int) -> None:
     """Writes a batch folder of ``models`` records with ``kernels`` kernels each."""
-    from inductor_bench.records.batches.batch import DONE, Batch, BatchModel, ModelRequest
-    from inductor_bench.store.batch import BatchFolder
-    from inductor_bench.store.formats import codec
+    from inductor_bench.records.batch import DONE, Batch, BatchModel, ModelRequest
+    from inductor_bench.store import codec
+    from inductor_bench.store.folder import BatchFolder
 
     folder = BatchFolder(path)
     text = json.dumps(codec.encode(_make_run(kernels)), indent=2) + "\n"
@@ -50,7 +50,7 @@ def make_batch(path: Path, models: int, kernels: int) -> None:
 def _make_run(kernels: int) -> object:
     import run_builder
 
-    from inductor_bench.records.code.source import SourceLine
+    from inductor_bench.records.code import SourceLine
     from inductor_bench.records.kernel import Origin
 
     mixnet = run_builder.mixnet()

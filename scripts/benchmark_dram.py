@@ -30,17 +30,16 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.analysis.parts import HELPERS
-from inductor_bench.analysis.traffic.residence import DEVICE_CACHE, CacheRules, GraphCall, Traffic, step_traffic
-from inductor_bench.devices.nvidia.counters import DRAM, TIME, DramTraffic, read_dram_traffic
-from inductor_bench.messages.steps import GraphCallTouches, ObservedSteps, ObservedTouches
-from inductor_bench.records.code.buffers import ModuleBuffers
-from inductor_bench.records.code.source import CallSite, ModuleSource
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.kernel.ncu import INSTALL_PATTERNS
-from inductor_bench.workflows.modules.environment import SETTINGS
-from inductor_bench.workflows.modules.residence import describe_buffers, lay_out_step
+from inductor_bench.analysis.kernel_aggregation import HELPERS
+from inductor_bench.analysis.residence import DEVICE_CACHE, CacheRules, StepCall, Traffic, step_traffic
+from inductor_bench.devices.hardware_counters import DRAM, TIME, DramTraffic, read_dram_traffic
+from inductor_bench.messages.observed import GraphCallTouches, ObservedSteps, ObservedTouches
+from inductor_bench.records.code import CallSite, ModuleBuffers, ModuleSource
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.store import codec
+from inductor_bench.workflows.kernel_session import INSTALL_PATTERNS
+from inductor_bench.workflows.modules.measured_environment import SETTINGS
+from inductor_bench.workflows.modules.module_analysis import describe_buffers, lay_out_step
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "inductor_bench" / "worker" / "capture" / "site"
@@ -249,7 +248,7 @@ def rows_of(
     """The rows of the tied call sites with this share of the cache, the longest first."""
     step = lay_out_step(observed.paths, observed.touches, observed.buffers, eager)
     found = step_traffic(step, cache_bytes, CacheRules(usable))
-    calls = [traffic for item, traffic in zip(step, found, strict=True) if isinstance(item, GraphCall)]
+    calls = [traffic for item, traffic in zip(step, found, strict=True) if isinstance(item, StepCall)]
     known = (number for number, call in enumerate(observed.touches.calls) if observed.path(call) in observed.buffers)
     places = {number: place for place, number in enumerate(known)}
     rows: dict[str, Row] = {}

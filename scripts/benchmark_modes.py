@@ -23,8 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.records.modes.comparison import ModeProcess, ModeRow
-from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.records.mode_comparison import ModeProcess, ModeRow
+from inductor_bench.store.folder import ModesFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 WITHIN = 0.02

@@ -34,7 +34,7 @@ print(seconds, int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read
 """
 READERS = {
     "json.load": "import json\nwith open(sys.argv[1]) as file: json.load(file)",
-    "read_trace": "from inductor_bench.trace.reading.reader import read_trace\nread_trace(Path(sys.argv[1]))",
+    "read_trace": "from inductor_bench.trace.rows import read_trace\nread_trace(Path(sys.argv[1]))",
 }
 
 

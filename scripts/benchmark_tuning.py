@@ -31,18 +31,18 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from inductor_bench import units
-from inductor_bench.analysis.retunes import retunes_of
+from inductor_bench.analysis.batch_aggregation import retunes_of
 from inductor_bench.autotune import stake, tuner
 from inductor_bench.autotune.pipeline import Pipeline
-from inductor_bench.launch import session as sessions
-from inductor_bench.launch.session import WorkerSession
-from inductor_bench.messages.request import Request
+from inductor_bench.launch import worker as sessions
+from inductor_bench.launch.worker import WorkerSession
+from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.category import Category
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.breakdown import autotune
-from inductor_bench.workflows.breakdown.autotune import autotune_run
-from inductor_bench.workflows.kernel import session as kernel_sessions
+from inductor_bench.workflows import kernel_session as kernel_sessions
+from inductor_bench.workflows import retuning
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
+from inductor_bench.workflows.retuning import autotune_run
 
 ALL = 100_000
 LIBRARY = (Category.EXTERN_GEMM, Category.EXTERN_CONV)
@@ -121,7 +121,7 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
             clock.pool_size += 1
         return made
 
-    def new_post(self: WorkerSession, request: Request[Any], timeout_s: float | None = None) -> None:
+    def new_post(self: WorkerSession, request: WorkerRequest[Any], timeout_s: float | None = None) -> None:
         name = type(request).__name__
         posted[id(self)] = (name, time.monotonic())
         if id(self) in timing and name == "Sample":
@@ -364,8 +364,8 @@ def main() -> int:
         say(describe(trials[-1]))
         return trials[-1]
 
-    listed = autotune.most_expensive
-    autotune.most_expensive = (
+    listed = retuning.most_expensive
+    retuning.most_expensive = (
         lambda run, folder, wanted: [  # type: ignore[assignment]
             row
             for row in listed(run, folder, replace(wanted, top=ALL))

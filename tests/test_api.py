@@ -13,7 +13,7 @@ from breakdown_runs import H200
 import inductor_bench
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.category import Category
-from inductor_bench.workflows.apply.program import PINS_VARIABLE
+from inductor_bench.workflows.pins import PINS_VARIABLE
 
 
 @pytest.fixture

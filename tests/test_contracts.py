@@ -57,35 +57,12 @@ ROOMS: dict[str, set[str]] = {
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 
 INNER: dict[str, set[str]] = {
-    "records/code": set(),
-    "records/traced": {"code"},
-    "source/module": set(),
-    "source/capture": {"module"},
-    "source/static": {"module"},
-    "source/standalone": {"module"},
-    "trace/reading": set(),
-    "trace/program": {"reading"},
-    "analysis/ledger": set(),
-    "analysis/modes": set(),
-    "analysis/traffic": set(),
-    "autotune/variants": set(),
     "worker/upstream": set(),
-    "worker/launches": {"upstream"},
-    "worker/device": {"upstream", "peaks"},
-    "worker/profile": {"upstream", "launches", "device"},
-    "worker/capture": {"upstream", "launches", "device", "profile"},
-    "worker/costs": set(),
-    "worker/peaks": set(),
+    "worker/device": {"upstream"},
+    "worker/profile": {"upstream", "device"},
+    "worker/capture": {"upstream", "device", "profile"},
     "worker/bench": {"upstream", "device"},
     "workflows/modules": set(),
-    "workflows/extract": {"modules"},
-    "workflows/kernel": {"modules"},
-    "workflows/ledger": {"modules"},
-    "workflows/apply": {"modules", "ledger"},
-    "workflows/breakdown": {"modules", "extract", "kernel", "ledger", "apply"},
-    "workflows/batch": {"modules", "breakdown"},
-    "workflows/compare": {"modules", "breakdown"},
-    "workflows/modes": {"modules", "breakdown", "batch"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/page": {"text"},
@@ -99,7 +76,7 @@ INNER: dict[str, set[str]] = {
 
 DOORS = {
     ("", "inductor_bench.worker.capture.startup"),
-    ("", "inductor_bench.worker.capture.pins.process"),
+    ("", "inductor_bench.worker.capture.pinned"),
     ("workflows", "inductor_bench.report.run.folder"),
     ("workflows", "inductor_bench.report.batch.folder"),
     ("workflows", "inductor_bench.report.batch.view"),
@@ -108,8 +85,8 @@ DOORS = {
 
 HOMES: dict[str, re.Pattern[str]] = {
     # The harness is text that is pasted into standalone files; it is imported by workers only.
-    "torch": re.compile(r"worker/.*|source/standalone/harness/.*"),
-    "triton": re.compile(r"worker/.*|source/standalone/harness/.*"),
+    "torch": re.compile(r"worker/.*|source/harness/.*"),
+    "triton": re.compile(r"worker/.*|source/harness/.*"),
     "click": re.compile(r"cli/.*"),
     "rich": re.compile(r"report/terminal\w*\.py|cli/output/console\.py"),
 }
@@ -119,48 +96,46 @@ ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb")
 """Packages that a single file may import."""
 
 DEVICE_TYPES = (*DEVICES, "hip", "xpu")
-DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/standalone/harness/.*")
+DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/harness/.*")
 """The files that may ask which device it is. The harness is pasted into standalone files, which run without this
 package, so it asks by itself."""
 
 PRIVATE = re.compile(r"(torch|triton)(\.\w+)*\._\w+(\.\w+)*")
 PRIVATE_HOMES = re.compile(
-    r"worker/upstream/.*|worker/bench/library/(lowering|choices)\.py|worker/costs/operators\.py"
-    r"|worker/launches/operator_watch\.py|source/standalone/harness/.*"
+    r"worker/upstream/.*|worker/bench/library_choices\.py|worker/survey\.py"
+    r"|worker/profile/recorder\.py|source/harness/.*"
 )
 """The files that may import private modules of torch and Triton."""
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *(f"cli/{name}.py" for name in ("batch", "breakdown", "compare", "kernel", "options/autotune")),
-        *("cli/options/values.py", "cli/output/presentation.py"),
+        *(f"cli/{name}.py" for name in ("batch", "breakdown", "compare", "kernel", "options")),
+        "cli/output/presentation.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
-        *("launch/ray/executor.py", "launch/session.py", "source/capture/structured.py", "store/digest.py"),
-        *("store/formats/schema.py", "trace/reading/numbers.py", "workflows/batch/list_yaml.py"),
+        *("launch/ray_executor.py", "launch/worker.py", "source/structured_trace.py", "store/digest.py"),
+        *("store/codec.py", "trace/events.py", "workflows/model_list.py"),
     ),
-    "JSON that is written where it is made": (
-        *("messages/request.py", "store/formats/tensors.py", "worker/__main__.py"),
-    ),
-    "encoded details, which are decoded with the module that they are about": ("messages/capture.py",),
+    "JSON that is written where it is made": (*("messages/request.py", "store/tensors.py", "worker/__main__.py"),),
+    "encoded details, which are decoded with the module that they are about": ("messages/observed.py",),
     "a configuration, whose keys are those of Inductor, Triton and cuDNN": ("records/tuning.py",),
-    "a fingerprint, which only the harness reads": ("records/code/details.py",),
+    "a fingerprint, which only the harness reads": ("records/code.py",),
     "the text of RECORDED, which is a literal for the harness": (
-        *(f"source/standalone/{name}.py" for name in ("cpp", "edit", "header", "operator", "same_arguments", "triton")),
+        *("source/standalone_header.py", "source/standalone_writer.py"),
     ),
     "RECORDED of a file, or its part for C++, as the file holds it": (
-        *("messages/kernels.py", "autotune/variants/cpp.py", "autotune/variants/cpp_text.py"),
-        *(f"worker/bench/{name}.py" for name in ("cpp_kernel", "kernel", "library/kernel", "library/variants")),
+        *("messages/kernel_requests.py", "autotune/variants.py", "autotune/cpp_edits.py"),
+        *(f"worker/bench/{name}.py" for name in ("cpp_kernel", "kernel_protocol", "library_kernel")),
     ),
     "a launch and times in the form of the harness": (
-        *(f"worker/device/{name}.py" for name in ("accelerator", "cpu", "nvidia", "protocol")),
-        *("worker/bench/times.py", "worker/bench/triton_kernel.py"),
+        *(f"worker/device/{name}.py" for name in ("cpu_runtime", "nvidia_runtime", "runtime")),
+        "worker/bench/triton_kernel.py",
     ),
     "arguments of a call of torch, Triton or a model": (
-        *("worker/capture/modes.py", "worker/capture/programs.py", "worker/upstream/compiling.py"),
-        *("worker/costs/arguments.py", "worker/launches/recorder.py"),
+        *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),
+        *("worker/survey.py", "worker/profile/recorder.py", "worker/upstream/observing.py"),
         *(f"worker/capture/zoo/{name}.py" for name in ("example", "timm_models", "transformers_models")),
-        *("worker/bench/library/lowering.py", "worker/upstream/launching.py"),
+        "worker/bench/library_choices.py",
     ),
     "keyword arguments of matplotlib": ("report/run/plot_parts.py",),
 }
@@ -169,8 +144,7 @@ EDGES: dict[str, tuple[str, ...]] = {
 BROAD_EXCEPT = {
     "worker/__main__.py",
     "cli/main.py",
-    "worker/capture/pins/calls.py",
-    "worker/capture/pins/process.py",
+    "worker/capture/pinned.py",
 }
 """Where a process ends, and where a failure of ours must not end the user's program."""
 
@@ -310,23 +284,23 @@ def test_a_package_has_one_home(package: str) -> None:
     ("name", "text"),
     [
         ("records/run.py", "from ..store import codec"),
-        ("source/module/calls.py", "from ...trace.reading.reader import read_trace"),
+        ("source/calls.py", "from ...trace.reading.reader import read_trace"),
         ("trace/gaps.py", "def f():\n    from inductor_bench.analysis import kernel_aggregation"),
         ("analysis/kernel_aggregation.py", "import torch.utils"),
-        ("report/run/csvs.py", "import inductor_bench.workflows.report"),
+        ("report/run/csvs.py", "import inductor_bench.workflows.query"),
         ("report/run/page.py", "from rich import box"),
-        ("workflows/breakdown/run.py", "import click"),
-        ("workflows/breakdown/run.py", "from ... import __version__"),
-        ("workflows/breakdown/run.py", "from ...report import terminal"),
-        ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
+        ("workflows/breakdown.py", "import click"),
+        ("workflows/breakdown.py", "from ... import __version__"),
+        ("workflows/breakdown.py", "from ...report import terminal"),
+        ("workflows/breakdown.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
         ("worker/profile/module_profile.py", "from ...analysis import kernel_aggregation"),
         ("worker/profile/module_profile.py", "from torch._inductor.runtime import hints"),
-        ("worker/bench/times.py", "import torch.utils._pytree"),
+        ("worker/bench/kernel_protocol.py", "import torch.utils._pytree"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
-        ("messages/kernels.py", "import torch"),
-        ("messages/kernels.py", "from ..launch.session import WorkerSession"),
+        ("messages/kernel_requests.py", "import torch"),
+        ("messages/kernel_requests.py", "from ..launch.session import WorkerSession"),
     ],
 )
 def test_a_wrong_import_is_seen(name: str, text: str) -> None:
@@ -348,7 +322,7 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
 )
 def test_a_question_which_device_it_is_is_seen(text: str) -> None:
     assert len(device_questions("report/run/plots.py", text)) == 1
-    for room in ("devices/table.py", "worker/device/nvidia.py", "source/standalone/harness/switches.py"):
+    for room in ("devices/table.py", "worker/device/nvidia_runtime.py", "source/harness/switches.py"):
         assert device_questions(room, text) == []
 
 
@@ -545,7 +519,7 @@ def test_requests_are_dataclasses() -> None:
 
 def untyped_records(name: str, text: str) -> list[str]:
     """The places outside the edges and the harness that say ``dict[str, Any]``."""
-    if name.startswith("source/standalone/harness/") or any(name in names for names in EDGES.values()):
+    if name.startswith("source/harness/") or any(name in names for names in EDGES.values()):
         return []
     nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Subscript))
     return [f"{name}:{node.lineno}" for node in nodes if ast.unparse(node).lower() == "dict[str, any]"]

@@ -3,17 +3,84 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..devices.table import device_of
-from ..records.batches.results import BatchResults, GraphResult, KernelResult, ModelResult
+from ..records.batch import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
-from .costs.step import HOST_SETS_PACE
-from .findings.bottleneck import LAUNCH_BOUND
-from .findings.evidence import UNTUNABLE
-from .retunes import RetuneSummary, summarize_retunes
+from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
+from ..records.run import Run
+from .findings.doubts import disturbed_graphs, reasons
+from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, bottleneck
+from .step_costs import HOST_SETS_PACE, host_sets_pace, step_of
+
+# Summarizes the retunes of a model's kernels. Pure functions.
+
+
+@dataclass(frozen=True)
+class RetuneSummary:
+    """The retuned kernels of a model and their totals.
+
+    Attributes:
+        rows: one row per kernel, the largest saving first, failed retunes last.
+        faster: number of kernels for which a faster configuration was found.
+        same: number of kernels that keep their configuration.
+        without: number of kernels whose retune failed.
+        unreached: number of kernels that the budget left out.
+        saving_s: projected saving of one step or iteration in seconds, without the kernels counted in ``waiting``.
+        left_s: the part of ``saving_s`` that ``apply`` leaves to the user.
+        waiting: number of kernels whose graphs all wait for the host, so that a faster kernel saves no time.
+        cautions: doubts about single measurements, one sentence each.
+    """
+
+    rows: tuple[RetuneRow, ...]
+    faster: int
+    same: int
+    without: int
+    unreached: int
+    saving_s: float
+    left_s: float
+    waiting: int
+    cautions: tuple[str, ...]
+
+
+def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) -> RetuneSummary | None:
+    """Summarizes the rows of one model; ``None`` where there are no rows.
+
+    Args:
+        rows: the retunes of the model's kernels.
+        waiting: labels of the graphs in which the device waits for the host.
+    """
+    best = best_of_each(rows)
+    if not best:
+        return None
+    counted = [row for row in best if not set(row.graphs) <= set(waiting)]
+    faster = sum(row.verdict == FASTER for row in best)
+    unreached = sum(row.problem == UNREACHED for row in best)
+    without = sum(bool(row.problem) for row in best) - unreached
+    return RetuneSummary(
+        tuple(sorted(best, key=lambda row: (bool(row.problem), -(row.saving_s or 0.0), -row.time_s))),
+        faster,
+        len(best) - faster - without - unreached,
+        without,
+        unreached,
+        sum(row.saving_s or 0.0 for row in counted),
+        sum(row.saving_s or 0.0 for row in counted if row.left_to_user),
+        len(best) - len(counted),
+        tuple(row.caution for row in best if row.caution),
+    )
+
+
+def retunes_of(run: Run) -> RetuneSummary | None:
+    """Summarizes the retunes of a run; ``None`` where the run has none."""
+    if step_of(run) is not None:
+        waiting = {module.label for module in run.modules if host_sets_pace(run)}
+    else:
+        waiting = {module.label for module in run.modules if bottleneck(module) in WAITS_FOR_HOST}
+    return summarize_retunes((retune.row for retune in run.retunes), waiting)
+
 
 _Member = tuple[str, KernelResult, bool]
 """The model's name, the kernel, and whether a faster kernel would shorten its graph."""
@@ -230,3 +297,28 @@ def _sum(seconds: Iterable[float | None]) -> float | None:
     """The sum of the known values, or ``None`` where all are unknown."""
     known = [each for each in seconds if each is not None]
     return sum(known) if known else None
+
+
+# Leaves the gain limits out of a batch that rest on figures that do not count, as the reports of runs do.
+
+
+def without_uncounted_gains(results: BatchResults) -> BatchResults:
+    """The results, of which models whose figures do not count have a ``doubt`` in the place of gain limits."""
+    return replace(results, models=tuple(map(_without_uncounted, results.models)))
+
+
+def _without_uncounted(model: ModelResult) -> ModelResult:
+    concerned = disturbed_graphs(model.outline) if model.outline is not None else ()
+    on_host = [module for module in concerned if device_of(module.device).runs_on_host]  # a GPU's kernel times count
+    if model.outline is None or not on_host:
+        return model
+    labels = {module.label for module in on_host}
+    graphs = tuple(_without_gains(graph, labels) for graph in model.graphs)
+    return replace(model, graphs=graphs, doubt=reasons(model.outline, on_host))
+
+
+def _without_gains(graph: GraphResult, labels: Collection[str]) -> GraphResult:
+    if graph.label not in labels:
+        return graph
+    kernels = (kernel._replace(limit=kernel.limit._replace(gain_limit_s=None)) for kernel in graph.kernels)
+    return replace(graph, kernels=tuple(kernels))

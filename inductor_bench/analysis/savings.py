@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
+from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
 from .statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval, samples_needed
 
 EFFECT = 0.002
@@ -15,14 +15,14 @@ EFFECT = 0.002
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedStep:
     """One time in seconds, and whether the pins were in use."""
 
     tuned: bool
     time_s: float
 
 
-def measure_saving(samples: Sequence[Sample]) -> Saving | None:
+def measure_saving(samples: Sequence[TimedStep]) -> Saving | None:
     """The saving of neighbouring samples, of which one ran the pins; ``None`` without such a pair.
 
     Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels.
@@ -45,7 +45,7 @@ def measure_saving(samples: Sequence[Sample]) -> Saving | None:
     )
 
 
-def _pairs(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+def _pairs(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:
     """Own and tuned times of neighbours; each sample is in one pair."""
     pairs, waiting = [], None
     for sample in samples:

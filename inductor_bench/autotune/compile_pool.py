@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..launch.session import WorkerLostError, WorkerSession
-from ..messages.kernels import Load, Numbered
-from ..messages.request import Request
+from ..launch.worker import WorkerLostError, WorkerSession
+from ..messages.kernel_requests import Load, Numbered
+from ..messages.request import WorkerRequest
 
 BUDGET_SPENT = "the budget was spent"
 COMPILE_S = 300.0
@@ -90,7 +90,7 @@ class CompilePool:
     count: int
     load_s: float
     compile_s: float
-    greeting: Request[Any] | None = None
+    greeting: WorkerRequest[Any] | None = None
     greeting_answer: Any = None
     workers: list[_PoolWorker] = field(default_factory=list)
     waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class CompilePool:
         """Posts the next request of the worker's job: the greeting, the load of the file, or the job itself."""
         job = worker.job
         assert job is not None
-        request: Request[Any]
+        request: WorkerRequest[Any]
         if self.greeting and worker.step == "" and not worker.file_numbers:
             worker.step, limit, request = "greeting", max(self.load_s, GREETING_S), self.greeting
         elif job.file not in worker.file_numbers:

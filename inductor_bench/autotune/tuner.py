@@ -16,13 +16,30 @@ from typing import Any
 
 from ..devices.table import device_of
 from ..errors import InductorBenchError
-from ..launch.session import WorkerSession
-from ..messages.kernels import Facts, TellFacts
+from ..launch.worker import WorkerSession
+from ..messages.kernel_requests import KernelFacts, TellFacts
 from ..records.tuning import Config, Tuning
-from .candidates import (
+from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
+from .methods import METHODS
+from .race import (
+    FINAL,
+    HOPELESS_FINAL,
+    MINIMUM_GAIN,
+    NEAR,
+    QUICK_FINAL,
+    QUICK_SCREENING,
+    SCREENING,
+    RacePlan,
+    RaceResult,
+    race,
+)
+from .stake import Pruning
+from .timing_worker import (
     MORE_BUDGET,
     BudgetSpentError,
     Candidate,
+    TimingWorker,
+    Waiting,
     describe_tuning,
     leave_out_hopeless,
     make_no_verdict_error,
@@ -30,13 +47,7 @@ from .candidates import (
     record_outcomes,
     split_probes,
 )
-from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
-from .methods import METHODS
-from .plans import FINAL, HOPELESS_FINAL, MINIMUM_GAIN, NEAR, QUICK_FINAL, QUICK_SCREENING, SCREENING
-from .race import RacePlan, RaceResult, race
-from .stake import Pruning
-from .timing_worker import TimingWorker, Waiting
-from .variants.protocol import FindVariants, Variants
+from .variant_protocol import FindVariants, Variants
 
 TuningSteps = Generator[list[CompileJob] | WorkerSession, list[CompileOutcome] | None, Tuning]
 """A search. It yields jobs for a compile pool, and receives their outcomes; or the worker whose answer it waits for."""
@@ -80,7 +91,7 @@ class Tuner:
     pruning: Pruning | None = None
     may_give_way: Callable[[], bool] = lambda: True
     timing: TimingWorker = field(init=False)
-    facts: Facts | None = None
+    facts: KernelFacts | None = None
     candidates: list[Candidate] = field(default_factory=list)
     binaries: dict[tuple[str, int], Candidate] = field(default_factory=dict)
     time_s: float = 0.0

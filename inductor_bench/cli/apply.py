@@ -10,8 +10,7 @@ from ..errors import EXIT_OK, UsageError
 from ..report.applied import FORMATS, state_texts
 from ..report.renderer import View
 from .breakdown import ARGUMENTS, ProgramCommand
-from .options.limits import timeout_option
-from .options.paths import ResultFolder
+from .options import ResultFolder, timeout_option
 from .output.console import Console
 from .output.presentation import format_option, show
 
@@ -52,7 +51,7 @@ def command(
 
     Exit code: that of the program; 0 or 1 without one, and with --verify; 2 for a request that cannot be carried out.
     """
-    from ..workflows.apply.run import ApplyOptions, run_apply
+    from ..workflows.apply import ApplyOptions, run_apply
 
     words: tuple[str, ...] = context.meta.get(ARGUMENTS, ())
     if known == (run is not None):

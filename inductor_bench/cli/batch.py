@@ -11,20 +11,18 @@ import click
 
 from ..devices.table import DEVICES
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.batches.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
+from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..records.model_sources import LIBRARIES, list_help_lines
 from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
-from .options.autotune import AutotuneCommand, autotune_options, take_autotune
-from .options.limits import timeout_option
-from .options.values import take_values, values_options
+from .options import AutotuneCommand, autotune_options, take_autotune, take_values, timeout_option, values_options
 from .output.batch import show_batch
 from .output.console import Console
 from .output.presentation import format_option, redact_option, take_view, top_option
 
 if TYPE_CHECKING:
     from ..store.redaction import Redaction
-    from ..workflows.batch.run import BatchOptions
+    from ..workflows.batch import BatchOptions
 
 OVERRIDES = (
     "training",
@@ -119,8 +117,8 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         retune = take_autotune(values, view.top)
         options = _make_options({**values, "retune": retune}, plots)
-        from ..workflows.batch.run import find_secrets, plan_batch, run_batch
-        from ..workflows.batch.view import report_batch
+        from ..workflows.batch import find_secrets, plan_batch, run_batch
+        from ..workflows.batch_state import report_batch
 
         if listing:
             requests = plan_batch(options)
@@ -141,7 +139,7 @@ def exit_code(batch: Batch) -> int:
 
 
 def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
-    from ..workflows.batch.run import BatchOptions
+    from ..workflows.batch import BatchOptions
     from ..workflows.options import DRAWN
 
     given = take_values(values)
@@ -159,7 +157,7 @@ def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
 
 
 def _line(request: ModelRequest, hidden: Redaction) -> str:
-    from ..records.batches.batch import BatchModel
-    from ..workflows.batch.attempt import breakdown_words
+    from ..records.batch import BatchModel
+    from ..workflows.batch_state import breakdown_words
 
     return f"{request.name:<40}  {' '.join([*breakdown_words(BatchModel(request)), *hidden.words(request.arguments)])}"

@@ -12,10 +12,15 @@ from ..records.model_sources import LIBRARIES, help_lines, listed
 from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
-from .options.autotune import AutotuneCommand, autotune_options, take_autotune
-from .options.limits import timeout_option
-from .options.paths import complete_path
-from .options.values import take_values, values_options
+from .options import (
+    AutotuneCommand,
+    autotune_options,
+    complete_path,
+    take_autotune,
+    take_values,
+    timeout_option,
+    values_options,
+)
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, redact_option, show, take_view
 
@@ -99,7 +104,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         retune = take_autotune(values, view.top)
         options = make_options({**values, "retune": retune}, context.meta.get(ARGUMENTS, ()))
-        from ..workflows.breakdown.run import run_breakdown
+        from ..workflows.breakdown import run_breakdown
 
         outcome = run_breakdown(options, console)
         show(form, outcome.run, place_view(view, outcome.folder, console), console)

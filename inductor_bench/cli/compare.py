@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.comparison.words import is_above
+from ..analysis.comparison_words import is_above
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.comparisons.batch import BatchComparison
-from ..records.comparisons.run import RunComparison
+from ..records.comparison import BatchComparison, RunComparison
 from ..report.comparison.formats import BATCH_FORMATS, FORMATS
 from ..report.comparison.markdown import comparison_markdown
 from ..report.renderer import View, as_json, as_page
-from ..store.batch import BATCH
 from ..store.files import write_text
-from ..store.folder import PAGE
-from ..store.formats.archive import refuse_other_file
+from ..store.folder import BATCH, PAGE
+from ..store.run_files import refuse_other_file
 from ..workflows.options import AMP, MODES
 from .breakdown import ARGUMENTS, ProgramCommand
-from .options.limits import timeout_option
-from .options.paths import complete_path
-from .options.variables import read_variables
+from .options import complete_path, read_variables, timeout_option
 from .output.console import Console
 from .output.presentation import format_option, place_view, show, take_view, top_option
 
 if TYPE_CHECKING:
-    from ..workflows.compare.run import Compared
+    from ..workflows.compare import Compared
 
 HELP = """Say how much slower B is than A, and why.
 
@@ -127,8 +123,7 @@ def command(context: click.Context, /, **values: Any) -> int:
 def _compare(
     targets: tuple[str, ...], arguments: tuple[str, ...], values: dict[str, Any], console: Console, *, files: bool
 ) -> Compared:
-    from ..workflows.compare.pair import DEFAULT_RUNS, PAIR, PairOptions
-    from ..workflows.compare.run import compare_folder, compare_program, compare_records
+    from ..workflows.compare import DEFAULT_RUNS, PAIR, PairOptions, compare_folder, compare_program, compare_records
 
     if len(targets) == 2 and not arguments:
         _refuse_options(values, None)
@@ -162,7 +157,7 @@ def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
 
 def _compare_batches(targets: tuple[str, ...], name: str, view: View, limit: float | None, console: Console) -> int:
     form = BATCH_FORMATS.get(name)
-    from ..workflows.compare.batches import compare_batches
+    from ..workflows.compare import compare_batches
 
     batch: BatchComparison = compare_batches(Path(targets[0]), Path(targets[1]), console)
     show(form, batch, place_view(view, Path(), console), console)
@@ -177,7 +172,7 @@ def _texts(compared: Compared) -> dict[str, str]:
 
 
 def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: float | None, console: Console) -> None:
-    from ..store.formats.archive import write_archive
+    from ..store.run_files import write_archive
 
     texts = {
         "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels), limit),

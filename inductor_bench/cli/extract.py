@@ -11,9 +11,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
 from ..report.extraction import FORMATS
 from ..report.renderer import View
-from .options.limits import timeout_option
-from .options.paths import complete_path
-from .options.values import take_values, values_options
+from .options import complete_path, take_values, timeout_option, values_options
 from .output.console import Console
 from .output.presentation import format_option, show
 
@@ -43,8 +41,8 @@ def command(glob: str | None, category: str | None, top: int | None, listing: bo
     Exit code: 0, 1 where a kernel has no file (its row says why; the others are written), 2 for a request that cannot
     be carried out as typed.
     """
-    from ..workflows.extract.run import ExtractOptions, run_extract
-    from ..workflows.extract.selection import Selection
+    from ..workflows.extract import ExtractOptions, run_extract
+    from ..workflows.modules.extraction import Selection
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     output = values.pop("output")

@@ -13,9 +13,7 @@ from ..records.tuning import BY_DEFAULT
 from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
 from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
-from .options.autotune import OPTION, AutotuneCommand
-from .options.limits import SECONDS, timeout_option
-from .options.paths import complete_path
+from .options import OPTION, SECONDS, AutotuneCommand, complete_path, timeout_option
 from .output.console import Console
 from .output.presentation import format_option, show
 
@@ -78,7 +76,7 @@ def command(**values: Any) -> int:
     its reference or than the other, 2 for a request that cannot be carried out as typed, 130 where it was interrupted
     (what was measured until then is shown).
     """
-    from ..workflows.kernel.run import KernelsInterrupted, run_kernel
+    from ..workflows.kernel import KernelsInterrupted, run_kernel
     from ..workflows.options import KernelOptions
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
@@ -114,7 +112,7 @@ def _refuse_other_options(context: click.Context) -> None:
 
 
 def _compile(values: dict[str, Any], console: Console, form: str) -> int:
-    from ..workflows.kernel.cross_compile import TargetOptions, compile_for_target, compiles
+    from ..workflows.cross_compile import TargetOptions, compile_for_target, compiles
 
     options = TargetOptions(**{name: value for name, value in values.items() if name in TARGET_OPTIONS})
     with console:
@@ -124,7 +122,7 @@ def _compile(values: dict[str, Any], console: Console, form: str) -> int:
 
 
 def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> int:
-    from ..workflows.kernel.compare import run_comparison
+    from ..workflows.kernel_comparison import run_comparison
 
     comparison = run_comparison(options, other, console, python)
     show(COMPARED.get(form), comparison, View(columns=console.columns), console)

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.modes.intervals import MOST_ROUNDS
+from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..errors import EXIT_FAILURE, EXIT_OK
+from ..records.mode_comparison import MODES, NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.model_sources import LIBRARIES, listed
-from ..records.modes.comparison import NOT_TIMED, ModeComparison
-from ..records.modes.models import ModelModes, ModesByModel
-from ..records.modes.settings import MODES, SWITCHES
 from ..report.modes.formats import FORMATS, LIST_FORMATS
 from ..report.renderer import View, as_page
 from ..store.files import write_text
 from ..store.folder import PAGE
-from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
+from ..workflows.mode_process import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
-from .options.limits import timeout_option
-from .options.paths import complete_path
-from .options.variables import read_variables
+from .options import complete_path, read_variables, timeout_option
 from .output.console import Console
 from .output.presentation import format_option, place_view, redact_option, show
 
 if TYPE_CHECKING:
-    from ..workflows.modes.run import ModesOutcome
+    from ..workflows.modes import ModesOutcome
 
 _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES.values())
 
@@ -94,8 +90,15 @@ as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 def command(context: click.Context, /, **values: Any) -> int:
     form = values.pop("format")
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        from ..workflows.modes.models import ListInterrupted, folder_of, is_list, run_list
-        from ..workflows.modes.run import ModesInterrupted, ModesOptions, run_modes
+        from ..workflows.modes import (
+            ListInterrupted,
+            ModesInterrupted,
+            ModesOptions,
+            folder_of,
+            is_list,
+            run_list,
+            run_modes,
+        )
 
         sets = [values.pop(name) for name in ("modes", "withs", "variables", "inductor")]
         rows, rounds, amp = read_sets(*sets), values.pop("rounds"), values.pop("amp")

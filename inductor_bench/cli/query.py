@@ -12,7 +12,7 @@ import click
 from ..errors import EXIT_OK
 from ..report.query.formats import FORMATS, QueryResult
 from ..report.renderer import View
-from .options.paths import ResultFolder
+from .options import ResultFolder
 from .output.console import Console
 from .output.presentation import format_option, place_view, show
 

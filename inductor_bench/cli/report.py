@@ -11,8 +11,8 @@ from ..errors import EXIT_OK, UsageError
 from ..report.batch.formats import FORMATS as BATCH_FORMATS
 from ..report.renderer import View
 from ..report.run.formats import FORMATS
-from ..store.batch import BATCH
-from .options.paths import ResultFolder
+from ..store.folder import BATCH
+from .options import ResultFolder
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, show, take_view
 
@@ -27,7 +27,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     if (folder / BATCH).is_file():
         return _report_batch(folder, plots, name, view)
     form = FORMATS.get(name)
-    from ..workflows.report import run_report
+    from ..workflows.query import run_report
 
     with Console() as console:
         run, problem = run_report(folder, plots=plots)
@@ -39,7 +39,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 
 def _report_batch(folder: Path, plots: bool, name: str, view: View) -> int:
     form = BATCH_FORMATS.get(name)
-    from ..workflows.batch.view import report_batch
+    from ..workflows.batch_state import report_batch
     from .output.batch import show_batch
 
     if view.sort != "time":

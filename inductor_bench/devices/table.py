@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..records.run import Environment, Peaks
-from .accelerator import Accelerator
 from .cpu import CPU
-from .nvidia.device import NVIDIA
-from .protocol import Device
+from .nvidia import NVIDIA
+from .protocol import Accelerator, Device
 
 DEVICES: Mapping[str, Device] = {device.type: device for device in (CPU, NVIDIA)}
 """The kinds of devices by torch's name of the device type."""

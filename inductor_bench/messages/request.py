@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from ..errors import InductorBenchError
-from ..store.formats import codec
+from ..store import codec
 
 Answer = TypeVar("Answer")
 TAG = "do"
 
 
-class Request(Generic[Answer]):
+class WorkerRequest(Generic[Answer]):
     """A request to a worker. A subclass is a dataclass and names the type of its answer: ``Load(Request[Facts])``.
 
     Attributes:
@@ -27,17 +27,17 @@ class Request(Generic[Answer]):
         (cls.answer_type,) = get_args(base)
 
 
-def encode_request(request: Request[Any]) -> dict[str, Any]:
+def encode_request(request: WorkerRequest[Any]) -> dict[str, Any]:
     """Encodes a request as plain JSON data."""
     return {TAG: type(request).__name__, **codec.encode(request)}
 
 
-def by_name(kinds: Iterable[type[Request[Any]]]) -> dict[str, type[Request[Any]]]:
+def by_name(kinds: Iterable[type[WorkerRequest[Any]]]) -> dict[str, type[WorkerRequest[Any]]]:
     """Returns the table of request classes that :func:`decode_request` uses."""
     return {kind.__name__: kind for kind in kinds}
 
 
-def decode_request(data: Any, kinds: Mapping[str, type[Request[Any]]]) -> Request[Any]:
+def decode_request(data: Any, kinds: Mapping[str, type[WorkerRequest[Any]]]) -> WorkerRequest[Any]:
     """Decodes the output of :func:`encode_request`.
 
     Raises:
@@ -50,7 +50,7 @@ def decode_request(data: Any, kinds: Mapping[str, type[Request[Any]]]) -> Reques
     return codec.decode(kind, data)
 
 
-def decode_answer(request: Request[Answer], data: Any) -> Answer:
+def decode_answer(request: WorkerRequest[Answer], data: Any) -> Answer:
     """Decodes the answer to a request from plain JSON data.
 
     Raises:

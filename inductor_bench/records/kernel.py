@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .base import Inline, Place
 from .category import Category
-from .code.details import CompiledKernel
-from .code.source import SourceLine
-from .forms import Inline, Place
+from .code import CompiledKernel, SourceLine
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class ShapeGroup:
 
 
 @dataclass(frozen=True)
-class Work:
+class LeastWork:
     """The least work of a kernel.
 
     Attributes:
@@ -146,7 +145,7 @@ class Kernel:
     samples_s: tuple[float, ...]
     share: float
     wall_share: float | None
-    work: Inline[Work] = Work()
+    work: Inline[LeastWork] = LeastWork()
     roof: Inline[Judgement] = Judgement()
     file: Place | None = None
     line: int | None = None

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 _DECIDED_HERE = frozenset({"training", "mode", "dynamic", "amp", "device", "seed", "live"})
 _LIBRARY = _DECIDED_HERE | {"batch_size"}
+COMMAND = "command"
+"""The kind of a target that is a command line."""
 _ZOO = "inductor_bench.worker.capture.zoo"
 
 
@@ -57,7 +59,7 @@ SOURCES = (
         program=True,
     ),
     ModelSource(
-        "command",
+        COMMAND,
         help=("-- COMMAND...", "a command that starts Python, run as it is:\ntorchrun, python -m, …"),
         takes=frozenset({"arguments", "live", "steps"}),
         program=True,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .base import Inline, Place, Slug
 from .category import Category
-from .code.details import MachineLoad
-from .forms import Inline, Place, Slug
+from .code import MachineLoad
 from .kernel import Kernel
 
 

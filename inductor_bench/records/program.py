@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .code.source import SourceLine
-from .forms import Place, Slug
+from .base import Place, Slug
+from .code import SourceLine
 
 GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer", "collective", "copy", "idle"
 KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)

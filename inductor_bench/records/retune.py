@@ -1,16 +1,18 @@
-"""The retunes of a run's most expensive kernels, and the projected saving of the model."""
+"""The retunes of a run's kernels: what was found, what puts it into a program, and what it saves there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
+from .base import Failure, Place
 from .category import Category
-from .failure import Failure
-from .forms import Place
 from .tuning import Config, MeasuredKernel, Tuning
+
+# The retunes of a run's most expensive kernels, and the projected saving of the model.
+
 
 FASTER, UNDECIDED = "faster", "undecided"
 KEPT = ("slower", "same", UNDECIDED)
@@ -239,3 +241,243 @@ def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
 def by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
     """The best row of each kernel, by its id and by its file, because a library kernel has the file of its call."""
     return {key: row for row in best_of_each(rows) for key in (row.file, row.kernel_id) if key}
+
+
+# What puts the winner of a retune into a kernel of a program.
+
+
+@dataclass(frozen=True)
+class TritonPin:
+    """The configuration of one Triton kernel.
+
+    Attributes:
+        key, types: identify the kernel; see ``source.calls``.
+        name, kernel_id: of the kernel.
+        config: block sizes and other constants, ``num_warps`` and ``num_stages``.
+    """
+
+    key: str
+    types: str
+    name: str
+    kernel_id: str
+    config: Config
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a process knows the kernel by."""
+        return self.key, self.types
+
+
+@dataclass(frozen=True)
+class CppPin:
+    """The text of one C++ kernel.
+
+    Attributes:
+        kernel_id: identifies the kernel; see ``source.identity.cpp_kernel_id``.
+        name: of the kernel.
+        config: the configuration, for people.
+        source: the changed text.
+        options: the settings of ``torch._inductor.config`` with which it is compiled.
+    """
+
+    kernel_id: str
+    name: str
+    config: Config
+    source: str
+    options: Config = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """What a process knows the kernel by."""
+        return self.kernel_id
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """One tensor that a library call reads; strides of dimensions of size 1 are 0, because they mean nothing."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @classmethod
+    def of(cls, dtype: str, shape: Sequence[int], stride: Sequence[int]) -> InputLayout:
+        """The layout of a tensor of this element type, for example ``bfloat16``, with these sizes and strides."""
+        steps = (0 if size == 1 else step for size, step in zip(shape, stride, strict=True))
+        return cls(dtype, tuple(shape), tuple(steps))
+
+
+@dataclass(frozen=True)
+class LibraryPin:
+    """One of Inductor's choices for a library call.
+
+    Attributes:
+        name, kernel_id: of the call.
+        operator: the name of the operator, for example ``aten.mm``.
+        inputs: the layouts of its :func:`factors`.
+        settings: its arguments that are no tensors, by their position or their name.
+        config: the choice, as ``worker.upstream.choices`` names it.
+        exhaustive: whether it is one of Inductor's exhaustive search.
+        on_host: whether the call runs on a CPU.
+    """
+
+    name: str
+    kernel_id: str
+    operator: str
+    inputs: tuple[InputLayout, ...]
+    settings: Config
+    config: Config
+    exhaustive: bool = False
+    on_host: bool = False
+
+    @property
+    def target(self) -> object:
+        """What a process knows the call by."""
+        settings = ((name, repr(value)) for name, value in self.settings.items() if value is not None)
+        return self.operator, self.inputs, tuple(sorted(settings))
+
+
+AnyPin = TritonPin | CppPin | LibraryPin
+Input = TypeVar("Input")
+
+
+def pins_by_kind(
+    pins: Iterable[AnyPin],
+) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
+    """Pins of Triton kernels, of C++ kernels and of library calls, each in the order of ``pins``."""
+    every = tuple(pins)
+    return (
+        tuple(pin for pin in every if isinstance(pin, TritonPin)),
+        tuple(pin for pin in every if isinstance(pin, CppPin)),
+        tuple(pin for pin in every if isinstance(pin, LibraryPin)),
+    )
+
+
+def factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
+    """The inputs of a product or a convolution that decide which choice is fast: without what is only added."""
+    if operator in ("aten.addmm", "aten.baddbmm"):
+        return inputs[-2:]
+    return inputs[:2]
+
+
+# The record of a RUN's configurations in its program: what was pinned, and what it saves.
+
+
+STEPS, PROCESSES = "steps", "processes"
+"""How the two were compared: steps of one process in turn, or processes in turn."""
+
+SAVES, SLOWER, NO_DIFFERENCE = "saves", "slower", "no difference"
+"""The verdicts on a saving."""
+
+DROPPED, UNPINNABLE = "dropped", "unpinnable"
+"""States of a kernel whose pin changes the outputs of its graph, and of a winner that cannot be pinned."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A time per step with Inductor's own configurations, and what the pins save of it, in seconds.
+
+    Attributes:
+        own_s: the median with Inductor's own configurations.
+        tuned_s: the median with the pins.
+        saving_s: the median of the differences of neighbouring samples.
+        low_s: lower end of its 95% interval.
+        high_s: upper end of that interval.
+        pairs: the number of differences.
+        verdict: ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and where a surer
+            interval than ``low_s`` to ``high_s`` does not bear out what that one says.
+    """
+
+    own_s: float
+    tuned_s: float
+    saving_s: float
+    low_s: float
+    high_s: float
+    pairs: int
+    verdict: str
+
+
+@dataclass(frozen=True)
+class AppliedKernel:
+    """One retune that won something, in the program.
+
+    Attributes:
+        name: the name of the kernel.
+        kernel_id: a hash of the kernel's content.
+        config: the configuration to which it is pinned.
+        state: ``pinned``, or why it is not: ``replaced``, ``refused``, ``unused``, ``missing`` (the program has no such
+            kernel), ``dropped`` (it changes the outputs) or ``unpinnable``.
+        reason: the state in words; empty for ``pinned``.
+        predicted_s: the projected saving in seconds per step.
+        saving_s: the difference of its device time per step; ``None`` where it was not measured.
+        own_config: the configuration that Inductor chose in this program, where it chose another one in the RUN; empty
+            otherwise. What the kernel saves then depends on that choice.
+    """
+
+    name: str
+    kernel_id: str
+    config: Config
+    state: str
+    reason: str = ""
+    predicted_s: float = 0.0
+    saving_s: float | None = None
+    own_config: Config = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PinnedOutputs:
+    """The outputs of the program's graphs with the pins against those without, for the same inputs.
+
+    Attributes:
+        graphs: the number of graphs that were compared.
+        tensors: the number of their outputs, and of inputs that they write.
+        difference: the largest relative difference: the norm of the difference divided by the tensor's.
+        own_difference: the same of that tensor for two calls without the pins.
+        tolerance: the difference up to which that tensor counts as equal.
+        unrepeatable: the number of further tensors, which two calls without the pins fill differently, so that they
+            cannot be compared: seeds of random numbers, or memory that nobody reads.
+        rounding: the number of further tensors that differ by more than the tolerance, and no more than where the
+            graph's inputs are rounded otherwise, such as the means of a batch norm's centred input.
+        reason: why some graph was not compared; empty where all were.
+    """
+
+    graphs: int = 0
+    tensors: int = 0
+    difference: float = 0.0
+    own_difference: float = 0.0
+    tolerance: float = 0.0
+    unrepeatable: int = 0
+    rounding: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The comparison of the program with its configurations and without.
+
+    Attributes:
+        way: ``steps`` (steps of one process in turn) or ``processes`` (processes in turn).
+        predicted_s: the projected saving of the pinned kernels in seconds per step.
+        step: the step's time; ``None`` where too few steps were timed.
+        device: the sum of the durations on the device per step; ``None`` without a profile, and on a CPU.
+        outputs: the comparison of the outputs.
+        kernels: every retune that won something, the largest projection first.
+        notes: what limits the figures.
+        trace: the profiled steps.
+        created: the time of the comparison.
+    """
+
+    way: str
+    predicted_s: float
+    step: Saving | None = None
+    device: Saving | None = None
+    outputs: PinnedOutputs = PinnedOutputs()
+    kernels: tuple[AppliedKernel, ...] = ()
+    notes: tuple[str, ...] = ()
+    trace: Place | None = None
+    created: str = ""
+
+    @property
+    def pinned(self) -> int:
+        """The number of kernels that ran their pins."""
+        return sum(kernel.state == "pinned" for kernel in self.kernels)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .code.compile_phases import CompilePhase
-from .failure import Failure as Failure
-from .forms import Inline
+from .base import Failure, Inline
+from .code import CompilePhase
 from .module import ModuleRecord
 from .program import Program
-from .retune import Retune
-from .retunes.verification import Verification
+from .retune import Retune, Verification
 
 
 @dataclass(frozen=True)

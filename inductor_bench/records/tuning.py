@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .forms import Inline
-from .kernel import Work
+from .base import Inline
+from .kernel import LeastWork
 
 Config = dict[str, Any]
 """The configuration of a candidate: block sizes, ``num_warps``, ``num_stages``; threads, flags; an implementation."""
@@ -155,7 +155,7 @@ class HardwareCounters:
 
 
 @dataclass(frozen=True)
-class CallWork(Work):
+class CallWork(LeastWork):
     """The least work of one call, whose bytes are a whole number.
 
     Attributes:

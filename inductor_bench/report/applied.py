@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import units
-from ..analysis.findings.command_again import apply_command
-from ..analysis.findings.phrases import plural
-from ..records.retunes.verification import AppliedKernel, Verification
+from ..analysis.findings.finding import apply_command, plural
+from ..records.retune import AppliedKernel, Verification
 from .renderer import Format, Formats, View, json_row
 from .run.retunes.verification import PINNED, missed_words, verification_lines
 from .text.layout import Line, Word, bullet, labelled, wrapped
 
 
 class Applied(Protocol):
-    """The result of ``apply``; see ``workflows.apply.run.ApplyOutcome``."""
+    """The result of ``apply``; see ``workflows.apply.ApplyOutcome``."""
 
     @property
     def folder(self) -> Path | None: ...

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import units
+from ..records.base import Failure
 from ..records.category import Category
-from ..records.code.extraction import ExtractedKernel
-from ..records.run import Failure
+from ..records.extraction import ExtractedKernel
 from .renderer import Format, Formats, View, json_row
 from .text import names
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .. import units
 from ..errors import UsageError
-from ..store.formats.codec import encode
+from ..store.codec import encode
 from .text.layout import Line, used_width
 
 Result = TypeVar("Result")

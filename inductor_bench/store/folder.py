@@ -1,4 +1,4 @@
-"""The layout of a RUN folder; making, loading, saving and removing a run."""
+"""The layouts of the folders of a run, of a batch and of a comparison of modes; making, loading and saving them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,62 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..interruption import uninterrupted
+from ..records.batch import Batch
+from ..records.extraction import ExtractedKernel
+from ..records.mode_comparison import ModeComparison
 from ..records.run import Run
-from .files import file_inside, leftovers_of, read_json, write_json
-from .formats import codec, schema
-from .kernel_index import INDEX, is_edited, rows_in
-from .lock import LOCK, locked
+from . import codec
+from . import codec as schema
+from .files import file_inside, leftovers_of, read_json, refuse_link, sha256_of_file, write_json
+from .lock import LOCK, FolderLock, is_locked, locked
+
+# The index of an extraction: a row for each kernel, in the folder of the kernel files.
+
+
+INDEX = "kernels.json"
+
+
+def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
+    """The rows of the kernels whose files are in a folder.
+
+    Raises:
+        InductorBenchError: the index is missing or damaged.
+    """
+    rows = read_json(folder / INDEX)
+    if not isinstance(rows, list):
+        raise InductorBenchError(f"{folder / INDEX} is not a list of kernels")
+    return tuple(codec.decode(ExtractedKernel, row) for row in rows)
+
+
+def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
+    """The rows of :func:`read_index`; none where the index cannot be read."""
+    try:
+        return read_index(folder)
+    except InductorBenchError:
+        return ()
+
+
+def is_edited(row: ExtractedKernel, folder: Path) -> bool:
+    """Whether the file of a row exists and differs from the file that was written."""
+    if row.file is None or row.sha256 is None:
+        return False
+    return sha256_of_file(folder / row.file) not in (None, row.sha256)
+
+
+# The layout of a RUN folder; making, loading, saving and removing a run.
+
 
 RECORD = "record.json"
 PAGE = "report.html"
 """The name of the HTML page in the folder of a run, a batch, a comparison, or a comparison of modes."""
-_DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
+_RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
 
 
 @dataclass(frozen=True)
@@ -94,10 +134,10 @@ class RunFolder:
         try:
             data = read_json(self.record)
         except InductorBenchError as error:
-            raise InductorBenchError(error.message, error.hint or _DAMAGED) from error
+            raise InductorBenchError(error.message, error.hint or _RUN_DAMAGED) from error
         if not isinstance(data, dict):
-            raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _DAMAGED)
-        return schema.decode_record(Run, schema.upgrade(data, str(self.record)), str(self.record), _DAMAGED)
+            raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _RUN_DAMAGED)
+        return schema.decode_record(Run, schema.upgrade(data, str(self.record)), str(self.record), _RUN_DAMAGED)
 
 
 OWN_FILES = {
@@ -250,3 +290,203 @@ def first_free_folder(parent: Path, title: str) -> Path:
             return path
         except FileExistsError:
             number += 1
+
+
+# The layout of a batch folder: the batch's record, one RUN for each model, and the folder's lock.
+
+
+BATCH = "batch.json"
+FORMAT = 1
+
+_BATCH_DAMAGED = (
+    "take it from a copy; the RUN folders under models/ are whole, each can be shown with `inductor-bench report`"
+)
+
+
+@dataclass(frozen=True)
+class BatchFolder:
+    """One batch on disk. Its record holds paths relative to ``path``."""
+
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        return self.path / BATCH
+
+    @property
+    def work(self) -> Path:
+        """Scratch files of the running batch; removed at its end."""
+        return self.path / ".work"
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    def run(self, name: str) -> RunFolder:
+        """The RUN folder of a model."""
+        return RunFolder(self.models / name)
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def exists(self) -> bool:
+        return self.record.is_file()
+
+    def is_new(self) -> bool:
+        """Whether the folder is missing, or holds only files of a batch that was killed before its record was saved."""
+        left = {self.path / LOCK, *leftovers_of(self.record)}
+        return not self.path.exists() or left.issuperset(self.path.iterdir())
+
+    def save(self, batch: Batch) -> None:
+        """Writes ``batch.json`` atomically."""
+        write_json(self.record, codec.encode(batch))
+
+    def load(self) -> Batch:
+        """Reads ``batch.json``.
+
+        Raises:
+            InductorBenchError: it is missing, damaged, or of a newer format.
+        """
+        if not self.exists():
+            raise InductorBenchError(f"{self.path} holds no {BATCH}", "give a folder that `inductor-bench batch` wrote")
+        try:
+            data = read_json(self.record)
+        except InductorBenchError as error:
+            raise InductorBenchError(error.message, error.hint or _BATCH_DAMAGED) from error
+        schema.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
+        return schema.decode_record(Batch, data, str(self.record), _BATCH_DAMAGED)
+
+    @contextlib.contextmanager
+    def locked(self, mark: str = "") -> Iterator[FolderLock]:
+        """Makes the folder and holds its lock in the block; see :func:`.lock.locked`.
+
+        The measuring processes inherit the descriptor, so that the folder stays locked until they have ended too.
+
+        Args:
+            mark: the mark of the processes that this process starts.
+
+        Raises:
+            UsageError: another command writes this folder.
+            InductorBenchError: the folder cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InductorBenchError(f"cannot write {self.path}: {reason}") from error
+        with locked(self.path, mark) as lock:
+            for left in leftovers_of(self.record):
+                left.unlink(missing_ok=True)
+            yield lock
+
+    def is_locked(self) -> bool:
+        """Whether a running batch holds this folder's lock."""
+        return is_locked(self.path)
+
+
+# The layout of the folder of a comparison of modes; saving and loading its record.
+
+
+COMPARISON = "modes.json"
+_MODES_DAMAGED = "take it from a copy, or measure again with --force"
+
+
+@dataclass(frozen=True)
+class ModesFolder:
+    """One comparison on disk: ``modes.json``, its page, ``records/`` with what each process observed, and ``logs/``."""
+
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        return self.path / COMPARISON
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def records(self) -> Path:
+        return self.path / "records"
+
+    @property
+    def work(self) -> Path:
+        """Caches and temporary files; they stay until the comparison is complete, so that it can go on."""
+        return self.path / ".work"
+
+    def exists(self) -> bool:
+        return self.record.is_file()
+
+    def make(self) -> None:
+        """Makes the folder.
+
+        Raises:
+            UsageError: it holds files that are none of a comparison.
+            InductorBenchError: it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER) from error
+        own = {LOCK, self.work.name, self.records.name, self.logs.name}
+        own.update(left.name for left in leftovers_of(self.record))
+        if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
+            raise UsageError(f"{self.path} is not empty and holds no comparison of modes", ANOTHER_FOLDER)
+
+    def clear(self) -> None:
+        """Removes an earlier comparison: its own files, and no others.
+
+        Raises:
+            InductorBenchError: a folder is a symbolic link.
+        """
+        for folder, pattern in ((self.records, "*.json"), (self.logs, "*.log")):
+            refuse_link(folder)
+            for file in folder.glob(pattern):
+                file.unlink(missing_ok=True)
+        self.remove_work()
+        (self.path / PAGE).unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
+
+    def remove_work(self) -> None:
+        """Removes the caches."""
+        if self.work.is_symlink():
+            self.work.unlink()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def save(self, comparison: ModeComparison, hide: Callable[[str], str]) -> None:
+        """Writes ``modes.json`` atomically; ``hide`` takes the secrets out of each text."""
+        write_json(self.record, _each_text(codec.encode(comparison), hide))
+
+    def save_observed(self, name: str, observed: object, hide: Callable[[str], str]) -> None:
+        """Writes what a process observed into ``records/``, without secrets."""
+        write_json(self.records / f"{name}.json", _each_text(codec.encode(observed), hide))
+
+    def load(self) -> ModeComparison:
+        """Reads ``modes.json``.
+
+        Raises:
+            InductorBenchError: it is missing, damaged, or of a newer format.
+        """
+        if not self.exists():
+            raise InductorBenchError(f"{self.path} holds no {COMPARISON}", "inductor-bench modes TARGET writes one")
+        data = read_json(self.record)
+        schema.check_format(data, FORMAT, str(self.record), "a comparison of modes", _MODES_DAMAGED)
+        return schema.decode_record(ModeComparison, data, str(self.record), _MODES_DAMAGED)
+
+
+def _each_text(data: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(data, str):
+        return change(data)
+    if isinstance(data, list):
+        return [_each_text(item, change) for item in data]
+    if isinstance(data, dict):
+        return {key: _each_text(value, change) for key, value in data.items()}
+    return data

@@ -18,8 +18,8 @@ from itertools import pairwise, takewhile
 from urllib.parse import quote
 
 from ..errors import UsageError
-from ..records.batches.batch import Batch
-from ..records.failure import Failure
+from ..records.base import Failure
+from ..records.batch import Batch
 from ..records.run import Run
 
 MASK = "***"

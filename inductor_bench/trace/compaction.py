@@ -19,13 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import InductorBenchError
-from ..records.traced.trace import Trace
+from ..records.traced import Trace
+from .events import DEVICE_KINDS, ChunkReader, EventReader, Fields, nanoseconds
 from .iterations import split_iterations
-from .reading.chunks import ChunkReader
-from .reading.events import EventReader
-from .reading.numbers import Fields, nanoseconds
-from .reading.reader import read_trace_and_origin
-from .reading.templates import DEVICE_KINDS
+from .rows import read_trace_and_origin
 
 LIMIT_BYTES = 10_000_000
 _WHOLE_END = re.compile(rb"\}\s*\]\s*(,[^\[\]{}]*)?\}\s*$")

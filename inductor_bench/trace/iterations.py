@@ -11,14 +11,195 @@ harness's own arithmetic (``torch.median`` of its timings) at its end.
 from __future__ import annotations
 
 import itertools
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..records.traced.trace import Iteration, Trace
-from .hierarchy import is_compiled_kernel, top_of_each
-from .periods import Repetition, find_repetition
+import numpy as np
+from numpy.typing import NDArray
+
+from ..records.traced import HostOp, Iteration, Trace
+
+# Finds the repetition in a sequence of calls: a prefix, the same unit several times, a suffix.
+#
+# It works on tokens, one whole number per call.
+
+
+_MOST_LENGTHS = 5000
+"""Maximum number of candidate lengths of a unit; further tokens add none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """``count`` equal units of ``length`` tokens each, the first of them at index ``start``.
+
+    The units can be shifted by up to ``slack`` tokens and are still equal to each other.
+    """
+
+    start: int
+    length: int
+    count: int
+    slack: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.length * self.count
+
+
+def find_repetition(
+    tokens: Sequence[int],
+    marked: Sequence[bool],
+    starts: Sequence[bool] | None = None,
+    expected: int | None = None,
+    partial: bool = False,
+) -> Repetition | None:
+    """The repetition of the shortest unit whose copies contain every marked token.
+
+    Args:
+        tokens: one number per call; equal numbers are equal calls.
+        marked: whether each call must belong to a unit, and to neither the prefix nor the suffix.
+        starts: whether a unit other than the first may start at each call; every start is allowed where ``None``.
+        expected: the number of units, where it is known.
+        partial: whether the prefix and the suffix may hold marked tokens of an incomplete unit.
+
+    Returns:
+        ``None`` where no unit repeats in such a way.
+    """
+    text = np.asarray(tokens, dtype=np.int64)
+    marks = np.flatnonzero(np.asarray(marked, dtype=bool))
+    best: Repetition | None = None
+    for length in _lengths(text, marks):
+        start, run = _longest_run(text, length)
+        found = _count_units(start, run, length, expected)
+        if found is None:
+            continue
+        found = _align(found, starts)
+        if found is None or not _holds_all(found, marks, partial):
+            continue
+        if len(marks):
+            return found
+        if best is None or found.length * found.count > best.length * best.count:
+            best = found
+    return best if best is not None and 2 * best.length * best.count >= len(text) else None
+
+
+def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
+    """Candidate lengths of a unit, shortest first: distances between occurrences of a token that each unit holds.
+
+    The rarest of the marked tokens gives the fewest lengths. Without marks every token that recurs is a candidate.
+    """
+    most = len(text) // 2
+    if len(marks):
+        counts = Counter(text[marks].tolist())
+        rarest = min(counts, key=lambda token: counts[token])
+        places = marks[text[marks] == rarest]
+        yield from (int(gap) for gap in places[1:] - places[0] if gap <= most)
+        return
+    lengths: set[int] = set()
+    for token, count in Counter(text.tolist()).most_common():
+        if count < 2 or len(lengths) > _MOST_LENGTHS:
+            break
+        places = np.flatnonzero(text == token)
+        lengths.update(int(gap) for gap in places[1:] - places[0] if gap <= most)
+    yield from sorted(lengths)
+
+
+def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
+    """Start and size of the longest run of tokens with the period ``length``; the size is 0 where there is none."""
+    equal = np.concatenate(([False], text[:-length] == text[length:], [False]))
+    edges = np.flatnonzero(equal[1:] != equal[:-1])
+    if len(edges) == 0:
+        return 0, 0
+    extents = edges[1::2] - edges[::2]
+    longest = int(np.argmax(extents))
+    return int(edges[2 * longest]), int(extents[longest]) + length
+
+
+def _count_units(start: int, run: int, length: int, expected: int | None) -> Repetition | None:
+    count = run // length
+    if count < 2 or (expected is not None and count < expected):
+        return None
+    if expected is not None:
+        length *= count // expected
+        count = expected
+    return Repetition(start, length, count, run - length * count)
+
+
+def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | None:
+    """Shifts the units so that each unit after the first starts at an allowed position.
+
+    It returns ``None`` where no shift by at most ``slack`` tokens achieves that.
+    """
+    if starts is None:
+        return found
+    for shift in range(found.slack + 1):
+        start = found.start + shift
+        if all(starts[start + unit * found.length] for unit in range(1, found.count)) and (
+            found.count > 1 or starts[start]
+        ):
+            return Repetition(start, found.length, found.count, 0)
+    return None
+
+
+def _holds_all(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
+    """Whether some shift by at most ``slack`` tokens makes the units contain every marked token.
+
+    With ``partial`` one incomplete unit before the first and one after the last may contain marked tokens too.
+    """
+    if len(marks) == 0:
+        return True
+    before, after = int(marks[0]), int(marks[-1])
+    if partial:
+        return before > found.start - found.length and after < found.stop + found.slack + found.length
+    return found.start - 1 < before and after < found.stop + found.slack and after - before < found.stop - found.start
+
+
+# The nesting of host operations, and which of them are operators or launches of compiled kernels.
+#
+# ``reading.reader`` sorts an enclosing operation before the operations that it encloses; this file relies on it.
+
+
+_OPERATOR = re.compile(r"\w+::[\w.]+")
+_COMPILED = re.compile(r"(graph_\d+_)?cpp_|triton_")
+
+
+def is_operator(name: str) -> bool:
+    """Whether a host operation is a dispatcher operator (``aten::mm``, ``mkldnn::_linear_pointwise``)."""
+    return _OPERATOR.fullmatch(name) is not None
+
+
+def is_compiled_kernel(op: HostOp) -> bool:
+    """Whether a host operation launches a kernel that Inductor generated, or the user's own Triton kernel."""
+    return op.kernel_file is not None or op.kernel_kwargs is not None or _COMPILED.match(op.name) is not None
+
+
+def top_of_each(trace: Trace) -> tuple[int, ...]:
+    """For each host operation the index of the outermost operation around it, or its own; -1 for annotation ranges."""
+    ops = trace.host_ops
+    enclosing = {op.parent for op in ops}
+    tops: list[int] = []
+    for index, op in enumerate(ops):
+        above = tops[op.parent] if op.parent >= 0 else -1
+        if above < 0 and not (index in enclosing and _is_range(op)):
+            above = index
+        tops.append(above)
+    return tuple(tops)
+
+
+def _is_range(op: HostOp) -> bool:
+    return not is_operator(op.name) and not is_compiled_kernel(op)
+
+
+def children(trace: Trace) -> tuple[tuple[int, ...], ...]:
+    """For each host operation the indices of the operations directly inside it, in order."""
+    lists: list[list[int]] = [[] for _ in trace.host_ops]
+    for index, op in enumerate(trace.host_ops):
+        if op.parent >= 0:
+            lists[op.parent].append(index)
+    return tuple(map(tuple, lists))
+
 
 _SUMMARY = ("aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_", "aten::median")
 """The operators that Inductor's harness calls after the last run, to summarise its timings."""
@@ -28,7 +209,7 @@ _ALLOCATIONS = frozenset({"aten::randn", "aten::rand", "aten::randint", "aten::z
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _OuterCall:
     """An outermost call on the module's thread, or a device activity in a trace without host operators."""
 
     name: str
@@ -61,24 +242,24 @@ def split_iterations(trace: Trace, expected: int | None = None) -> tuple[Iterati
     return _build(trace, tops, calls, ranges or [_span_all(relevant, trace)])
 
 
-def _list_calls(trace: Trace, tops: Sequence[int]) -> list[_Call]:
+def _list_calls(trace: Trace, tops: Sequence[int]) -> list[_OuterCall]:
     working = {tops[event.host_op] for event in trace.device_events if event.host_op >= 0}
     outermost = [index for index, top in enumerate(tops) if top == index]
     threads = Counter(trace.host_ops[index].thread for index in outermost)
     if not threads:
         return [
-            _Call(event.name, event.start_s, event.start_s + event.duration_s, False, True)
+            _OuterCall(event.name, event.start_s, event.start_s + event.duration_s, False, True)
             for event in trace.device_events
         ]
     thread = threads.most_common(1)[0][0]
     ops = [(index, trace.host_ops[index]) for index in outermost if trace.host_ops[index].thread == thread]
     return [
-        _Call(op.name, op.start_s, op.start_s + op.duration_s, is_compiled_kernel(op), index in working)
+        _OuterCall(op.name, op.start_s, op.start_s + op.duration_s, is_compiled_kernel(op), index in working)
         for index, op in ops
     ]
 
 
-def _find_summary(calls: Sequence[_Call]) -> int:
+def _find_summary(calls: Sequence[_OuterCall]) -> int:
     """The index at which the harness's own arithmetic begins; the number of calls where there is none."""
     names = [call.name for call in calls[-64:]]
     offset = len(calls) - len(names)
@@ -89,7 +270,7 @@ def _find_summary(calls: Sequence[_Call]) -> int:
     return len(calls)
 
 
-def _split_calls(calls: Sequence[_Call], trace: Trace, expected: int | None) -> list[tuple[int, int]] | None:
+def _split_calls(calls: Sequence[_OuterCall], trace: Trace, expected: int | None) -> list[tuple[int, int]] | None:
     """The range of calls of each run, or ``None`` where the runs cannot be determined."""
     numbers: dict[str, int] = {}
     tokens = [numbers.setdefault(call.name, len(numbers)) for call in calls]
@@ -120,7 +301,7 @@ def _units(found: Repetition, shift: int) -> list[tuple[int, int]]:
     return [(first + unit * found.length, first + (unit + 1) * found.length) for unit in range(found.count)]
 
 
-def _choose_phase(calls: Sequence[_Call], found: Repetition) -> int:
+def _choose_phase(calls: Sequence[_OuterCall], found: Repetition) -> int:
     """The shift of the units where calls before or after the repetition happen to continue it.
 
     A repetition at the start of the trace begins with a run. Elsewhere a run follows the longest pause, because the
@@ -142,7 +323,7 @@ def _choose_phase(calls: Sequence[_Call], found: Repetition) -> int:
     return max(shifts, key=pause)
 
 
-def _cut(calls: Sequence[_Call], synchronizations: Sequence[float]) -> list[tuple[int, int]]:
+def _cut(calls: Sequence[_OuterCall], synchronizations: Sequence[float]) -> list[tuple[int, int]]:
     """The ranges of calls between consecutive synchronisations, without empty ranges."""
     segments: list[tuple[int, int]] = []
     last = -1
@@ -157,7 +338,7 @@ def _cut(calls: Sequence[_Call], synchronizations: Sequence[float]) -> list[tupl
 
 
 def _choose_segments(
-    calls: Sequence[_Call], segments: Sequence[tuple[int, int]], expected: int | None
+    calls: Sequence[_OuterCall], segments: Sequence[tuple[int, int]], expected: int | None
 ) -> list[tuple[int, int]] | None:
     """The segments that are runs although they differ in detail, or the single segment that did any work."""
     compiled = any(call.compiled for call in calls)
@@ -198,7 +379,7 @@ def _split_at_anchors(tokens: list[int], marked: list[bool], expected: int) -> l
     return list(zip(starts, [*starts[1:], end], strict=True))
 
 
-def _span_all(calls: Sequence[_Call], trace: Trace) -> tuple[int, int]:
+def _span_all(calls: Sequence[_OuterCall], trace: Trace) -> tuple[int, int]:
     if trace.synchronizations and any(call.works for call in calls):
         segments = _cut(calls, trace.synchronizations)
         compiled = any(call.compiled for call in calls)
@@ -211,7 +392,7 @@ def _span_all(calls: Sequence[_Call], trace: Trace) -> tuple[int, int]:
     return _trim(calls, 0, len(calls))
 
 
-def _trim(calls: Sequence[_Call], start: int, stop: int) -> tuple[int, int]:
+def _trim(calls: Sequence[_OuterCall], start: int, stop: int) -> tuple[int, int]:
     """The range without the allocations of inputs at its start, unless it holds nothing else."""
     first = start
     while first < stop and calls[first].name in _ALLOCATIONS:
@@ -220,7 +401,7 @@ def _trim(calls: Sequence[_Call], start: int, stop: int) -> tuple[int, int]:
 
 
 def _build(
-    trace: Trace, tops: Sequence[int], calls: Sequence[_Call], ranges: Sequence[tuple[int, int]]
+    trace: Trace, tops: Sequence[int], calls: Sequence[_OuterCall], ranges: Sequence[tuple[int, int]]
 ) -> tuple[Iteration, ...]:
     begun = [_lower_bound(calls, start, trace.synchronizations) for start, _ in ranges]
     stops = [calls[stop].start_s if stop < len(calls) else float("inf") for _, stop in ranges]
@@ -244,7 +425,7 @@ def _build(
     return tuple(_iteration(trace, top_ops, device_events) for top_ops, device_events in runs)
 
 
-def _lower_bound(calls: Sequence[_Call], start: int, synchronizations: Sequence[float]) -> float:
+def _lower_bound(calls: Sequence[_OuterCall], start: int, synchronizations: Sequence[float]) -> float:
     """The time in seconds from which launches belong to the run that starts with call ``start``."""
     after = bisect_left(synchronizations, calls[start].start_s)
     bound = synchronizations[after - 1] if after else calls[start].start_s

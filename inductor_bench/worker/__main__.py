@@ -1,8 +1,8 @@
 """The entry point of worker processes, in three forms.
 
 - ``python -m inductor_bench.worker VERB JOB RESULT`` does one job. The file ``JOB`` holds the encoded job of
-  ``messages.jobs`` with that verb. The file ``RESULT`` gets ``{"result": …}``, ``{"failure": {"kind", "message",
-  "hint"}}``, or both where the job failed after it had saved a part.
+  ``messages.job_requests`` with that verb. The file ``RESULT`` gets ``{"result": …}``, ``{"failure": {"kind",
+  "message", "hint"}}``, or both where the job failed after it had saved a part.
 - ``… await ORDERS READINESS`` imports the modules that most jobs need, writes one byte to the file descriptor
   ``READINESS``, reads ``[VERB, JOB, RESULT]`` as a line of JSON from the file descriptor ``ORDERS``, and does that job.
   It ends without a job at the end of ``ORDERS``.
@@ -15,7 +15,7 @@ Tracebacks go to stderr, which the parent keeps as the worker's log.
 
 from __future__ import annotations
 
-from inductor_bench.worker.bytecode import keep_bytecode
+from .fast_start import keep_bytecode
 
 if __name__ == "__main__":
     keep_bytecode()  # before all other imports
@@ -30,13 +30,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages import jobs
-from inductor_bench.messages.jobs import WorkerJob
-from inductor_bench.messages.machine import COMPILES_TRITON, LAUNCHES_TRITON
-from inductor_bench.store.files import read_json, write_json
-from inductor_bench.store.formats import codec
-from inductor_bench.worker.imports import without_collection
+from ..errors import InductorBenchError
+from ..messages import job_requests
+from ..messages.job_requests import COMPILES_TRITON, LAUNCHES_TRITON, WorkerJob
+from ..store import codec
+from ..store.files import read_json, write_json
+from .fast_start import without_collection
 
 COMPILING_NICENESS = 10
 """Increment of the niceness of a process that compiles beside others that time kernels."""
@@ -48,11 +47,11 @@ JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 """The function of a job. Its arguments are the job and a function that saves a part of the answer."""
 
 JOBS: dict[type[WorkerJob[Any]], str] = {
-    jobs.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
-    jobs.MakeReferences: "inductor_bench.worker.profile.references:make_references",
-    jobs.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
-    jobs.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
-    jobs.SurveyMachine: "inductor_bench.worker.survey:survey",
+    job_requests.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
+    job_requests.MakeReferences: "inductor_bench.worker.profile.module_profile:make_references",
+    job_requests.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
+    job_requests.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
+    job_requests.SurveyMachine: "inductor_bench.worker.survey:survey",
 }
 """The function of each type of job, as ``MODULE:NAME``, so that a worker imports only the modules that it needs."""
 
@@ -89,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 def announce_readiness(readiness: int) -> None:
     """Imports the modules that take most of a worker's start-up time, then writes a byte to ``readiness``."""
-    from inductor_bench.worker.upstream.inductor import import_generated_codes_imports
+    from .upstream.inductor import import_generated_codes_imports
 
     for place in JOBS.values():
         _import_function(place)
@@ -104,14 +103,14 @@ def serve(requests: TextIO, answers: TextIO) -> int:
     if compiles:
         os.nice(COMPILING_NICENESS)  # before the imports: those of a process that times come first
     with without_collection():
-        from inductor_bench.worker.bench.bench import Bench
+        from .bench.bench import Bench
 
         if compiles:
-            from inductor_bench.worker.upstream.triton import warm_compiler
+            from .upstream.triton_compiler import warm_compiler
 
             warm_compiler()  # before the first request, which comes once the GPU is known
         if os.environ.get(LAUNCHES_TRITON):
-            from inductor_bench.worker.upstream.inductor import import_triton_launcher
+            from .upstream.inductor import import_triton_launcher
 
             import_triton_launcher()  # before the first request, which comes once no other job was found on the GPU
     if compiles:

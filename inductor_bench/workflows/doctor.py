@@ -11,13 +11,14 @@ from pathlib import Path
 from ..devices.cpu import CPU
 from ..devices.table import best_device, device_of
 from ..launch.diagnosis import GO_TOGETHER
-from ..launch.ray.executor import INSTALL as INSTALL_RAY
+from ..launch.ray_executor import INSTALL as INSTALL_RAY
 from ..launch.worker import WorkerPool, default_python
+from ..records.base import Failure
 from ..records.model_sources import LIBRARIES
-from ..records.run import Environment, Failure, Peaks
-from ..store.formats.tables import INSTALL as INSTALL_DUCKDB
-from .modules.survey import take_survey
-from .progress import Progress
+from ..records.run import Environment, Peaks
+from ..store.tables import INSTALL as INSTALL_DUCKDB
+from .modules.module_profiling import take_survey
+from .options import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Bytes of free disk space below which the check fails."""

@@ -1,4 +1,4 @@
-"""Opens the tables of a batch or of a single run for queries."""
+"""Opens the tables of a batch or a run for queries, and writes the reports of an earlier run again."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.batch_doubts import without_uncounted_gains
+from ..analysis.batch_aggregation import without_uncounted_gains
 from ..errors import InductorBenchError
-from ..records.batches.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
-from ..records.batches.results import BatchResults
-from ..records.table import Answer, Table
+from ..records.base import Answer, Table
+from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults, ModelRequest
+from ..records.run import Run
 from ..report.batch.view import BatchView
-from ..store.batch import BATCH
+from ..report.run.folder import write_report
 from ..store.digest import read_digest, without_collection
-from ..store.folder import RECORD, RunFolder
-from ..store.formats.tables import ask
-from .batch.view import read_view
+from ..store.files import refuse_link
+from ..store.folder import BATCH, RECORD, RunFolder
+from ..store.tables import ask
+from .batch_state import read_view
+
+# Opens the tables of a batch or of a single run for queries.
 
 
 @dataclass(frozen=True)
@@ -74,3 +77,24 @@ def _run_view(path: Path) -> BatchView:
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))
     results = BatchResults(batch, (read_digest(model, RunFolder(path).record),))
     return BatchView(without_uncounted_gains(results))
+
+
+# Writes the tables, plots and page of an earlier run again, from its record.
+
+
+def run_report(folder: Path, *, plots: bool = True) -> tuple[Run, InductorBenchError | None]:
+    """Reads the record of a RUN folder and writes its tables, plots and page again.
+
+    Returns:
+        The record, and the error where the folder cannot be written.
+
+    Raises:
+        InductorBenchError: the record is missing or cannot be read.
+    """
+    run = RunFolder(folder).load()
+    try:
+        refuse_link(folder)
+        write_report(run, folder, plots=plots)
+    except InductorBenchError as error:
+        return run, error
+    return run, None

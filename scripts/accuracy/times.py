@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from benchmark_kernels import Outcome as RunFile
 
-from inductor_bench.messages.kernels import Change
-from inductor_bench.source.standalone.harness.launch_gap import device_durations
-from inductor_bench.worker.bench.kernel import Kernel
-from inductor_bench.worker.bench.opening import import_file, open_kernel
+from inductor_bench.messages.kernel_requests import VariantChange
+from inductor_bench.source.harness.launch_gap import device_durations
+from inductor_bench.worker.bench.bench import import_file, open_kernel
+from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 
 from .outcomes import Outcome
@@ -26,7 +26,7 @@ ZEROED_BYTES = 256 << 20  # what Triton's benchmark overwrites before every call
 FRESH_TIMERS = 3
 
 
-def open_file(path: Path) -> Kernel:
+def open_file(path: Path) -> LoadedKernel:
     gc.collect()  # the arguments of kernels before
     torch.cuda.empty_cache()
     kernel = open_kernel(import_file(path), str(path))
@@ -71,7 +71,7 @@ def time_by_others(call: Callable[[], Any]) -> Outcome:
     }
 
 
-def profile_both(kernel: Kernel, timer: Any) -> Outcome:
+def profile_both(kernel: LoadedKernel, timer: Any) -> Outcome:
     """The profiler's times of what a sample of the timer consists of, launched one by one."""
     timer.restore()
     calls = [kernel.bind(each) for each in timer.copies[:PROFILED_CALLS]]
@@ -134,14 +134,14 @@ def compare_configs(path: Path) -> Outcome:
     kernel = open_file(path)
     assert isinstance(kernel, TritonBenchKernel)
     warps = kernel.now["num_warps"]
-    other = kernel.make_variant(Change({**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}))
+    other = kernel.make_variant(VariantChange({**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}))
     other.compile()
     timer = kernel.make_timer(kernel.make_arguments())
     first, second = (sample_and_profile(each, timer) for each in (kernel, other))
     return {name: second[name] / first[name] for name in first}
 
 
-def sample_and_profile(kernel: Kernel, timer: Any) -> dict[str, float]:
+def sample_and_profile(kernel: LoadedKernel, timer: Any) -> dict[str, float]:
     times = profile_both(kernel, timer)
     return {
         **sample_medians(kernel, timer),
@@ -149,7 +149,7 @@ def sample_and_profile(kernel: Kernel, timer: Any) -> dict[str, float]:
     }
 
 
-def sample_medians(kernel: Kernel, timer: Any) -> dict[str, float]:
+def sample_medians(kernel: LoadedKernel, timer: Any) -> dict[str, float]:
     """The median time in both states, in seconds, of samples as a race takes them."""
     call = timer.bind(kernel.bind)
     return {state: statistics.median(getattr(timer, state)(call) for _ in range(SAMPLES)) for state in STATES}

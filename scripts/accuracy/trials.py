@@ -16,22 +16,18 @@ from typing import Any
 import torch
 
 from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
-from inductor_bench.autotune.plans import FINAL
-from inductor_bench.autotune.race import RaceResult, race
-from inductor_bench.autotune.variants.triton import triton_variants
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
-from inductor_bench.launch.session import WorkerSession
-from inductor_bench.launch.worker import default_python
-from inductor_bench.messages.kernels import Change
-from inductor_bench.messages.machine import Pretend
-from inductor_bench.worker.bench.kernel import Kernel
-from inductor_bench.worker.bench.opening import import_file, open_kernel
-from inductor_bench.worker.bench.outputs import describe_difference
+from inductor_bench.autotune.race import FINAL, RaceResult, race
+from inductor_bench.autotune.variants import triton_variants
+from inductor_bench.devices.nvidia import ARCHITECTURES
+from inductor_bench.launch.worker import WorkerSession, default_python
+from inductor_bench.messages.job_requests import Pretend
+from inductor_bench.messages.kernel_requests import VariantChange
+from inductor_bench.worker.bench.bench import describe_difference, import_file, open_kernel
+from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
-from inductor_bench.worker.upstream.triton import pretend_gpu
-from inductor_bench.workflows.kernel.run import run_kernel
-from inductor_bench.workflows.options import KernelOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
+from inductor_bench.workflows.kernel import run_kernel
+from inductor_bench.workflows.options import KernelOptions, Silent
 
 from .outcomes import Outcome
 from .times import PROFILED_CALLS, SAMPLES, Profile, open_file
@@ -44,7 +40,7 @@ BUILD_S = 120.0
 
 
 @functools.lru_cache(maxsize=TIMERS_KEPT)
-def keep_timer(path: Path) -> tuple[Kernel, Any]:
+def keep_timer(path: Path) -> tuple[LoadedKernel, Any]:
     """A kernel and its timer, which serve many trials."""
     kernel = open_file(path)
     return kernel, kernel.make_timer(kernel.make_arguments())
@@ -141,7 +137,7 @@ def retune(paths: Sequence[Path], budget_s: float) -> Outcome:
         found["checked"] += one.tuning.tried
         for candidate in one.tuning.candidates:
             if candidate.status in RANKED:
-                other = kernel.make_variant(Change(candidate.config))
+                other = kernel.make_variant(VariantChange(candidate.config))
                 other.compile()
                 found["ranked"] += 1
                 found["right"] += not describe_difference(other.compute(other.make_arguments()), wanted)

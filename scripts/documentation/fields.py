@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from inductor_bench.records.forms import INLINE, Form
+from inductor_bench.records.base import INLINE, Form
 
 from .markdown import link
 

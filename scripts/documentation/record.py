@@ -6,17 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from inductor_bench.records.batches.batch import Batch
+from inductor_bench.records.batch import Batch
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.records.comparisons.batch import BatchComparison
-from inductor_bench.records.comparisons.kernels import Comparison
-from inductor_bench.records.comparisons.run import RunComparison
-from inductor_bench.records.modes.comparison import ModeComparison
-from inductor_bench.records.modes.models import ModesByModel
+from inductor_bench.records.comparison import BatchComparison, RunComparison, TimedPair
+from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.mode_comparison import ModeComparison, ModesByModel
 from inductor_bench.records.run import Run
-from inductor_bench.workflows.kernel.cross_compile import TargetOutcome
-from inductor_bench.workflows.kernel.run import KernelOutcome
+from inductor_bench.workflows.cross_compile import TargetOutcome
+from inductor_bench.workflows.kernel import KernelOutcome
 
 from .fields import Field, about, fields_of, kinds_in, type_words
 from .markdown import bullet, escaped, link, page, paragraph
@@ -49,7 +46,7 @@ DOCUMENTS = (
     Document("A comparison of modes", "`modes.json` in the folder of `inductor-bench modes`.", ModeComparison),
     Document("Modes of a list", "`inductor-bench modes LIST --format json` prints it.", ModesByModel),
     Document("Timed kernels", "`inductor-bench kernel FILE --format json` prints it.", KernelOutcome),
-    Document("Two kernels", "`inductor-bench kernel FILE --compare OTHER --format json` prints it.", Comparison),
+    Document("Two kernels", "`inductor-bench kernel FILE --compare OTHER --format json` prints it.", TimedPair),
     Document("Kernels for another GPU", "`inductor-bench kernel FILE --target ARCH --format json`.", TargetOutcome),
     Document("An extraction", "`kernels.json` beside the kernels' files: a list of these objects.", ExtractedKernel),
 )

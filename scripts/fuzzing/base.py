@@ -14,19 +14,18 @@ import retune_fakes
 import run_builder
 import step_runs
 
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.code.details import Details
-from inductor_bench.records.code.launch import Launch, Values
+from inductor_bench.records.base import Failure
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.code import Details, Launch, Values
 from inductor_bench.records.retune import Retune
-from inductor_bench.records.run import Environment, Failure, Host, Versions
-from inductor_bench.source.capture.structured import read_structured_trace
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.static.launches import read_static_launches
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.evidence import save_code, save_details
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.store.peaks import peaks_key
+from inductor_bench.records.run import Environment, Host, Versions
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.structured_trace import read_structured_trace
+from inductor_bench.store import codec
+from inductor_bench.store.caches import peaks_key
+from inductor_bench.store.folder import BatchFolder, RunFolder
+from inductor_bench.store.run_files import save_code, save_details
 
 SECRET = "what only the victim knows 7c1f2ab9"
 ENVIRONMENT = Environment(Versions("3.12.3", "2.13.0"), "Linux", Host("a CPU", 2, 2))

@@ -21,11 +21,11 @@ from typing import Any
 
 from inductor_bench.cli.main import main
 from inductor_bench.launch.worker import ImportedPackage, WorkerAnswer, WorkerPool
-from inductor_bench.messages.jobs import Surveyed, SurveyMachine, WorkerJob
-from inductor_bench.records.run import Failure
-from inductor_bench.records.traced.operators import OperatorCost
+from inductor_bench.messages.job_requests import Surveyed, SurveyMachine, WorkerJob
+from inductor_bench.records.base import Failure
+from inductor_bench.records.traced import OperatorCost
+from inductor_bench.store.caches import load_peaks, peaks_key
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.peaks import load_peaks, peaks_key
 
 from .base import ENVIRONMENT
 

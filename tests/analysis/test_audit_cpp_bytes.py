@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.traffic.cpp_accesses import accessed_elements
-from inductor_bench.analysis.traffic.kernel_bytes import touched_bytes
-from inductor_bench.records.code.launch import Argument, TensorView
-from inductor_bench.source.module.reader import read_module
+from inductor_bench.analysis.traffic import accessed_elements, touched_bytes
+from inductor_bench.records.code import Argument, TensorView
+from inductor_bench.source.module_reader import read_module
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "cpu_torch2.13"
 

@@ -14,18 +14,16 @@ from h200 import FOLDER, RECORDED, activities_of, module_record, source_of
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.records.code import ModuleSource
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.run import Peaks
-from inductor_bench.records.traced.activity import Activity
-from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
-from inductor_bench.records.traced.trace import DeviceEvent, TensorArguments
-from inductor_bench.source.module.reader import read_module
+from inductor_bench.records.traced import Activity, DeviceEvent, OperatorCall, OperatorCost, TensorArguments
+from inductor_bench.source.module_reader import read_module
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reading.reader import read_trace
-from inductor_bench.worker.costs.operators import count_operator_costs
-from inductor_bench.workflows.modules.roofs import _judge_module
+from inductor_bench.trace.rows import read_trace
+from inductor_bench.worker.survey import count_operator_costs
+from inductor_bench.workflows.modules.module_analysis import _judge_module
 
 PEAKS = Peaks(
     device="made-up",
@@ -208,10 +206,10 @@ def test_gradients_of_causal_attention_take_five_half_products(name: str) -> Non
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_no_two_library_kernels_of_a_graph_share_an_id(name: str) -> None:
-    from inductor_bench.source.capture.labels import ModuleLabel
-    from inductor_bench.workflows.modules.analysis import _finish
-    from inductor_bench.workflows.modules.observed import FoundModule
-    from inductor_bench.workflows.modules.profiling import ProfiledModule
+    from inductor_bench.source.labels import ModuleLabel
+    from inductor_bench.workflows.modules.module_analysis import _finish
+    from inductor_bench.workflows.modules.module_profiling import ProfiledModule
+    from inductor_bench.workflows.modules.program_run import FoundModule
 
     found = FoundModule(Path("m.py"), "")
     profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "trace", "", None, None)
@@ -223,12 +221,12 @@ def test_no_two_library_kernels_of_a_graph_share_an_id(name: str) -> None:
 def described(tmp_path: Path, wall_s: float) -> Any:
     from h200 import iterations_of, trace_of
 
-    from inductor_bench.records.code.details import Details
-    from inductor_bench.source.capture.labels import ModuleLabel
+    from inductor_bench.records.code import Details
+    from inductor_bench.source.labels import ModuleLabel
     from inductor_bench.store.folder import RunFolder
-    from inductor_bench.workflows.modules.analysis import AttributedModule, describe_module
-    from inductor_bench.workflows.modules.observed import FoundModule
-    from inductor_bench.workflows.modules.profiling import ProfiledModule
+    from inductor_bench.workflows.modules.module_analysis import AttributedModule, describe_module
+    from inductor_bench.workflows.modules.module_profiling import ProfiledModule
+    from inductor_bench.workflows.modules.program_run import FoundModule
 
     name = "gpu_kinds/0_forward"
     details = Details((wall_s,) * 3)

@@ -13,16 +13,21 @@ from typing import Any
 import pytest
 from h200 import FOLDER, activities_of, text_of
 
-from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
-from inductor_bench.analysis.parts import HELPERS, Part, _sides, find_parts
+from inductor_bench.analysis.kernel_aggregation import (
+    HELPERS,
+    Evidence,
+    OperatorPart,
+    _sides,
+    aggregate_kernels,
+    find_parts,
+)
 from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.traced.activity import Activity
-from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
-from inductor_bench.source.module.reader import read_module
+from inductor_bench.records.traced import Activity, OperatorCall, OperatorCost
+from inductor_bench.source.module_reader import read_module
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reading.reader import read_trace
-from inductor_bench.worker.costs.operators import count_operator_costs
+from inductor_bench.trace.rows import read_trace
+from inductor_bench.worker.survey import count_operator_costs
 
 BACKWARD = "mixnet_l_p10/backward"
 BYTES = {"c10::Half": 2, "float": 4}
@@ -164,7 +169,7 @@ def test_kernels_that_cannot_be_told_apart_share_the_call_by_time() -> None:
     second = replace(members[0], name="second", duration_s=3e-6)
     assert first.operator is not None and first.arguments is not None
     parts = find_parts([first, second])
-    assert parts == (Part(first.operator, first.arguments),) * 2
+    assert parts == (OperatorPart(first.operator, first.arguments),) * 2
     costs = {(first.operator, first.arguments): OperatorCost(flops=400, moved_bytes=40, dtype="float16")}
     found = {kernel.name: kernel for kernel in aggregate_kernels([first, second], 1, [0], Evidence(costs=costs))}
     assert (found["first"].work.flops, found["second"].work.flops) == (pytest.approx(100), pytest.approx(300))

@@ -11,19 +11,20 @@ import run_builder as build
 import step_runs as steps
 from inline import change
 
-from inductor_bench.analysis.comparison.likeness import text_likeness
-from inductor_bench.analysis.comparison.noise import judge
-from inductor_bench.analysis.comparison.run import compare_runs
-from inductor_bench.analysis.comparison.words import headline, main_parts, next_commands, reasons
+from inductor_bench.analysis.comparison_noise import judge
+from inductor_bench.analysis.comparison_run import compare_runs
+from inductor_bench.analysis.comparison_sides import text_likeness
+from inductor_bench.analysis.comparison_words import headline, main_parts, next_commands, reasons
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records import comparison as records
+from inductor_bench.records.base import Failure
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.details import MachineLoad
-from inductor_bench.records.comparisons import run as records
-from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
+from inductor_bench.records.code import MachineLoad
+from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, SummedOperator
-from inductor_bench.records.run import Failure, Request, Run
-from inductor_bench.store.formats import codec
+from inductor_bench.records.run import Request, Run
+from inductor_bench.store import codec
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 NORM = "triton_red_fused_layer_norm_0"

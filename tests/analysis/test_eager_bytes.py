@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.analysis.traffic.eager import EagerOperator, EagerOperators, eager_bytes, find_operators
+from inductor_bench.analysis.traffic import EagerOperator, EagerOperators, eager_bytes, find_operators
 from inductor_bench.records.program import COPY, EAGER
-from inductor_bench.records.traced.program import GraphCall, ProgramTrace, Work
-from inductor_bench.records.traced.trace import DeviceEvent, HostOp, TensorArguments, Trace
+from inductor_bench.records.traced import DeviceEvent, GraphCall, HostOp, ProgramTrace, TensorArguments, Trace, Work
 
 MB = 1 << 20
 CALLS = (GraphCall(4, 0, 1.0, 1.5, "main"), GraphCall(5, 1, 3.0, 3.5, "main"))

@@ -12,21 +12,19 @@ import step_runs
 from inline import change, make
 from quiet_runs import quiet, run_of, with_kernel
 
-from inductor_bench.analysis.findings.command_again import SHARED_FLAGS, SHARED_OPTIONS
-from inductor_bench.analysis.findings.evidence import RunEvidence
-from inductor_bench.analysis.findings.finding import Finding
+from inductor_bench.analysis.findings.finding import SHARED_FLAGS, SHARED_OPTIONS, Finding, RunEvidence, short_paths
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.next_commands import next_commands
-from inductor_bench.analysis.findings.phrases import short_paths
-from inductor_bench.analysis.findings.table import RULES, Rule, findings
+from inductor_bench.analysis.findings.rule_table import RULES, Rule, findings
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli import breakdown, modes
+from inductor_bench.records.base import Failure
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.retune import FASTER, Retune
-from inductor_bench.records.run import Capture, Failure, Request, Run
+from inductor_bench.records.run import Capture, Request, Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 
 

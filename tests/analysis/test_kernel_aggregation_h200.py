@@ -11,7 +11,7 @@ from p_text import disagreements, read_p_text
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
 from inductor_bench.records.category import Category
 from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.traced.operators import OperatorCost
+from inductor_bench.records.traced import OperatorCost
 
 NOTHING = Evidence()
 

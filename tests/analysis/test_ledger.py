@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
-from inductor_bench.analysis.ledger.sweep import Span, divide
-from inductor_bench.analysis.ledger.timeline import lanes_of
-from inductor_bench.records.code.source import SourceLine
+from inductor_bench.analysis.ledger import CallPlace, GraphName, Ledger, Span, Steps, account, divide, lanes_of
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, Part
-from inductor_bench.trace.program.reader import read_program_trace
-from inductor_bench.trace.program.works import find_works
+from inductor_bench.trace.program_trace import read_program_trace
+from inductor_bench.trace.program_works import find_works
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
 
 
@@ -30,7 +28,7 @@ def ledger_of(
     program = read_program_trace(built.write(folder / "trace.json"), MARKERS)
     found = find_works(program, MARKERS, {}, on_host=on_host)
     assert found is not None
-    line = Place("Net", SourceLine("train.py", 5, "step", "loss.item()"))
+    line = CallPlace("Net", SourceLine("train.py", 5, "step", "loss.item()"))
     ops = enumerate(program.trace.host_ops)
     steps = Steps(
         step_time_s=step_us / 1e6,

@@ -9,18 +9,17 @@ from dataclasses import replace
 import pytest
 from mode_rows import comparison, found, row
 
-from inductor_bench.analysis.modes.conclusion import lines_of
-from inductor_bench.analysis.modes.intervals import (
+from inductor_bench.analysis.mode_conclusion import (
     DECIDING,
     NOISE,
     SHOWN,
     LogInterval,
     decide,
     geometric_interval,
+    lines_of,
 )
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.comparison import AGREES, DIFFERS, Agreement
-from inductor_bench.records.modes.settings import ModeSet
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import AGREES, DIFFERS, Agreement, ModeSet
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])
 DEFAULT = row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0, codes=("a",))

@@ -12,9 +12,8 @@ from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
 from inductor_bench.analysis.findings.headline import headline
-from inductor_bench.analysis.findings.table import STEP_RULES, findings
-from inductor_bench.records.code.compile_phases import CompilePhase
-from inductor_bench.records.code.details import MachineLoad
+from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings
+from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTIVE,

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 from h200 import activities_of, source_of, text_of
 
-from inductor_bench.analysis.traffic.kernel_bytes import fit_uses
-from inductor_bench.analysis.traffic.residence import (
+from inductor_bench.analysis.residence import (
     DEVICE_CACHE,
     HOST_CACHE,
     EagerBytes,
-    GraphCall,
+    StepCall,
     Traffic,
     dram_part,
     dram_shares,
     step_traffic,
 )
-from inductor_bench.records.code.buffers import BufferUse, ModuleBuffers
-from inductor_bench.source.static.buffers import read_buffers
+from inductor_bench.analysis.traffic import fit_uses
+from inductor_bench.records.code import BufferUse, ModuleBuffers
+from inductor_bench.source.static_buffers import read_buffers
 
 CACHE = round(100 / DEVICE_CACHE.usable)
 
@@ -44,7 +44,7 @@ def near(**fields: float) -> Traffic:
 
 
 def traffic_of(buffers: ModuleBuffers) -> list[Traffic]:
-    (calls,) = step_traffic([GraphCall(0, buffers)], CACHE)
+    (calls,) = step_traffic([StepCall(0, buffers)], CACHE)
     return [call or Traffic() for call in calls]
 
 
@@ -92,7 +92,7 @@ def test_written_bytes_go_to_dram_in_the_call_that_writes_them() -> None:
 def test_a_cpu_keeps_what_is_written_while_it_fits() -> None:
     def calls_of(size: int) -> list[Traffic]:
         buffers = graph((write("x", size),), (read("x", size), write("y", size)), (read("y", size), write("x", size)))
-        (found,) = step_traffic([GraphCall(0, buffers)], 100, HOST_CACHE)
+        (found,) = step_traffic([StepCall(0, buffers)], 100, HOST_CACHE)
         return [call or Traffic() for call in found]
 
     assert [call.dram_bytes for call in calls_of(40)] == [0, 0, 0]
@@ -102,7 +102,7 @@ def test_a_cpu_keeps_what_is_written_while_it_fits() -> None:
 def test_addresses_link_the_results_of_one_graph_to_the_arguments_of_another() -> None:
     forward = graph((read("w", 500), write("saved", 50)), inputs=("w",), outputs=("saved",))
     backward = graph((read("primal", 50),), inputs=("primal",))
-    pair = [GraphCall("f", forward, (1,), (2,)), GraphCall("b", backward, (2,), ())]
+    pair = [StepCall("f", forward, (1,), (2,)), StepCall("b", backward, (2,), ())]
     linked = step_traffic(pair, CACHE)[1][0]
     assert linked is not None and linked.cache_read > 1
     unlinked = [replace(call, inputs=(), outputs=()) for call in pair]
@@ -112,26 +112,26 @@ def test_addresses_link_the_results_of_one_graph_to_the_arguments_of_another() -
 def test_blocks_that_share_a_graph_have_weights_of_their_own() -> None:
     block = graph((read("w", 60),), inputs=("w",))
     for addresses in ((1, 2, 3), ()):
-        step = [GraphCall("block", block, addresses[place : place + 1]) for place in range(3)]
+        step = [StepCall("block", block, addresses[place : place + 1]) for place in range(3)]
         assert step_traffic(step, CACHE) == ((Traffic(dram_read=60),),) * 3
-    shared = [GraphCall("block", block, (1,))] * 3
+    shared = [StepCall("block", block, (1,))] * 3
     assert step_traffic(shared, CACHE) == ((Traffic(cache_read=60),),) * 3
 
 
 def test_the_memory_within_one_graph_serves_the_next() -> None:
     block = graph((write("t", 60),), (read("t", 60),))
-    found = step_traffic([GraphCall("a", block), GraphCall("b", block)], CACHE)
+    found = step_traffic([StepCall("a", block), StepCall("b", block)], CACHE)
     assert sum(one.dram_read for calls in found for one in calls if one) == 0
 
 
 def test_eager_bytes_between_graphs_evict() -> None:
     block = graph((read("w", 60),), inputs=("w",))
-    assert step_traffic([GraphCall(0, block), EagerBytes(10)], CACHE)[0][0] == Traffic(cache_read=60)
-    assert step_traffic([GraphCall(0, block), EagerBytes(500)], CACHE)[0][0] == Traffic(dram_read=60)
+    assert step_traffic([StepCall(0, block), EagerBytes(10)], CACHE)[0][0] == Traffic(cache_read=60)
+    assert step_traffic([StepCall(0, block), EagerBytes(500)], CACHE)[0][0] == Traffic(dram_read=60)
 
 
 def test_calls_with_unknown_buffers_have_no_traffic_and_no_share() -> None:
-    step = [GraphCall("g", ModuleBuffers((None, (read("w", 500),)), ("w",)))] * 2
+    step = [StepCall("g", ModuleBuffers((None, (read("w", 500),)), ("w",)))] * 2
     traffic = step_traffic(step, CACHE)
     assert traffic[0][0] is None
     assert dram_shares(step, traffic) == {"g": {1: pytest.approx(1.0)}}
@@ -156,13 +156,13 @@ def test_a_kernel_touches_of_a_large_buffer_what_inductor_counts() -> None:
     assert fit_uses(rows, None) == tuple(rows)
 
 
-def recorded(name: str, graph_number: int) -> GraphCall:
+def recorded(name: str, graph_number: int) -> StepCall:
     source = source_of(name)
     counts = {kernel.name: kernel.moved_bytes for kernel in source.kernels}
     found = read_buffers(text_of(f"{name}.py"), source)
     calls = zip(source.calls, found.calls, strict=True)
     fitted = tuple(fit_uses(uses, counts.get(call.kernel or "")) if uses else None for call, uses in calls)
-    return GraphCall(graph_number, replace(found, calls=fitted))
+    return StepCall(graph_number, replace(found, calls=fitted))
 
 
 def test_a_training_step_of_a_convnet_is_plausible_and_quick() -> None:

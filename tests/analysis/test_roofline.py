@@ -16,7 +16,7 @@ from inductor_bench.analysis.roofline import (
     judge_kernel,
     matrix_roof,
 )
-from inductor_bench.records.kernel import Judgement, Work
+from inductor_bench.records.kernel import Judgement, LeastWork
 from inductor_bench.records.run import Peaks
 
 GPU = Peaks(
@@ -31,7 +31,7 @@ CPU = replace(GPU, launch_floor_s=None, matmul_flops={"float32": 1e11})
 
 
 def timed(time_s: float, calls: float, **work: Any) -> TimedWork:
-    return TimedWork(time_s, calls, Work(**work))
+    return TimedWork(time_s, calls, LeastWork(**work))
 
 
 def test_a_large_kernel_is_measured_against_dram() -> None:
@@ -58,9 +58,9 @@ def test_writes_that_exceed_the_cache_may_be_faster_than_reads_and_writes_togeth
     """A fill of 154 MB ran at 4.5 TB/s on an H200, whose DRAM roof is 4.35 TB/s."""
     fill = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=1.05e9), GPU)
     assert (fill.bound, fill.peak_share, fill.gain_limit_s) == ("memory", 1.0, 0.0)
-    step = TimedWork(1e-3, 1, Work(1.05e9), dram_bytes=1.05e9, cache_bytes=0.0)
+    step = TimedWork(1e-3, 1, LeastWork(1.05e9), dram_bytes=1.05e9, cache_bytes=0.0)
     assert judge_kernel(step, GPU) == fill, "a prediction for the step changes nothing"
-    small = TimedWork(9e-6, 1, Work(9.4e6))
+    small = TimedWork(9e-6, 1, LeastWork(9.4e6))
     assert judge_kernel(small, GPU).bound == "cache", "the cache holds all of its bytes"
     served = judge_kernel(replace(small, dram_bytes=9.4e6, cache_bytes=0.0), GPU)
     assert (served.bound, served.peak_share, served.gain_limit_s) == ("memory", 1.0, 0.0)
@@ -87,7 +87,7 @@ def test_products_of_an_h200_have_a_share_of_their_roof() -> None:
     run = h200.run_of("albert_bf16")
     products = max(run.modules[0].kernels, key=lambda kernel: kernel.time_s)
     works = [
-        TimedWork(one.time_s, one.calls, Work(one.moved_bytes, one.flops, products.work.dtype))
+        TimedWork(one.time_s, one.calls, LeastWork(one.moved_bytes, one.flops, products.work.dtype))
         for one in products.shapes
     ]
     assert run.peaks is not None and products.work.dtype == "bfloat16"
@@ -179,7 +179,7 @@ def test_one_unknown_group_makes_the_gain_unknown() -> None:
 
 
 def test_where_the_step_is_known_dram_limits_a_kernel_whose_bytes_fit_into_the_cache() -> None:
-    weights = TimedWork(1e-5, 1, Work(8e6))
+    weights = TimedWork(1e-5, 1, LeastWork(8e6))
     assert judge_kernel(weights, GPU).bound == "cache"
     served = judge_kernel(replace(weights, dram_bytes=8e6, cache_bytes=0.0), GPU)
     assert (served.bound, served.peak_share, served.bandwidth) == ("memory", pytest.approx(0.8), pytest.approx(8e11))
@@ -187,7 +187,7 @@ def test_where_the_step_is_known_dram_limits_a_kernel_whose_bytes_fit_into_the_c
 
 
 def test_the_longer_of_drams_time_and_the_caches_time_is_the_limit() -> None:
-    work = TimedWork(1e-2, 1, Work(4e9))
+    work = TimedWork(1e-2, 1, LeastWork(4e9))
     mostly = judge_kernel(replace(work, dram_bytes=2e9, cache_bytes=2e9), GPU)
     assert (mostly.bound, mostly.peak_share) == ("memory", pytest.approx(0.2))
     hardly = judge_kernel(replace(work, dram_bytes=1e8, cache_bytes=3.9e9), GPU)
@@ -197,13 +197,13 @@ def test_the_longer_of_drams_time_and_the_caches_time_is_the_limit() -> None:
 
 
 def test_a_kernel_faster_than_its_predicted_dram_bytes_is_judged_without_them() -> None:
-    fast = TimedWork(1e-6, 1, Work(2e6))
+    fast = TimedWork(1e-6, 1, LeastWork(2e6))
     assert judge_kernel(replace(fast, dram_bytes=2e6, cache_bytes=0.0), GPU) == judge_kernel(fast, GPU)
 
 
 def test_an_unknown_cache_roof_leaves_the_limit_open_only_where_the_cache_serves_more() -> None:
     peaks = replace(GPU, cache_bandwidth=None)
-    work = TimedWork(1e-2, 1, Work(4e9))
+    work = TimedWork(1e-2, 1, LeastWork(4e9))
     more = judge_kernel(replace(work, dram_bytes=1e9, cache_bytes=3e9), peaks)
     assert (more.bound, more.peak_share, more.gain_limit_s) == ("cache", None, None)
     less = judge_kernel(replace(work, dram_bytes=3e9, cache_bytes=1e9), peaks)

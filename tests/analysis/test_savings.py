@@ -6,20 +6,20 @@ import random
 
 import pytest
 
-from inductor_bench.analysis.savings import Sample, borne_out, judge_processes, measure_saving
+from inductor_bench.analysis.savings import TimedStep, borne_out, judge_processes, measure_saving
 from inductor_bench.analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval
-from inductor_bench.records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from inductor_bench.worker.capture.pins.order import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
+from inductor_bench.records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+from inductor_bench.worker.capture.pin_comparison import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
 
 
-def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[Sample]:
+def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[TimedStep]:
     """Steps in the order of a comparison, with noise and a drift as shares of a step."""
     chance = random.Random(7)
     samples = []
     for place in range(count):
         tuned = is_tuned(place)
         time_s = (tuned_s if tuned else own_s) * (1 + noise * chance.uniform(-1, 1) + drift * place / count)
-        samples.append(Sample(tuned, time_s))
+        samples.append(TimedStep(tuned, time_s))
     return samples
 
 
@@ -54,12 +54,12 @@ def test_slower_steps_are_said() -> None:
 def test_few_steps_decide_nothing() -> None:
     saving = measure_saving(alternate(10e-3, 5e-3, 8))
     assert saving is not None and (saving.pairs, saving.verdict) == (4, UNDECIDED)
-    assert measure_saving([Sample(False, 1.0), Sample(False, 1.0)]) is None
+    assert measure_saving([TimedStep(False, 1.0), TimedStep(False, 1.0)]) is None
 
 
 def test_a_saving_of_which_only_the_shown_interval_is_sure_is_undecided() -> None:
     differences = [1e-3] * 15 + [-1e-3] * 4
-    samples = [Sample(tuned, time) for one in differences for tuned, time in ((False, 10e-3 + one), (True, 10e-3))]
+    samples = [TimedStep(tuned, time) for one in differences for tuned, time in ((False, 10e-3 + one), (True, 10e-3))]
     shown = median_interval(differences, CONFIDENCE)
     surer = median_interval(differences, VERDICT_CONFIDENCE)
     assert shown[0] > 0 > surer[0], "the example is one"
@@ -72,7 +72,7 @@ def test_a_saving_of_which_only_the_shown_interval_is_sure_is_undecided() -> Non
 def test_work_in_some_steps_only_is_no_saving(period: int, phase: int) -> None:
     chance = random.Random(3)
     times = [10e-3 * (1.2 if place % period == phase % period else 1) + chance.gauss(0, 1e-5) for place in range(96)]
-    saving = measure_saving([Sample(is_tuned(place), time_s) for place, time_s in enumerate(times)])
+    saving = measure_saving([TimedStep(is_tuned(place), time_s) for place, time_s in enumerate(times)])
     assert saving is not None and saving.verdict == NO_DIFFERENCE
 
 
@@ -80,7 +80,7 @@ def test_the_fewest_steps_are_enough_for_a_verdict() -> None:
     """Also where the first profiled step does not count."""
     assert count_steps(step_s=10.0) == (TIMED_STEPS[0], PROFILED_STEPS[0])
     for count, first in ((TIMED_STEPS[0], 0), (PROFILED_STEPS[0], 1)):
-        samples = [Sample(is_tuned(place), 9e-3 if is_tuned(place) else 10e-3) for place in range(first, count)]
+        samples = [TimedStep(is_tuned(place), 9e-3 if is_tuned(place) else 10e-3) for place in range(first, count)]
         saving = measure_saving(samples)
         assert saving is not None and saving.verdict == SAVES
 

@@ -17,22 +17,28 @@ from torch._inductor import select_algorithm
 from torch._inductor.select_algorithm import TritonTemplateCaller
 
 from inductor_bench.autotune.methods import METHODS
-from inductor_bench.autotune.variants.cpu import FixedKernel
-from inductor_bench.autotune.variants.find import find_variants
-from inductor_bench.autotune.variants.library import LibraryVariants
-from inductor_bench.autotune.variants.library import library_variants as library_variants_of
+from inductor_bench.autotune.variant_protocol import FixedKernel
+from inductor_bench.autotune.variants import LibraryVariants, find_variants
+from inductor_bench.autotune.variants import library_variants as library_variants_of
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Change, Facts, LibraryConfigs, ListLibraryConfigs, RecordedFacts, Vary
-from inductor_bench.messages.times import Check
-from inductor_bench.source.standalone.harness import operator_main, switches
-from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
-from inductor_bench.store.formats import codec
+from inductor_bench.messages.kernel_requests import (
+    CompareOutputs,
+    KernelFacts,
+    LibraryConfigs,
+    ListLibraryConfigs,
+    RecordedFacts,
+    VariantChange,
+    Vary,
+)
+from inductor_bench.source.harness import operator_main, switches
+from inductor_bench.source.harness.arguments import Arguments, build_arguments
+from inductor_bench.store import codec
+from inductor_bench.worker.bench import library_choices as library_lowering
+from inductor_bench.worker.bench import library_kernel as library_variants
 from inductor_bench.worker.bench.bench import Bench, _Loaded
-from inductor_bench.worker.bench.library import lowering as library_lowering
-from inductor_bench.worker.bench.library import variants as library_variants
-from inductor_bench.worker.bench.library.choices import Choice, View
-from inductor_bench.worker.bench.library.kernel import OperatorBenchKernel
-from inductor_bench.worker.launches.recorder import watch_launches
+from inductor_bench.worker.bench.library_choices import ArgumentView, Choice
+from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
+from inductor_bench.worker.profile.recorder import watch_launches
 from inductor_bench.worker.upstream.choices import name_choices
 
 aten = torch.ops.aten
@@ -42,7 +48,7 @@ WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
 MM = {"backend": "aten", "call": "mm"}
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
 NOTHING = Arguments([], {}, [])
-GPU = Facts("operator", "cuda", RecordedFacts("k", "0", "operator"))
+GPU = KernelFacts("operator", "cuda", RecordedFacts("k", "0", "operator"))
 
 
 def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:
@@ -60,11 +66,11 @@ def test_a_call_can_be_another_call_on_views_of_its_tensors() -> None:
     found = kernel.configs()
     assert found == LibraryConfigs({"backend": "aten"}, (MM,))
     (choice,) = kernel.others._max if kernel.others else ()
-    assert choice.inputs == (View(0, (72, 8), (8, 1), 0), View(1, (8, 4), (1, 8), 0))
+    assert choice.inputs == (ArgumentView(0, (72, 8), (8, 1), 0), ArgumentView(1, (8, 4), (1, 8), 0))
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(Vary(1, of=0, change=Change(MM)))
-    assert bench.check(Check(1, against=0)).difference == ""
+    bench.vary(Vary(1, of=0, change=VariantChange(MM)))
+    assert bench.check(CompareOutputs(1, against=0)).difference == ""
     chosen = bench._kernels[1].kernel
     assert chosen.compute(chosen.make_arguments())[0].stride() == convolve().stride()
 
@@ -77,12 +83,12 @@ def test_a_template_writes_what_the_call_writes_and_nothing_is_timed(monkeypatch
     kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 80)))
     assert kernel.configs().max == (TEMPLATE,)
     assert select_algorithm.get_algorithm_selector_cache().preprocessing_fns == hooks
-    varied = kernel.make_variant(Change(TEMPLATE))
+    varied = kernel.make_variant(VariantChange(TEMPLATE))
     arguments = varied.operator.make_arguments()
     out = arguments.keywords["out"].fill_(7.0)
     assert varied.bind(arguments)() is out
     torch.testing.assert_close(out, torch.bmm(*arguments.args))
-    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).make_variant(Change(TEMPLATE))
+    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).make_variant(VariantChange(TEMPLATE))
     run = returned.bind(returned.operator.make_arguments())
     assert run() is run()  # allocated once, before it is timed
 
@@ -96,8 +102,8 @@ def test_a_choice_that_computes_something_else_is_found_out() -> None:
     kernel.others._max = [Choice(choice.config, choice.caller, choice.inputs[:1] * 2, choice.output)]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(Vary(1, of=0, change=Change(TEMPLATE)))
-    assert "elements differ" in bench.check(Check(1, against=0)).difference
+    bench.vary(Vary(1, of=0, change=VariantChange(TEMPLATE)))
+    assert "elements differ" in bench.check(CompareOutputs(1, against=0)).difference
 
 
 @pytest.mark.parametrize(("dtype", "unwritten"), [(torch.float32, torch.nan), (torch.int32, -(2**31))])
@@ -118,8 +124,8 @@ def test_a_choice_that_writes_nothing_is_found_out(dtype: torch.dtype, unwritten
     kernel.others._max = [SimpleNamespace(config=MM, compile=lambda: None, bind=lazy.bind)]  # type: ignore[list-item]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(Vary(1, of=0, change=Change(MM)))
-    assert "elements differ" in bench.check(Check(1, against=0)).difference
+    bench.vary(Vary(1, of=0, change=VariantChange(MM)))
+    assert "elements differ" in bench.check(CompareOutputs(1, against=0)).difference
 
 
 @pytest.fixture
@@ -311,7 +317,7 @@ def test_a_choice_that_does_not_compile_says_so_itself(
 def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
     kernel = kernel_of(convolve)
     kernel.configs()
-    assert kernel.make_variant(Change(MM)).verify() == (True, "1 output agree with the same call in float64")
+    assert kernel.make_variant(VariantChange(MM)).verify() == (True, "1 output agree with the same call in float64")
 
 
 @pytest.mark.parametrize(
@@ -376,18 +382,18 @@ def test_a_choice_that_does_not_compile_says_why() -> None:
     def refuse() -> None:
         raise RuntimeError("a long story\n  out of resource: shared memory\n^^^")
 
-    choice = Choice({}, SimpleNamespace(bmreq=SimpleNamespace(precompile=refuse)), (), View(0))
+    choice = Choice({}, SimpleNamespace(bmreq=SimpleNamespace(precompile=refuse)), (), ArgumentView(0))
     with pytest.raises(InductorBenchError, match=r"^does not compile: out of resource: shared memory$"):
         choice.compile()
     kernel = kernel_of(convolve)
     with pytest.raises(InductorBenchError, match="Inductor lists no such choice here"):
-        kernel.make_variant(Change(TEMPLATE))
+        kernel.make_variant(VariantChange(TEMPLATE))
 
 
 def test_a_view_of_a_tensor_begins_where_the_tensor_begins() -> None:
     tensor = torch.arange(12)[2:]
-    assert View(1, (2, 2), (3, 1), 1).of([LEFT, tensor]).tolist() == [[3, 4], [6, 7]]
-    assert View(1).of([LEFT, tensor]) is tensor
+    assert ArgumentView(1, (2, 2), (3, 1), 1).of([LEFT, tensor]).tolist() == [[3, 4], [6, 7]]
+    assert ArgumentView(1).of([LEFT, tensor]) is tensor
 
 
 def test_cudnn_searches_for_its_algorithm_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,7 +437,7 @@ def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool 
     assert isinstance(variants, LibraryVariants)
     configs = [library_variants.library_config(other), MM]
     assert (variants.now, variants.listed_by_max_autotune()) == (library_variants.library_config(not other), configs)
-    assert [variants.change(config) for config in configs] == [Change(cudnn_benchmark=other), Change(MM)]
+    assert [variants.change(config) for config in configs] == [VariantChange(cudnn_benchmark=other), VariantChange(MM)]
     assert variants.save_refusal(configs[0]) == "" and "max-autotune" in variants.save_refusal(MM)
     assert variants.opening_requests(4) == [ListLibraryConfigs(4)]
 

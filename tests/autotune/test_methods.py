@@ -11,8 +11,8 @@ from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.kernel import command
 from inductor_bench.errors import UsageError
 from inductor_bench.records.tuning import BY_DEFAULT
-from inductor_bench.workflows.kernel.cross_compile import TargetOptions, compile_for_target
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.cross_compile import TargetOptions, compile_for_target
+from inductor_bench.workflows.options import Silent
 
 
 def test_the_command_line_offers_what_the_table_has() -> None:

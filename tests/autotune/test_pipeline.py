@@ -18,17 +18,24 @@ from fake_device import SEGFAULT, SIX, Device, Line, Session, finds, times_of
 from inductor_bench.autotune import compile_pool
 from inductor_bench.autotune import pipeline as pipeline_module
 from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
-from inductor_bench.autotune.lanes import PipelineState
-from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline
+from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline, PipelineState
 from inductor_bench.autotune.timing_worker import ask_worker
 from inductor_bench.autotune.tuner import Tuner
-from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.nvidia import NVIDIA
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Build, Change, Facts, Load, RecordedFacts, TellFacts
-from inductor_bench.messages.machine import GetReady
-from inductor_bench.messages.request import Request
-from inductor_bench.messages.times import Prepare, Sample
+from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.job_requests import GetReady
+from inductor_bench.messages.kernel_requests import (
+    Build,
+    KernelFacts,
+    Load,
+    Prepare,
+    RecordedFacts,
+    Sample,
+    TellFacts,
+    VariantChange,
+)
+from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.tuning import Tuning
 
 POLLS = 5
@@ -44,7 +51,7 @@ class LateSession(Session):
 
     left = 0
 
-    def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
+    def post(self, request: WorkerRequest[Any], timeout_s: float | None = None) -> None:
         super().post(request, timeout_s)
         self.left = POLLS * (4 if isinstance(request, Prepare | Sample) else 1)
         self.device.log.append(("begin", self.name, request))  # type: ignore[attr-defined]
@@ -59,10 +66,10 @@ class LateSession(Session):
 
     def do_getready(self, request: GetReady) -> None: ...
 
-    def do_tellfacts(self, request: TellFacts) -> Facts:
+    def do_tellfacts(self, request: TellFacts) -> KernelFacts:
         if self.device.listing_fails:  # type: ignore[attr-defined]
             raise InductorBenchError("there is no Triton")
-        return Facts("triton", NVIDIA.type, RecordedFacts("k", "0", "pointwise"))
+        return KernelFacts("triton", NVIDIA.type, RecordedFacts("k", "0", "pointwise"))
 
 
 @dataclass
@@ -95,7 +102,7 @@ class LateDevice(Device):
 def pipeline(
     device: LateDevice,
     kernels: dict[str, Line],
-    find: Callable[[Facts], Any] | None = None,
+    find: Callable[[KernelFacts], Any] | None = None,
     workers: int = 1,
     worker: Callable[[int], Any] | None = None,
     left_s: Callable[[], float | None] = lambda: None,
@@ -194,7 +201,7 @@ def test_where_the_pool_cannot_list_the_worker_that_times_does() -> None:
 
 
 def test_what_has_no_variants_is_told_by_the_worker_that_times() -> None:
-    def find(facts: Facts) -> Any:
+    def find(facts: KernelFacts) -> Any:
         yield from ()
         raise InductorBenchError("nothing of it can be varied")
 
@@ -339,7 +346,7 @@ def test_files_that_came_first_are_compiled_first() -> None:
         return [CompileJob((file, number), file, lambda at, number=number: build(at, number)) for number in numbers]
 
     def build(at: int, number: int) -> Build:
-        return Build(at, Change({"value": number}))
+        return Build(at, VariantChange({"value": number}))
 
     seen = [outcome.key for outcome in pool.submit([*jobs("a", 1), *jobs("b", 1), *jobs("c", 1)])]
     while pool.is_busy:

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.autotune.variants import triton_grid
-from inductor_bench.autotune.variants.triton import TritonVariants
-from inductor_bench.autotune.variants.triton_grid import MOST_ELEMENTS, grid, is_sound, neighbours
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
-from inductor_bench.devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD
-from inductor_bench.messages.kernels import Binary, Change
-from inductor_bench.workflows.kernel.cross_compile import set_statuses
+from inductor_bench.autotune import variants
+from inductor_bench.autotune.variants import MOST_ELEMENTS, TritonVariants, grid, is_sound, neighbours
+from inductor_bench.devices.nvidia import ARCHITECTURES, ELEMENTS_OF_THREAD
+from inductor_bench.messages.kernel_requests import Binary, VariantChange
+from inductor_bench.workflows.cross_compile import set_statuses
 
 POWERS = tuple(1 << power for power in range(13))
 LADDERS = {"XBLOCK": POWERS, "YBLOCK": POWERS[:11], "num_warps": POWERS[:6]}
@@ -76,7 +74,7 @@ def test_what_is_sound(config: dict[str, int], fixed: int, sound: bool) -> None:
 
 
 def test_too_many_combinations_are_cut_far_from_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_grid, "MOST_COMBINATIONS", 100)
+    monkeypatch.setattr(variants, "MOST_COMBINATIONS", 100)
     found = grid({**NOW, "XBLOCK": 4096}, LADDERS)
     assert 0 < len(found) < 100
     assert max(each["XBLOCK"] for each in found) == 4096 and min(each["XBLOCK"] for each in found) > 1
@@ -93,7 +91,7 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     assert len(every) == len({frozenset(each.items()) for each in every}) == len(grid(NOW, LADDERS))
     assert not variants.same_candidate_set
     assert TritonVariants(NOW, default=(NOW, other), max=(other, NOW), ladders={}).same_candidate_set
-    assert variants.axes["XBLOCK"][0] == 32 and variants.change(other) == Change(other)
+    assert variants.axes["XBLOCK"][0] == 32 and variants.change(other) == VariantChange(other)
 
 
 class Compiled:

@@ -11,16 +11,15 @@ import pytest
 from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_all
 
 from inductor_bench.autotune import tuner
-from inductor_bench.autotune.candidates import BudgetSpentError, Candidate, leave_out_hopeless
-from inductor_bench.autotune.lanes import PipelineState
+from inductor_bench.autotune.pipeline import PipelineState
 from inductor_bench.autotune.stake import Pruning, Stake
+from inductor_bench.autotune.timing_worker import BudgetSpentError, Candidate, leave_out_hopeless
 from inductor_bench.devices.cpu import CPU
-from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.nvidia import NVIDIA
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Binary, Build, Drop, Load, Numbered
-from inductor_bench.messages.request import Request
-from inductor_bench.messages.times import Prepare, Sample, Variant
+from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.kernel_requests import Binary, Build, Drop, Load, Numbered, Prepare, Sample, Variant
+from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.tuning import Config, Tuning
 
 
@@ -278,7 +277,7 @@ def test_a_budget_holds_also_where_nothing_is_built() -> None:
 def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def after(kind: type[Request[Any]], **more: Any) -> tuple[Device, Tuning]:
+    def after(kind: type[WorkerRequest[Any]], **more: Any) -> tuple[Device, Tuning]:
         device = Device(times_of)
         return device, tune(device, is_over=lambda: device.asked[kind] > 0, **more)
 
@@ -356,7 +355,7 @@ def test_each_sample_has_the_whole_limit() -> None:
     device = Device(times_of)
 
     class Timed(Session):
-        def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
+        def post(self, request: WorkerRequest[Any], timeout_s: float | None = None) -> None:
             if isinstance(request, Sample):
                 limits.append(timeout_s)
             super().post(request, timeout_s)

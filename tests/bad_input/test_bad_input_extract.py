@@ -19,13 +19,12 @@ from conftest import ROOT
 from full_disks import full_disk
 
 from inductor_bench.cli import main as entry
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.standalone.writer import file_name
-from inductor_bench.source.static.launches import read_static_launches
-from inductor_bench.workflows.extract import files as kernel_files
-from inductor_bench.workflows.extract.candidates import list_candidates
-from inductor_bench.workflows.extract.files import write_kernels
-from inductor_bench.workflows.extract.module import ModuleKernels
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.standalone_writer import file_name
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.workflows.modules import kernel_files
+from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
+from inductor_bench.workflows.modules.kernel_files import write_kernels
 
 TEXT = gzip.decompress((ROOT / "tests/data/cpu_torch2.13/inference.py.gz").read_bytes()).decode()
 FIRST = "cpp_fused_convolution_0"
@@ -416,7 +415,7 @@ def test_device_properties_are_those_of_this_gpu_unless_as_recorded(
     option: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    from inductor_bench.source.standalone.harness.triton_definition import this_device
+    from inductor_bench.source.harness.triton_definition import this_device
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr("sys.argv", ["file.py", *option.split()])

@@ -17,10 +17,9 @@ from full_disks import FullDisk
 
 from inductor_bench.cli import main as entry
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.failure import Failure
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.folder import RunFolder
+from inductor_bench.records.base import Failure
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.store.folder import BatchFolder, RunFolder
 
 KINDS = runs.H200 / "gpu_kinds"
 

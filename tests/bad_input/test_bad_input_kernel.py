@@ -16,7 +16,7 @@ from kernel_files import LEAN, LOOP, MARK, changed, gather, gather_text, kernel,
 from source_data import CPU, GPU, text_of
 
 import inductor_bench
-from inductor_bench.source.standalone.harness import triton_definition
+from inductor_bench.source.harness import triton_definition
 
 pytestmark = pytest.mark.slow
 

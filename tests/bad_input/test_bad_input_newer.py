@@ -17,28 +17,24 @@ import step_runs
 from conftest import ROOT
 from newer_records import NEW, Kind
 
-from inductor_bench.analysis.modes.conclusion import conclude
+from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.cli import main as entry
 from inductor_bench.cli.output.console import Console
 from inductor_bench.cli.output.presentation import show
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.base import Failure
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.comparison import ModeComparison
-from inductor_bench.records.modes.models import ModelModes, ModesByModel
-from inductor_bench.records.modes.settings import MODES, ModeSet
+from inductor_bench.records.mode_comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.program import Timeline
 from inductor_bench.records.run import Run
 from inductor_bench.report.modes.formats import FORMATS, LIST_FORMATS
 from inductor_bench.report.renderer import View
 from inductor_bench.report.run.formats import FORMATS as RUN_FORMATS
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.folders.modes import ModesFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.store.formats.schema import FORMAT
+from inductor_bench.store import codec
+from inductor_bench.store.codec import FORMAT
+from inductor_bench.store.folder import BatchFolder, ModesFolder, RunFolder
 from inductor_bench.version import __version__
 
 DATA = ROOT / "tests" / "data"

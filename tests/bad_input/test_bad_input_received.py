@@ -16,10 +16,9 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.marks import MARK
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.breakdown.run import run_breakdown
-from inductor_bench.workflows.extract.run import ExtractOptions, run_extract
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.extract import ExtractOptions, run_extract
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 SECRET = "the text of a victim"
 

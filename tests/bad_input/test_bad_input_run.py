@@ -13,9 +13,8 @@ import pytest
 from full_disks import full_disk
 
 from inductor_bench.cli import main as entry
-from inductor_bench.workflows.breakdown.run import run_breakdown
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 KINDS = runs.H200 / "gpu_kinds"
 

@@ -8,11 +8,11 @@ import pytest
 
 from inductor_bench.launch.diagnosis import last_error, remedy, remedy_of_end
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.capture import Refusal
+from inductor_bench.messages.observed import Refusal
 from inductor_bench.records.run import Request
+from inductor_bench.store import codec
 from inductor_bench.store.files import write_json
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.modules.program import program_failures
+from inductor_bench.workflows.modules.program_run import program_failures
 
 CHAIN = """step 1
 Traceback (most recent call last):

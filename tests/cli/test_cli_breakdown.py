@@ -9,7 +9,8 @@ import pytest
 
 from inductor_bench.cli import breakdown as verb
 from inductor_bench.cli import main as entry
-from inductor_bench.records.run import Environment, Failure, Request, Run
+from inductor_bench.records.base import Failure
+from inductor_bench.records.run import Environment, Request, Run
 from inductor_bench.workflows.options import BreakdownOptions
 
 

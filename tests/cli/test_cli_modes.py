@@ -12,13 +12,12 @@ from click.testing import CliRunner
 import inductor_bench
 from inductor_bench.cli.main import main
 from inductor_bench.cli.modes import command, exit_code
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.comparison import NOT_TIMED, ModeComparison
-from inductor_bench.records.modes.models import ModelModes, ModesByModel
-from inductor_bench.workflows.modes import models
-from inductor_bench.workflows.modes import run as modes
-from inductor_bench.workflows.modes.run import ModesInterrupted, ModesOptions, ModesOutcome
-from inductor_bench.workflows.progress import Progress
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import NOT_TIMED, ModeComparison, ModelModes, ModesByModel
+from inductor_bench.workflows import modes
+from inductor_bench.workflows import modes as models
+from inductor_bench.workflows.modes import ModesInterrupted, ModesOptions, ModesOutcome
+from inductor_bench.workflows.options import Progress
 
 
 @pytest.fixture

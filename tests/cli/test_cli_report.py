@@ -12,8 +12,8 @@ from conftest import Tool
 
 from inductor_bench.cli import main as entry
 from inductor_bench.records.run import Run
+from inductor_bench.store.codec import decode, encode
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats.codec import decode, encode
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
-from inductor_bench.devices.nvidia.occupancy import LIMITS, theoretical_occupancy
+from inductor_bench.devices.nvidia import ARCHITECTURES, LIMITS, theoretical_occupancy
 
 RESIDENT = {
     # (warps, registers, shared memory): the resident warps for each compute capability

@@ -17,9 +17,9 @@ from documented import commands, documented
 
 from inductor_bench.cli.main import main
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.workflows.batch import run as batch
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.store.folder import BatchFolder
+from inductor_bench.workflows import batch
 
 RECORDED = blocks.outputs.RECORDED
 

@@ -10,13 +10,11 @@ import pytest
 from conftest import ROOT
 from finding_examples import EXAMPLES, FIRST_LINES
 
-from inductor_bench.analysis.costs.step import EQUAL_STEPS, FAR_OFF, HOST_SETS_PACE
-from inductor_bench.analysis.findings import bottleneck as waits
-from inductor_bench.analysis.findings import evidence
+from inductor_bench.analysis.findings import doubts, finding, kernel_findings, program_findings, step_findings
+from inductor_bench.analysis.findings import finding as waits
 from inductor_bench.analysis.findings.headline import headline
-from inductor_bench.analysis.findings.program import compiling, eager, host, ranks, steadiness
-from inductor_bench.analysis.findings.rules import busy_machine, certainty, copies, headroom, launches, library
-from inductor_bench.analysis.findings.table import RULES, STEP_RULES, findings
+from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
+from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, HOST_SETS_PACE
 from inductor_bench.records.run import Run
 
 PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
@@ -32,57 +30,57 @@ def microseconds(value: float) -> str:
     return f"{1e6 * value:g} µs"
 
 
-LEAST, LEAST_GAIN = share(evidence.LEAST_SHARE), share(evidence.LEAST_GAIN)
+LEAST, LEAST_GAIN = share(finding.LEAST_SHARE), share(finding.LEAST_GAIN)
 THRESHOLDS: dict[str, tuple[str, ...]] = {
-    "busy-machine": (share(busy_machine.DELAYED), f"{busy_machine.SWITCHED} times", share(busy_machine.SCATTER)),
+    "busy-machine": (share(doubts.DELAYED), f"{doubts.SWITCHED} times", share(doubts.SCATTER)),
     "host-pace": (LEAST,),
     "synchronisations": (LEAST,),
     "data-loading": (LEAST,),
     "allocations": (LEAST,),
-    "kernel-gaps": (share(host.GAPS),),
-    "unsteady-steps": (share(steadiness.APART), share(steadiness.DRIFT), share(steadiness.SPREAD)),
-    "busy-step": (share(busy_machine.DELAYED),),
-    "beyond-peaks": (share(certainty.BEYOND - 1), share(certainty.BEYOND_TIME)),
-    "few-steps": (f"Fewer than {steadiness.FEW_STEPS} steps",),
-    "untied": (share(steadiness.UNTIED),),
+    "kernel-gaps": (share(program_findings.GAPS),),
+    "unsteady-steps": (share(step_findings.APART), share(step_findings.DRIFT), share(step_findings.SPREAD)),
+    "busy-step": (share(doubts.DELAYED),),
+    "beyond-peaks": (share(doubts.BEYOND - 1), share(doubts.BEYOND_TIME)),
+    "few-steps": (f"Fewer than {step_findings.FEW_STEPS} steps",),
+    "untied": (share(step_findings.UNTIED),),
     "alone-less": (share(FAR_OFF), LEAST),
     "alone-more": (share(FAR_OFF), LEAST),
     "cuda-graphs-unused": (LEAST, share(waits.GRAPH_GAIN)),
     "replay-inputs": (LEAST,),
-    "eager-optimizer": (share(eager.WORTH_COMPILING),),
-    "eager-operators": (share(eager.WORTH_COMPILING),),
-    "collectives": (LEAST, share(ranks.EXPOSED)),
-    "uneven-ranks": (share(ranks.UNEVEN),),
-    "compile-time": (f"{compiling.LEAST_COMPILATION_S:g} second", share(compiling.LEAST_PHASE)),
+    "eager-optimizer": (share(program_findings.WORTH_COMPILING),),
+    "eager-operators": (share(program_findings.WORTH_COMPILING),),
+    "collectives": (LEAST, share(step_findings.EXPOSED)),
+    "uneven-ranks": (share(step_findings.UNEVEN),),
+    "compile-time": (f"{program_findings.LEAST_COMPILATION_S:g} second", share(program_findings.LEAST_PHASE)),
     "against-eager": (share(EQUAL_STEPS),),
-    "first-step": (f"{steadiness.COLD:g} times",),
+    "first-step": (f"{step_findings.COLD:g} times",),
     "graph-breaks": (LEAST,),
     "launch-bound": (share(waits.LAUNCH_BOUND), microseconds(waits.LONG_WAIT_S)),
     "host-bound": (share(waits.LAUNCH_BOUND), microseconds(waits.LONG_WAIT_S)),
     "cuda-graph": (share(waits.LAUNCH_BOUND), share(waits.GRAPH_GAIN), LEAST),
     "gaps": (share(waits.GAPS), LEAST),
     "host-share": (share(waits.HOST_SHARE),),
-    "below-memory-limit": (share(evidence.FAR_FROM_ROOF), LEAST, LEAST_GAIN),
-    "few-blocks": (share(headroom.NARROW), microseconds(evidence.SHORT_S), LEAST),
-    "short-kernels": ("20 launches", microseconds(evidence.SHORT_S), share(evidence.SHORT_TIME)),
+    "below-memory-limit": (share(finding.FAR_FROM_ROOF), LEAST, LEAST_GAIN),
+    "few-blocks": (share(kernel_findings.NARROW), microseconds(finding.SHORT_S), LEAST),
+    "short-kernels": ("20 launches", microseconds(finding.SHORT_S), share(finding.SHORT_TIME)),
     "spills": (LEAST,),
-    "unsteady-kernels": (share(launches.UNSTEADY), LEAST, share(evidence.SHORT_TIME)),
-    "other": (share(evidence.LEAST_SHARE / 2),),
+    "unsteady-kernels": (share(kernel_findings.UNSTEADY), LEAST, share(finding.SHORT_TIME)),
+    "other": (share(finding.LEAST_SHARE / 2),),
     "library-below-limit": (
-        *(share(evidence.FAR_FROM_ROOF / 2), LEAST_GAIN, share(2 * evidence.LEAST_SHARE)),
-        share(library.SHARE_UNTUNED),
+        *(share(finding.FAR_FROM_ROOF / 2), LEAST_GAIN, share(2 * finding.LEAST_SHARE)),
+        share(kernel_findings.SHARE_UNTUNED),
     ),
-    "hotspot": (share(library.HOTSPOT),),
-    "full-float32": (share(5 * evidence.LEAST_SHARE),),
+    "hotspot": (share(kernel_findings.HOTSPOT),),
+    "full-float32": (share(5 * finding.LEAST_SHARE),),
     "layout-copies": (LEAST,),
-    "copies": (share(copies.COPIES),),
+    "copies": (share(kernel_findings.COPIES),),
     "copied-addends": (LEAST,),
     "padded-products": (LEAST,),
-    "longer-profile": (f"{steadiness.LONGER_PROFILE:g} times",),
-    "noise": (share(certainty.NOISE),),
-    "outliers": (share(certainty.OUTLIERS), share(certainty.MANY_OUTLIERS)),
-    "few-samples": (f"Fewer than {certainty.FEW_SAMPLES} ",),
-    "profiler-overhead": (f"{certainty.PROFILER_SLOWDOWN:g} times",),
+    "longer-profile": (f"{step_findings.LONGER_PROFILE:g} times",),
+    "noise": (share(doubts.NOISE),),
+    "outliers": (share(doubts.OUTLIERS), share(doubts.MANY_OUTLIERS)),
+    "few-samples": (f"Fewer than {doubts.FEW_SAMPLES} ",),
+    "profiler-overhead": (f"{doubts.PROFILER_SLOWDOWN:g} times",),
 }
 """What the section of a kind has to say, made from the thresholds of its rule."""
 

@@ -16,10 +16,10 @@ import run_builder
 from conftest import ROOT
 
 from inductor_bench.cli.main import VERBS, group
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.forms import Inline, Place
+from inductor_bench.records.base import Inline, Place
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.run import Run
-from inductor_bench.store.formats.codec import encode
+from inductor_bench.store.codec import encode
 
 sys.path.insert(0, str(ROOT / "scripts"))
 docs = importlib.import_module("docs")

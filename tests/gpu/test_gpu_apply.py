@@ -17,7 +17,7 @@ from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.apply.pins import make_pins
+from inductor_bench.workflows.pins import make_pins
 from scripts.benchmark_apply import pin_nothing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu_apply")]

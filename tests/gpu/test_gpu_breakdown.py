@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from p_text import disagreements, read_p_text
 
-from inductor_bench.analysis.costs.step import cost_of
+from inductor_bench.analysis.step_costs import cost_of
 from inductor_bench.records.category import Category
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.module import ModuleRecord

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from inductor_bench.records.run import Peaks
-from inductor_bench.worker.costs.operators import count_operator_costs
-from inductor_bench.worker.device.environment import describe_environment
-from inductor_bench.worker.peaks.gpu import capture_graph, profiled_durations, sustained_time, triton_kernels
-from inductor_bench.worker.survey import measure_peaks
+from inductor_bench.worker.device.gpu_peaks import capture_graph, profiled_durations, sustained_time, triton_kernels
+from inductor_bench.worker.device.runtimes import describe_environment
+from inductor_bench.worker.survey import count_operator_costs, measure_peaks
 
 NAME = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 

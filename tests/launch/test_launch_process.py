@@ -19,7 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import guardian, marks, process
 from inductor_bench.launch.process import ProcessResult, run_process
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.jobs import ProfileModule, WorkerJob
+from inductor_bench.messages.job_requests import ProfileModule, WorkerJob
 
 FULL = Path("/dev/full")
 

@@ -16,16 +16,16 @@ import psutil
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch import session as session_module
-from inductor_bench.launch.session import WorkerLostError, WorkerSession
-from inductor_bench.messages.request import Request
-from inductor_bench.messages.times import Begun
+from inductor_bench.launch import worker as session_module
+from inductor_bench.launch.worker import WorkerLostError, WorkerSession
+from inductor_bench.messages.kernel_requests import Begun
+from inductor_bench.messages.request import WorkerRequest
 
 BENCH = '''
 """Stands in for the worker's bench: it does what the request says, with no torch in sight."""
 import os, signal, sys, time
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.times import Begun
+from inductor_bench.messages.kernel_requests import Begun
 
 class Bench:
     def __init__(self, tell):
@@ -79,29 +79,29 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Echo(Request[Any]):
+class Echo(WorkerRequest[Any]):
     value: Any
 
 
 @dataclass(frozen=True)
-class HeldPart(Request[int]):
+class HeldPart(WorkerRequest[int]):
     until: str
 
 
 @dataclass(frozen=True)
-class Queue(Request[int]):
+class Queue(WorkerRequest[int]):
     """Waits for others, and says so."""
 
     pause_s: float
 
 
 @dataclass(frozen=True)
-class Pid(Request[int]):
+class Pid(WorkerRequest[int]):
     """Asks for the worker's process."""
 
 
 @dataclass(frozen=True)
-class SlowParts(Request[int]):
+class SlowParts(WorkerRequest[int]):
     """Asks for parts with a pause before each."""
 
     count: int
@@ -109,42 +109,42 @@ class SlowParts(Request[int]):
 
 
 @dataclass(frozen=True)
-class Child(Request[int]):
+class Child(WorkerRequest[int]):
     """Asks for a process that the worker starts."""
 
 
 @dataclass(frozen=True)
-class Parts(Request[int]):
+class Parts(WorkerRequest[int]):
     values: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Crash(Request[None]):
+class Crash(WorkerRequest[None]):
     part: int
 
 
 @dataclass(frozen=True)
-class Hang(Request[None]):
+class Hang(WorkerRequest[None]):
     unread: str = ""
 
 
 @dataclass(frozen=True)
-class Refuse(Request[None]):
+class Refuse(WorkerRequest[None]):
     """Is refused."""
 
 
 @dataclass(frozen=True)
-class Fail(Request[None]):
+class Fail(WorkerRequest[None]):
     """Raises something."""
 
 
 @dataclass(frozen=True)
-class BreakDevice(Request[None]):
+class BreakDevice(WorkerRequest[None]):
     """Leaves a device that cannot be used."""
 
 
 @dataclass(frozen=True)
-class Leave(Request[None]):
+class Leave(WorkerRequest[None]):
     """Ends the process."""
 
 

@@ -16,10 +16,9 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch import cores, guardian, worker
-from inductor_bench.launch.ready_worker import ReadyWorker
-from inductor_bench.launch.worker import MOST_READY, WorkerPool
-from inductor_bench.messages.jobs import SurveyMachine, WorkerJob
+from inductor_bench.launch import executors, guardian, worker
+from inductor_bench.launch.worker import MOST_READY, ReadyWorker, WorkerPool
+from inductor_bench.messages.job_requests import SurveyMachine, WorkerJob
 
 PRETENDED = f"""#!{sys.executable}
 import json, os, sys, time
@@ -130,10 +129,10 @@ def test_none_get_ready_where_the_program_needs_all_cores(
 
 
 def test_beside_others_a_process_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "usable_cores", lambda: 16)
+    monkeypatch.setattr(executors, "usable_cores", lambda: 16)
     for share, number in (("", 16), ("3", 3), ("64", 16), ("0", 16), ("many", 16)):
-        monkeypatch.setenv(cores.COMPILE_THREADS, share)
-        assert cores.cores_of_this_process() == number
+        monkeypatch.setenv(executors.COMPILE_THREADS, share)
+        assert executors.cores_of_this_process() == number
 
 
 @pytest.mark.usefixtures("many_cores")

@@ -10,35 +10,39 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
+from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages import jobs, kernels, machine, times
-from inductor_bench.messages.request import Request, by_name, decode_answer, decode_request, encode_request
-from inductor_bench.records.code.details import Details, MachineLoad
-from inductor_bench.records.device_use import DeviceUse, OtherProcess
-from inductor_bench.store.formats import codec
+from inductor_bench.messages import job_requests, kernel_requests
+from inductor_bench.messages.request import WorkerRequest, by_name, decode_answer, decode_request, encode_request
+from inductor_bench.records.base import DeviceUse, OtherProcess
+from inductor_bench.records.code import Details, MachineLoad
+from inductor_bench.store import codec
 from inductor_bench.worker import __main__ as worker
 from inductor_bench.worker.bench.bench import Bench
 
 
-def requests_of(*modules: ModuleType) -> Iterator[type[Request[Any]]]:
+def requests_of(*modules: ModuleType) -> Iterator[type[WorkerRequest[Any]]]:
     for module in modules:
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Request) and is_dataclass(value):
+            if isinstance(value, type) and issubclass(value, WorkerRequest) and is_dataclass(value):
                 yield value
 
 
-BENCH = set(requests_of(machine, kernels, times))
-JOBS = set(requests_of(jobs))
+BENCH = set(requests_of(job_requests, kernel_requests, kernel_requests))
+JOBS = set(requests_of(job_requests))
 
 
 def test_each_request_has_a_row_and_each_row_a_request() -> None:
     assert set(Bench(lambda part: None)._answers) == BENCH
     assert set(worker.JOBS) == JOBS and len({job.verb for job in worker.JOBS}) == len(JOBS)
-    assert {machine.Pretend, kernels.Load, times.Sample} < BENCH and jobs.ProfileModule in JOBS
+    assert {
+        job_requests.Pretend,
+        kernel_requests.Load,
+        kernel_requests.Sample,
+    } < BENCH and job_requests.ProfileModule in JOBS
 
 
-def misfits(kind: type[Request[Any]], hints: dict[str, Any]) -> bool:
+def misfits(kind: type[WorkerRequest[Any]], hints: dict[str, Any]) -> bool:
     """Whether a method takes another request than its row says, or answers what that does not name."""
     taken, *_ = [hint for name, hint in hints.items() if name != "return"]
     return taken is not kind or hints["return"] != kind.answer_type
@@ -49,7 +53,7 @@ def test_methods_take_and_answer_what_their_rows_say() -> None:
     assert [kind for kind, method in rows.items() if misfits(kind, get_type_hints(method))] == []
     functions = {kind: get_type_hints(worker._import_function(place)) for kind, place in worker.JOBS.items()}
     assert [kind for kind, hints in functions.items() if misfits(kind, hints)] == []
-    assert misfits(kernels.Load, get_type_hints(rows[kernels.TellFacts]))
+    assert misfits(kernel_requests.Load, get_type_hints(rows[kernel_requests.TellFacts]))
 
 
 @pytest.mark.parametrize("data", [{"do": "Dance"}, {"number": 1}, [], None])
@@ -66,14 +70,14 @@ def test_a_request_whose_fields_do_not_fit_is_refused_with_the_place() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        machine.Pretend(ARCHITECTURES["sm_90"]),
-        kernels.Vary(2, of=1, change=kernels.Change({"XBLOCK": 64, "num_warps": 4})),
-        kernels.CompileTriton(3, None, read=False),
-        kernels.Drop((1, 2)),
-        times.Sample((3, 1), "warm"),
+        job_requests.Pretend(ARCHITECTURES["sm_90"]),
+        kernel_requests.Vary(2, of=1, change=kernel_requests.VariantChange({"XBLOCK": 64, "num_warps": 4})),
+        kernel_requests.CompileTriton(3, None, read=False),
+        kernel_requests.Drop((1, 2)),
+        kernel_requests.Sample((3, 1), "warm"),
     ],
 )
-def test_requests_arrive_as_they_were_sent(request_: Request[Any]) -> None:
+def test_requests_arrive_as_they_were_sent(request_: WorkerRequest[Any]) -> None:
     sent = json.loads(json.dumps(encode_request(request_)))
     assert sent["do"] == type(request_).__name__
     assert decode_request(sent, by_name(BENCH)) == request_
@@ -82,23 +86,30 @@ def test_requests_arrive_as_they_were_sent(request_: Request[Any]) -> None:
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (machine.FindDeviceUse(), None),
-        (machine.FindDeviceUse(), DeviceUse(0, (OtherProcess(7, "python"),), 0.5)),
-        (kernels.Forget(), None),
+        (job_requests.FindDeviceUse(), None),
+        (job_requests.FindDeviceUse(), DeviceUse(0, (OtherProcess(7, "python"),), 0.5)),
+        (kernel_requests.Forget(), None),
         (
-            kernels.ListTritonConfigs(1),
-            kernels.TritonConfigs({"XBLOCK": 8}, (), ({"XBLOCK": 4},), True, {"XBLOCK": (4, 8)}),
+            kernel_requests.ListTritonConfigs(1),
+            kernel_requests.TritonConfigs({"XBLOCK": 8}, (), ({"XBLOCK": 4},), True, {"XBLOCK": (4, 8)}),
         ),
-        (times.Measure(1), times.Measured((1e-5,), (2e-6,), "graphs", {"cold": (1e-5,)}, 1980.0, None, ("power cap",))),
-        (times.Sample((1,), "cold"), times.Times((1e-5,))),
+        (
+            kernel_requests.Measure(1),
+            kernel_requests.KernelTimes((1e-5,), (2e-6,), "graphs", {"cold": (1e-5,)}, 1980.0, None, ("power cap",)),
+        ),
+        (kernel_requests.Sample((1,), "cold"), kernel_requests.Times((1e-5,))),
     ],
 )
-def test_answers_arrive_as_they_were_given(request_: Request[Any], answer: Any) -> None:
+def test_answers_arrive_as_they_were_given(request_: WorkerRequest[Any], answer: Any) -> None:
     assert decode_answer(request_, json.loads(json.dumps(codec.encode(answer)))) == answer
 
 
 def test_an_answer_of_another_kind_is_no_answer() -> None:
-    for request, data in ((machine.FindDeviceUse(), 3), (kernels.Forget(), {}), (times.Sample((1,), "cold"), [1.0])):
+    for request, data in (
+        (job_requests.FindDeviceUse(), 3),
+        (kernel_requests.Forget(), {}),
+        (kernel_requests.Sample((1,), "cold"), [1.0]),
+    ):
         with pytest.raises(InductorBenchError, match="should be"):
             decode_answer(request, data)
 

@@ -11,19 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.comparison import ComparedSteps
-from inductor_bench.messages.modes import ModeReport
-from inductor_bench.messages.steps import ObservedSteps, ObservedTouches
-from inductor_bench.records.batches.batch import Batch
-from inductor_bench.records.code.details import Details
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.records.code.launch import TensorView
-from inductor_bench.records.modes.comparison import ModeComparison
+from inductor_bench.messages.observed import ComparedSteps, ModeReport, ObservedSteps, ObservedTouches
+from inductor_bench.records.batch import Batch
+from inductor_bench.records.code import Details, TensorView
+from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.mode_comparison import ModeComparison
 from inductor_bench.records.program import Program, Timeline
-from inductor_bench.records.retunes.verification import Saving
+from inductor_bench.records.retune import Saving
 from inductor_bench.records.run import Peaks, Run
-from inductor_bench.store.cache.tunings import KnownTuning
-from inductor_bench.store.formats import codec, schema
+from inductor_bench.store import codec
+from inductor_bench.store import codec as schema
+from inductor_bench.store.caches import KnownTuning
 
 STORED = (Run, Program, Timeline, Batch, ModeComparison, Details, ExtractedKernel, Peaks, KnownTuning, Saving)
 READ = (*STORED, ObservedSteps, ObservedTouches, ComparedSteps, ModeReport)

@@ -8,8 +8,8 @@ import statistics
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from inductor_bench.analysis import mode_conclusion
 from inductor_bench.analysis import statistics as own
-from inductor_bench.analysis.modes import intervals
 
 times = st.floats(1e-9, 1e4)
 samples = st.lists(times, min_size=1, max_size=60)
@@ -53,20 +53,20 @@ def test_drift_is_finite_and_sure_only_beyond_the_limit(found: list[float]) -> N
     assert math.isfinite(drift.change) and (not drift.sure or abs(drift.change) >= own.DRIFT)
 
 
-@given(st.lists(times, max_size=20), st.sampled_from([intervals.SHOWN, intervals.DECIDING]))
+@given(st.lists(times, max_size=20), st.sampled_from([mode_conclusion.SHOWN, mode_conclusion.DECIDING]))
 def test_the_interval_of_processes_holds_their_mean(found: list[float], confidence: float) -> None:
-    interval = intervals.geometric_interval(found, confidence)
+    interval = mode_conclusion.geometric_interval(found, confidence)
     assert (interval is None) == (len(found) < 2)
     if interval is not None:
         assert interval.low <= interval.mean <= interval.high
         assert interval.low > 0 or (interval.low == 0.0 and interval.mean / interval.high < 1e-100)
-        assert intervals.decide(interval) in OPPOSITE
+        assert mode_conclusion.decide(interval) in OPPOSITE
 
 
 @given(st.lists(times, min_size=2, max_size=9), st.floats(1.0, 1e6))
 def test_a_wider_noise_never_narrows_the_interval(found: list[float], factor: float) -> None:
-    narrow = intervals.geometric_interval(found, intervals.DECIDING, 0.01)
-    wide = intervals.geometric_interval(found, intervals.DECIDING, min(0.01 * factor, 5.0))
+    narrow = mode_conclusion.geometric_interval(found, mode_conclusion.DECIDING, 0.01)
+    wide = mode_conclusion.geometric_interval(found, mode_conclusion.DECIDING, min(0.01 * factor, 5.0))
     assume(narrow is not None and wide is not None)
     assert narrow is not None and wide is not None
     assert wide.low <= narrow.low * (1 + 1e-9) and narrow.high <= wide.high * (1 + 1e-9)

@@ -11,12 +11,12 @@ import mode_rows
 import pytest
 from hypothesis import assume, given, settings
 
-from inductor_bench.analysis.modes.conclusion import conclude
+from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.modes.comparison import ModeComparison
+from inductor_bench.records.mode_comparison import ModeComparison
 from inductor_bench.report.modes.formats import FORMATS
 from inductor_bench.report.renderer import Format, View
-from inductor_bench.store.formats import codec
+from inductor_bench.store import codec
 
 
 @pytest.mark.parametrize("form", FORMATS.rows, ids=lambda form: form.name)

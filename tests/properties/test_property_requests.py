@@ -10,12 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inductor_bench.cli.options.limits import SECONDS
-from inductor_bench.cli.options.variables import read_variables
+from inductor_bench.cli.options import SECONDS, read_variables
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.table import NUMBER, TEXT, Column, Table
-from inductor_bench.store.formats.tables import ask
-from inductor_bench.workflows.batch.list_text import plain_name, read_list
+from inductor_bench.records.base import NUMBER, TEXT, Column, Table
+from inductor_bench.store.tables import ask
+from inductor_bench.workflows.model_list import plain_name, read_list
 
 targets = st.one_of(
     st.sampled_from(["resnet18", "timm:vit_a", "timm:", "a.py", "a.py:make", "hf:x", "x:y"]), st.text(max_size=6)

@@ -14,11 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.capture.log import printed_module_paths
-from inductor_bench.source.capture.structured import read_structured_trace
-from inductor_bench.source.module.comments import read_comment
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.static.launches import read_static_launches
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.structured_trace import printed_module_paths, read_structured_trace
+from inductor_bench.source.syntax import read_comment
 
 DATA = Path(__file__).parent.parent / "data"
 MODULES = [

@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.store.formats.archive import unpacked_run
 from inductor_bench.store.redaction import MASK, SHORTEST, Redaction
+from inductor_bench.store.run_files import unpacked_run
 
 PLACES = ("record.json", "modules/m.py", "kernels/k.safetensors", "kernels/../../x.py", "/etc/x.json", "../record.json")
 members = st.lists(

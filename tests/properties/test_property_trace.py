@@ -15,15 +15,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from program_traces import BACKWARD, MAIN, MARKERS, ProgramTraceBuilder
 
-from inductor_bench.analysis.ledger.parts import GraphName, Steps, account
-from inductor_bench.analysis.ledger.sweep import Span, divide
+from inductor_bench.analysis.ledger import GraphName, Span, Steps, account, divide
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.traced.trace import Trace
-from inductor_bench.trace.intervals import busy_time, gaps, merge, union_length
+from inductor_bench.records.traced import Trace
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.program.reader import read_program_trace
-from inductor_bench.trace.program.works import find_works
-from inductor_bench.trace.reading.reader import read_trace
+from inductor_bench.trace.program_trace import busy_time, gaps, merge, read_program_trace, union_length
+from inductor_bench.trace.program_works import find_works
+from inductor_bench.trace.rows import read_trace
 
 LIMIT_S = 1e10
 """Above every time that a trace can hold, in seconds."""

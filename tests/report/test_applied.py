@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 import step_runs
 
-from inductor_bench.analysis.retunes import summarize_retunes
+from inductor_bench.analysis.batch_aggregation import summarize_retunes
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.messages.pins import APPLY, Pins
+from inductor_bench.messages.observed import APPLY, Pins
 from inductor_bench.records.category import Category
-from inductor_bench.records.retune import FASTER, Retune, RetuneRow
-from inductor_bench.records.retunes.pins import TritonPin
+from inductor_bench.records.retune import FASTER, Retune, RetuneRow, TritonPin
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.report.applied import FORMATS
 from inductor_bench.report.renderer import View
 from inductor_bench.report.run.retunes.table import saving_words
-from inductor_bench.workflows.apply.pins import PinnedRun, Unpinned
-from inductor_bench.workflows.apply.run import ApplyOutcome
+from inductor_bench.workflows.apply import ApplyOutcome
+from inductor_bench.workflows.pins import PinnedRun, Unpinned
 
 
 def row(name: str, category: Category, saving_s: float) -> RetuneRow:

@@ -14,9 +14,9 @@ import run_builder as build
 from inline import change
 
 from inductor_bench import units
-from inductor_bench.analysis.comparison.run import compare_runs
-from inductor_bench.analysis.comparison.words import signed, signed_percent
-from inductor_bench.records.comparisons.run import RunComparison
+from inductor_bench.analysis.comparison_run import compare_runs
+from inductor_bench.analysis.comparison_words import signed, signed_percent
+from inductor_bench.records.comparison import RunComparison
 from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.run import Request
 from inductor_bench.report.comparison.formats import FORMATS

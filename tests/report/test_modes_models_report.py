@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from mode_rows import comparison, row
 
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.models import ModelModes, ModesByModel
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import ModelModes, ModesByModel
 from inductor_bench.report.modes.formats import LIST_FORMATS as FORMATS
 from inductor_bench.report.renderer import View
 

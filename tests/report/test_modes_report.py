@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from mode_rows import comparison, found, row
 
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.comparison import (
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import (
     AGREES,
     DIFFERS,
     NOT_TIMED,

@@ -19,7 +19,7 @@ import step_runs
 from compared_runs import changed
 from compared_runs import run as compared_run
 
-from inductor_bench.analysis.comparison.run import compare_runs
+from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.records.run import Run
 from inductor_bench.report.comparison.page import comparison_html
 from inductor_bench.report.modes.page import modes_html

@@ -23,7 +23,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.report.batch.page import batch_html
 from inductor_bench.report.run.page import run_html
 from inductor_bench.report.run.plots import draw_plots
-from inductor_bench.workflows.batch.view import read_view
+from inductor_bench.workflows.batch_state import read_view
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)

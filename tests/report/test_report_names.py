@@ -7,7 +7,7 @@ import run_builder as build
 from inline import change
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.report.text import names
 

@@ -13,7 +13,7 @@ from inline import change
 from matplotlib import image
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.retunes.verification import AppliedKernel, Saving, Verification
+from inductor_bench.records.retune import AppliedKernel, Saving, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.report.run import figures, plot_parts, plots
 from inductor_bench.report.run.geometry import Box, Point, around, beside, best_place, neighbours, segments, spread

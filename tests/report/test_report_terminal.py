@@ -14,13 +14,15 @@ from inline import change
 from rich.console import Console
 
 from inductor_bench.analysis.findings.finding import Finding, KernelPlace
+from inductor_bench.analysis.step_costs import whole_time_s
 from inductor_bench.errors import UsageError
-from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.base import Failure
+from inductor_bench.records.run import Run
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text import names
 from inductor_bench.report.text.layout import used_width
-from inductor_bench.report.text.ranking import rank, whole_time_s
+from inductor_bench.report.text.ranking import rank
 from inductor_bench.report.text.run_phrases import kernel_caption, rows_of
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]

@@ -16,8 +16,7 @@ from matplotlib import image
 from rich.console import Console
 
 from inductor_bench.analysis.batch_aggregation import summarize_model
-from inductor_bench.records.batches.batch import DONE, Batch, BatchModel, ModelRequest
-from inductor_bench.records.batches.results import OUTSIDE, BatchResults, ModelResult
+from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelRequest, ModelResult
 from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.run import Run
@@ -39,7 +38,7 @@ from inductor_bench.report.text.ranking import rank
 from inductor_bench.report.text.run_phrases import alone
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.timeline import TIMELINE, write_timeline
+from inductor_bench.store.run_files import TIMELINE, write_timeline
 
 PROGRAMS = ["transformer", "decode", "host_paced", "distributed", "cpu"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.records.retunes.verification import AppliedKernel, Outputs, Saving, Verification
+from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.run.retunes.verification import detail_words, lead_words, missed_words, verification_lines
 
 STEP = Saving(17.8e-3, 16.9e-3, 0.9e-3, 0.8e-3, 1.0e-3, 40, "saves")
@@ -18,7 +18,7 @@ KERNELS = (
     AppliedKernel("aten_mm_0", "m" * 16, {}, "unpinnable", "a library call", 0.1e-3),
     AppliedKernel("triton_for_2", "f" * 16, {}, "missing", "the program has no such kernel", 0.0),
 )
-FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, Outputs(2, 143, 3e-4, 1e-4, 3e-2), KERNELS)
+FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, PinnedOutputs(2, 143, 3e-4, 1e-4, 3e-2), KERNELS)
 
 
 def text_of(found: Verification, width: int = 100) -> str:
@@ -104,27 +104,27 @@ def test_a_choice_of_inductors_that_differs_from_the_runs_is_said() -> None:
 
 def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert any("Outputs agree" in words and "143 tensors of 2 graphs" in words for words in detail_words(FOUND))
-    apart = replace(FOUND, outputs=Outputs(2, 143, 0.5, 0.0, 3e-2))
+    apart = replace(FOUND, outputs=PinnedOutputs(2, 143, 0.5, 0.0, 3e-2))
     assert any(words.startswith("Outputs differ") for words in detail_words(apart))
-    none = replace(FOUND, outputs=Outputs(reason="no memory for a copy"))
+    none = replace(FOUND, outputs=PinnedOutputs(reason="no memory for a copy"))
     assert any("were not compared: no memory for a copy" in words for words in detail_words(none))
-    broken = replace(FOUND, outputs=Outputs(2, 143, float("inf"), 0.0, 3e-2))
+    broken = replace(FOUND, outputs=PinnedOutputs(2, 143, float("inf"), 0.0, 3e-2))
     assert any("infinities or NaN" in words for words in detail_words(broken))
-    seeds = replace(FOUND, outputs=Outputs(2, 143, 3e-4, 0.0, 3e-2, 2))
+    seeds = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 2))
     assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs, too" in " ".join(
         detail_words(seeds)
     )
-    both = replace(FOUND, outputs=Outputs(2, 143, 3e-4, 0.0, 3e-2, 1, 12))
+    both = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 1, 12))
     assert (
         "; 1 more differs between two calls without the configs, too; 12 more differ by no more than where the "
         "inputs are rounded otherwise" in " ".join(detail_words(both))
     )
-    nothing = list(detail_words(replace(FOUND, outputs=Outputs(1, 0, 0.0, 0.0, 0.0, 3))))
+    nothing = list(detail_words(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 3))))
     assert "Outputs in the program cannot be compared: of 3 tensors, 3 differ between two calls" in " ".join(nothing)
     assert not any("agree" in words for words in nothing)
-    either = " ".join(detail_words(replace(FOUND, outputs=Outputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
+    either = " ".join(detail_words(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
     assert "of 3 tensors, 1 differs between two calls without the configs, too, and 2 differ by no more than" in either
-    equal = replace(FOUND, outputs=Outputs(2, 143, 0.0, 0.0, 3e-2))
+    equal = replace(FOUND, outputs=PinnedOutputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in detail_words(equal))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.retunes.verification import Saving
-from inductor_bench.store.formats import codec
+from inductor_bench.records.retune import Saving
+from inductor_bench.store import codec
 from scripts import benchmark_apply
 
 

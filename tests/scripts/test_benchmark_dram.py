@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from wrapper_text import module_text
 
-from inductor_bench.devices.nvidia.counters import DramTraffic, read_dram_traffic
-from inductor_bench.messages.steps import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
-from inductor_bench.store.formats import codec
+from inductor_bench.devices.hardware_counters import DramTraffic, read_dram_traffic
+from inductor_bench.messages.observed import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
+from inductor_bench.store import codec
 from scripts.benchmark_dram import CSV, bytes_between, main, read_observed, tie
 
 BODY = """

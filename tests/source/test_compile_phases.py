@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.code.compile_phases import (
+from inductor_bench.records.code import (
     AOT_AUTOGRAD,
     AUTOTUNING,
     CODE_GENERATION,
@@ -17,8 +17,7 @@ from inductor_bench.records.code.compile_phases import (
     LOWERING,
     total_s,
 )
-from inductor_bench.source.capture.compile_phases import CompileClock
-from inductor_bench.source.capture.structured import read_structured_trace
+from inductor_bench.source.structured_trace import CompileClock, read_structured_trace
 
 Row = tuple[float, str, str]
 """The second, ``B`` or ``E``, and the name of an event."""

@@ -10,8 +10,8 @@ import pytest
 from breakdown_runs import H200
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.module.lookup import find_kernel_key, lookup_key, types_text
-from inductor_bench.source.module.reader import read_module
+from inductor_bench.source.calls import find_kernel_key, lookup_key, types_text
+from inductor_bench.source.module_reader import read_module
 
 KEY = "054b69b18b638e096098ec9257b5dfe08389a1e2fc28280147e3d369603f6aa9"
 """What ``generate_lookup_hash_from_source_code`` of torch 2.11.0 returns for the loaded kernel."""

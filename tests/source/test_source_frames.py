@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from source_data import DATA
 
-from inductor_bench.source.capture.frames import CompiledFrame, compiled_name, read_functions
-from inductor_bench.source.capture.labels import label_modules
-from inductor_bench.source.capture.structured import read_structured_trace
+from inductor_bench.source.labels import label_modules
+from inductor_bench.source.structured_trace import CompiledFrame, compiled_name, read_functions, read_structured_trace
 
 NAMES = DATA / "compiled_names"
 """``program.txt`` was run with breaks, optim2, lambda, wholestep, helper and library. Each trace was cut to the starts

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from source_data import CPU, GPU
 
-from inductor_bench.records.code.source import CapturedCode
-from inductor_bench.source.capture.labels import label_modules
-from inductor_bench.source.capture.structured import read_structured_trace
+from inductor_bench.records.code import CapturedCode
+from inductor_bench.source.labels import label_modules
+from inductor_bench.source.structured_trace import read_structured_trace
 
 
 def labels(codes: list[tuple[str, CapturedCode | None]]) -> list[str]:

@@ -10,10 +10,8 @@ import pytest
 from source_data import CPU, GPU, text_of
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.code.source import SourceLine
-from inductor_bench.source.capture.log import printed_module_paths
-from inductor_bench.source.capture.stack import read_source_line
-from inductor_bench.source.capture.structured import read_structured_trace
+from inductor_bench.records.code import SourceLine
+from inductor_bench.source.structured_trace import printed_module_paths, read_source_line, read_structured_trace
 
 TRAINING = CPU / "structured"
 BREAKS = CPU / "samples" / "brk" / "structured"

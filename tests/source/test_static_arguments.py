@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.source import KernelDefinition
-from inductor_bench.source.static.arguments import is_drawn, read_pointers
+from inductor_bench.records.code import KernelDefinition
+from inductor_bench.source.static_wrapper import is_drawn, read_pointers
 
 codegen = pytest.importorskip("torch._inductor.codegen.cpp_utils")
 

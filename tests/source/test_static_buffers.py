@@ -6,9 +6,9 @@ import pytest
 from source_data import CPU, GPU, module_of, text_of
 from wrapper_text import module_text
 
-from inductor_bench.records.code.buffers import BufferUse, ModuleBuffers
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.static.buffers import read_buffers
+from inductor_bench.records.code import BufferUse, ModuleBuffers
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.static_buffers import read_buffers
 
 KB = 1 << 10
 

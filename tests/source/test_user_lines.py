@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.traced.program import UserCall
-from inductor_bench.source.capture.user_lines import UserFiles
+from inductor_bench.records.traced import UserCall
+from inductor_bench.source.user_lines import UserFiles
 
 TEXT = """import torch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.store.cache.probes import keep_probes, lend_probes
+from inductor_bench.store.caches import keep_probes, lend_probes
 
 PROBE = 'extern "C" void __avx_chk_kernel() {}'
 

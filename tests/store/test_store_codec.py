@@ -11,9 +11,9 @@ import pytest
 from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.base import Failure, Inline
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.forms import Inline
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (
@@ -27,10 +27,11 @@ from inductor_bench.records.program import (
     RankSteps,
     Timeline,
 )
-from inductor_bench.records.run import Environment, Failure, Peaks, Request, Run
+from inductor_bench.records.run import Environment, Peaks, Request, Run
+from inductor_bench.store import codec
+from inductor_bench.store import codec as schema
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec, schema
-from inductor_bench.store.timeline import read_timeline, write_timeline
+from inductor_bench.store.run_files import read_timeline, write_timeline
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = ("albert_bf16/record.json.gz", "batch_two/mobilenetv2_100.json.gz", "batch_two/repvgg_a2.json.gz")

@@ -21,10 +21,9 @@ from inductor_bench.store import lock as locks
 from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
 from inductor_bench.store.folder import OWN_FILES, RunFolder, new_run_folder
 from inductor_bench.store.lock import is_locked, locked
-from inductor_bench.workflows.breakdown.run import run_breakdown
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
-from inductor_bench.workflows.report import run_report
+from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.query import run_report
 
 RUN = run_builder.cpu()
 KERNEL = "def call(): ...\n"

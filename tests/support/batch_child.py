@@ -15,9 +15,9 @@ from pathlib import Path
 import run_builder
 
 from inductor_bench.launch.process import ChildProcess
-from inductor_bench.records.run import Failure
-from inductor_bench.store.device_turn import TURN, DeviceTurn
+from inductor_bench.records.base import Failure
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.lock import TURN, DeviceTurn
 
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from conftest import RARE_COLLECTION, ROOT
 
-from inductor_bench.launch import jobs
-from inductor_bench.records.batches.batch import Batch, BatchModel
-from inductor_bench.workflows import devices as batch_devices
-from inductor_bench.workflows.batch.run import BatchOptions, run_batch
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.launch import executors
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.workflows import batch as batch_devices
+from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.options import Silent
 
 
 class Listener(Silent):
@@ -36,8 +36,8 @@ class Listener(Silent):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
-    monkeypatch.setattr("inductor_bench.workflows.batch.state.LOOK_S", 0.01)
+    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
 

@@ -10,7 +10,7 @@ import step_runs as steps
 from inline import change
 
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import COPY, EAGER, GRAPH, IDLE, LAUNCHING, OPTIMIZER, SYNCHRONISING, Part

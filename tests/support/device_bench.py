@@ -9,15 +9,23 @@ from typing import Any
 from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.kernels import Facts, Load, RecordedFacts
-from inductor_bench.messages.machine import FindDeviceUse
-from inductor_bench.messages.request import Request
-from inductor_bench.messages.times import Describe, Described, Measure, Measured, Verified, Verify
-from inductor_bench.records.device_use import DeviceUse
+from inductor_bench.messages.job_requests import FindDeviceUse
+from inductor_bench.messages.kernel_requests import (
+    Describe,
+    Described,
+    KernelFacts,
+    KernelTimes,
+    Load,
+    Measure,
+    RecordedFacts,
+    Verified,
+    Verify,
+)
+from inductor_bench.messages.request import WorkerRequest
+from inductor_bench.records.base import DeviceUse
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel.session import KernelSession
-from inductor_bench.workflows.options import KernelOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.kernel_session import KernelSession
+from inductor_bench.workflows.options import KernelOptions, Silent
 
 
 class Bench(KernelSession):
@@ -28,23 +36,23 @@ class Bench(KernelSession):
         super().__init__(
             options, pool, Silent(), make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         )
-        self.peaks, self.use, self.asked = {"cuda": None, "cpu": None}, use, list[type[Request[Any]]]()
+        self.peaks, self.use, self.asked = {"cuda": None, "cpu": None}, use, list[type[WorkerRequest[Any]]]()
         self.clock_of: Callable[[], float] = lambda: 1980.0
 
-    def ask(self, request: Request[Any], limit_s: float) -> Any:
+    def ask(self, request: WorkerRequest[Any], limit_s: float) -> Any:
         self.asked.append(type(request))
         if isinstance(request, Load):
             self.device = "cpu" if "cpp" in request.file else "cuda"
             recorded = RecordedFacts("k", "0" * 16, "pointwise")
-            return Facts("cpp" if self.device == "cpu" else "triton", self.device, recorded)
+            return KernelFacts("cpp" if self.device == "cpu" else "triton", self.device, recorded)
         samples = tuple(1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5))
         watched: dict[str, Any] = {}
         if isinstance(request, Measure) and request.watch:
             watched = {"clock_mhz": self.clock_of(), "clock_change": -0.08, "throttled": ("power cap",)}
-        answers: dict[type[Request[Any]], Any] = {
+        answers: dict[type[WorkerRequest[Any]], Any] = {
             FindDeviceUse: self.use,
             Verify: Verified(True, ""),
-            Measure: Measured(samples, samples, "graphs", **watched),
+            Measure: KernelTimes(samples, samples, "graphs", **watched),
             Describe: Described({"num_warps": 8}, registers=64, shared_memory_bytes=0, spills=0),
         }
         return answers[type(request)]

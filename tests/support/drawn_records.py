@@ -10,9 +10,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from inductor_bench.records import forms
-from inductor_bench.records.code.launch import TensorView
-from inductor_bench.store.formats.codec import LARGEST, LARGEST_INT, SMALLEST
+from inductor_bench.records import base
+from inductor_bench.records.code import TensorView
+from inductor_bench.store.codec import LARGEST, LARGEST_INT, SMALLEST
 
 DEEPEST = 3
 """The levels of a record that contains itself."""
@@ -22,8 +22,8 @@ texts = st.one_of(st.text(max_size=8), st.sampled_from(["\x1b[31mred", "\u202ele
 measured = st.one_of(st.just(0.0), st.floats(SMALLEST, LARGEST), st.floats(-LARGEST, -SMALLEST))
 whole = st.one_of(st.integers(-9, 9), st.integers(-LARGEST_INT, LARGEST_INT))
 FORMED: dict[str, st.SearchStrategy[Any]] = {
-    "the name of a file": names.map(lambda text: text.replace("/", "_")).filter(forms.is_file_name),
-    "a path inside the folder": st.lists(names, min_size=1, max_size=3).map("/".join).filter(forms.is_place),
+    "the name of a file": names.map(lambda text: text.replace("/", "_")).filter(base.is_file_name),
+    "a path inside the folder": st.lists(names, min_size=1, max_size=3).map("/".join).filter(base.is_place),
     "a name of small letters, digits and dashes": st.from_regex(r"[a-z0-9-]{1,9}", fullmatch=True),
     "the time of a step, from 1e-12 to 1e9 seconds": st.floats(1e-12, 1e9),
     "a finite number": st.floats(allow_nan=False, allow_infinity=False),
@@ -42,7 +42,7 @@ def values(hint: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
     if origin in (Union, UnionType):
         return st.one_of(*(st.none() if one is NoneType else values(one, depth) for one in arguments))
     if origin is Annotated:
-        form = next((mark for mark in arguments if isinstance(mark, forms.Form)), None)
+        form = next((mark for mark in arguments if isinstance(mark, base.Form)), None)
         return FORMED[form.name] if form else values(arguments[0], depth)
     if is_dataclass(hint):
         return st.deferred(lambda: records(hint, depth - 1))

@@ -15,13 +15,31 @@ from typing import Any
 from inductor_bench.autotune.compile_pool import CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.autotune.tuner import Tuner
-from inductor_bench.autotune.variants.cpu import CpuSpace
+from inductor_bench.autotune.variant_protocol import CpuSpace
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, RecordedFacts, Vary
-from inductor_bench.messages.request import Answer, Request
-from inductor_bench.messages.times import Begun, Check, Checked, Preparation, Prepare, Prepared, Sample, Times, Variant
+from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.kernel_requests import (
+    Begun,
+    Build,
+    Checked,
+    CompareOutputs,
+    CompiledResources,
+    Drop,
+    KernelFacts,
+    Load,
+    Numbered,
+    Preparation,
+    Prepare,
+    Prepared,
+    RecordedFacts,
+    Sample,
+    Times,
+    Variant,
+    VariantChange,
+    Vary,
+)
+from inductor_bench.messages.request import Answer, WorkerRequest
 from inductor_bench.records.tuning import Config, Tuning
 
 SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
@@ -70,17 +88,17 @@ class Session:
     def __init__(self, device: Device) -> None:
         self.device, self.alive, self.left_s = device, True, 30.0
         self.configs: dict[int, Config] = {}
-        self.posted: Request[Any] | None = None
+        self.posted: WorkerRequest[Any] | None = None
         self.part: Begun | None = None
         self._ready, self._end = os.pipe()
         os.write(self._end, b"an answer")
 
-    def ask(self, request: Request[Answer], timeout_s: float | None = None) -> Answer:
+    def ask(self, request: WorkerRequest[Answer], timeout_s: float | None = None) -> Answer:
         self.post(request, timeout_s)
         answer: Answer = self.collect()
         return answer
 
-    def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
+    def post(self, request: WorkerRequest[Any], timeout_s: float | None = None) -> None:
         assert self.alive and timeout_s is not None
         self.posted, self.part = request, None
 
@@ -103,22 +121,22 @@ class Session:
 
     abort = close
 
-    def do_load(self, request: Load) -> Facts:
+    def do_load(self, request: Load) -> KernelFacts:
         self.configs[request.number] = {"value": None}
         self._stumble("load", request.number)
-        return Facts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
+        return KernelFacts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
 
-    def do_vary(self, request: Vary) -> Compiled:
+    def do_vary(self, request: Vary) -> CompiledResources:
         assert request.of in self.configs
         self.configs[request.number] = request.change.config
         self._stumble("vary", request.number)
-        return Compiled(registers=16)
+        return CompiledResources(registers=16)
 
     def do_build(self, request: Build) -> Any:
         self.do_vary(Vary(-1, request.number, request.change))
         return self.device.binary_of(request.change.config)
 
-    def do_check(self, request: Check) -> Checked:
+    def do_check(self, request: CompareOutputs) -> Checked:
         assert self.configs[request.against]["value"] is None
         return Checked(self._stumble("check", request.number))
 
@@ -129,7 +147,7 @@ class Session:
             self.device.asked[Variant] += 1
             try:
                 compiled = self.do_vary(Vary(variant.number, request.of, variant.change))
-                checked = self.do_check(Check(variant.number, request.of))
+                checked = self.do_check(CompareOutputs(variant.number, request.of))
                 prepared.append(Prepared(compiled, checked.difference))
             except InductorBenchError as error:
                 prepared.append(Prepared(refusal=error.message))
@@ -173,16 +191,16 @@ class Line(CpuSpace):
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return partial(Build, change=self.change(config))
 
-    def change(self, config: Config) -> Change:
+    def change(self, config: Config) -> VariantChange:
         if config["value"] in self.unfit:
             raise InductorBenchError("it cannot be written so")
-        return Change(config)
+        return VariantChange(config)
 
 
 def finds(variants: Any) -> Any:
     """Finds these variants for every kernel, and asks the worker nothing."""
 
-    def find(facts: Facts) -> Any:
+    def find(facts: KernelFacts) -> Any:
         yield from ()
         return variants
 

@@ -11,14 +11,13 @@ from inline import change
 from quiet_runs import quiet, run_of, with_kernel
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.compile_phases import CompilePhase
-from inductor_bench.records.code.details import MachineLoad
+from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part
 from inductor_bench.records.run import Capture, Run
-from inductor_bench.worker.capture.steps.notes import around
-from inductor_bench.worker.capture.steps.pattern import LongerLoop
-from inductor_bench.workflows.breakdown.eager import NO_PATTERN
+from inductor_bench.worker.capture.boundaries import LongerLoop
+from inductor_bench.worker.capture.step_measurement import around
+from inductor_bench.workflows.modules.eager_run import NO_PATTERN
 
 PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.launch import Argument, Launch, Storage, TensorView, Values
-from inductor_bench.records.code.source import KernelDefinition
-from inductor_bench.source.standalone.cpp import cpp_text
-from inductor_bench.source.standalone.header import StandaloneHeader
-from inductor_bench.store.formats.codec import encode
+from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
+from inductor_bench.source.standalone_header import StandaloneHeader
+from inductor_bench.source.standalone_writer import cpp_text
+from inductor_bench.store.codec import encode
 
 SOURCE = """
 #include <torch/csrc/inductor/cpp_prefix.h>

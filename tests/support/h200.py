@@ -10,18 +10,16 @@ from typing import Any
 
 from inline import make
 
-from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.records.code import ModuleSource
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.module import CategoryTotal, ModuleRecord
 from inductor_bench.records.run import Run
-from inductor_bench.records.traced.activity import Activity
-from inductor_bench.records.traced.trace import Iteration, Trace
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.store.formats.codec import decode
-from inductor_bench.store.formats.schema import upgrade
+from inductor_bench.records.traced import Activity, Iteration, Trace
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.store.codec import decode, upgrade
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reading.reader import read_trace
+from inductor_bench.trace.rows import read_trace
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "h200_torch2.11"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from inductor_bench.records.forms import INLINE
+from inductor_bench.records.base import INLINE
 
 T = TypeVar("T")
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from inline import make
 
-from inductor_bench.analysis.modes.conclusion import conclude
-from inductor_bench.records.modes.comparison import ModeComparison, ModeProcess, ModeRow
-from inductor_bench.records.modes.settings import ModeSet
+from inductor_bench.analysis.mode_conclusion import conclude
+from inductor_bench.records.mode_comparison import ModeComparison, ModeProcess, ModeRow, ModeSet
 from inductor_bench.records.run import Environment, Request
 
 ENVIRONMENT = make(Environment, torch="2.13.0", cpu="A CPU", threads=2)

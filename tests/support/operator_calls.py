@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.records.traced.operators import OperatorCall
-from inductor_bench.records.traced.trace import TensorArguments
+from inductor_bench.records.traced import OperatorCall, TensorArguments
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data" / "operator_calls.json").read_text())
 

@@ -10,13 +10,13 @@ import pickle
 import sys
 from typing import Any
 
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
-from inductor_bench.store.formats import codec
+from inductor_bench.devices.nvidia import ARCHITECTURES
+from inductor_bench.store import codec
 from inductor_bench.worker.capture import startup
-from inductor_bench.worker.capture.pins.process import pinned_kernels
+from inductor_bench.worker.capture.pinned import pinned_kernels
 from inductor_bench.worker.upstream.inductor import compiled_kernels
 from inductor_bench.worker.upstream.pinning import set_launchers, use_configs, values_of
-from inductor_bench.worker.upstream.triton import pretend_gpu
+from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
 
 
 class Launcher:

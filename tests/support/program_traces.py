@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.messages.steps import BOUNDARY, GRAPH_CALL
-from inductor_bench.trace.program.reader import Markers
+from inductor_bench.messages.observed import BOUNDARY, GRAPH_CALL
+from inductor_bench.trace.program_trace import Markers
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 MAIN, BACKWARD = 1, 2

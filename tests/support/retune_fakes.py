@@ -18,17 +18,17 @@ import run_builder
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.base import Failure
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.breakdown import autotune
-from inductor_bench.workflows.kernel.run import KernelOutcome, OnResult
-from inductor_bench.workflows.options import BreakdownOptions, KernelOptions, RetuneOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import retuning
+from inductor_bench.workflows.kernel import KernelOutcome, OnResult
+from inductor_bench.workflows.options import BreakdownOptions, KernelOptions, RetuneOptions, Silent
 
 SPEEDUPS = {"red": 2.0, "poi": 1.25, "mm": 1.0}
 KERNELS = (
@@ -129,10 +129,10 @@ def main(words: list[str]) -> int:
             batch_child.log(folder, f"retune {name} {Path(file).stem} {method}")
             return retuned(file, method)
 
-        autotune.run_kernel = Engine(outcome)  # type: ignore[assignment]
-        autotune.visible_gpus = lambda: ("0",)
+        retuning.run_kernel = Engine(outcome)  # type: ignore[assignment]
+        retuning.visible_gpus = lambda: ("0",)
         options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top))
-        run = autotune.autotune_run(run, folder, options, Silent(), folder.save)
+        run = retuning.autotune_run(run, folder, options, Silent(), folder.save)
     return 1 if run.failures else 0
 
 

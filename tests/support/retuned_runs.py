@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.autotune.variants.cpp_text import default_config
+from inductor_bench.autotune.cpp_edits import default_config
 from inductor_bench.records.category import Category
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
-from inductor_bench.source.standalone.edit import recorded_facts, source_text
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.kernel_index import read_index
+from inductor_bench.source.standalone_writer import recorded_facts, source_text
+from inductor_bench.store.folder import RunFolder, read_index
 
 
 def write_winners(folder: RunFolder, **changes: object) -> Run:

@@ -10,13 +10,13 @@ from fake_device import Silent
 from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.request import Request
+from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel.session import KernelSession
+from inductor_bench.workflows.kernel_session import KernelSession
 from inductor_bench.workflows.options import KernelOptions
 
-Answers = dict[type[Request[Any]], Any]
-Asked = list[tuple[type[Request[Any]], float]]
+Answers = dict[type[WorkerRequest[Any]], Any]
+Asked = list[tuple[type[WorkerRequest[Any]], float]]
 
 
 class FakeWorker:
@@ -26,11 +26,11 @@ class FakeWorker:
         self.alive, self.left_s, self.answers, self.asked = True, 30.0, answers, asked
         self._readable = os.open(os.devnull, os.O_RDONLY)
 
-    def ask(self, request: Request[Any], timeout_s: float) -> Any:
+    def ask(self, request: WorkerRequest[Any], timeout_s: float) -> Any:
         self.post(request, timeout_s)
         return self.collect()
 
-    def post(self, request: Request[Any], timeout_s: float) -> None:
+    def post(self, request: WorkerRequest[Any], timeout_s: float) -> None:
         self.asked.append((type(request), timeout_s))
 
     def fileno(self) -> int:
@@ -65,5 +65,5 @@ class Bench(KernelSession):
         return FakeWorker(self.answers, self.asked)
 
     @property
-    def requests(self) -> list[type[Request[Any]]]:
+    def requests(self) -> list[type[WorkerRequest[Any]]]:
         return [request for request, _ in self.asked]

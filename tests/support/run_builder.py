@@ -13,12 +13,13 @@ from functools import cache
 
 from inline import change, make
 
+from inductor_bench.records.base import Failure
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import CategoryTotal, IdleTime, ModuleRecord
-from inductor_bench.records.run import Capture, Environment, Failure, Peaks, Request, Run
-from inductor_bench.store.formats.schema import FORMAT
+from inductor_bench.records.run import Capture, Environment, Peaks, Request, Run
+from inductor_bench.store.codec import FORMAT
 
 H200 = Peaks(
     device="NVIDIA H200",

@@ -6,8 +6,8 @@ import functools
 import gzip
 from pathlib import Path
 
-from inductor_bench.records.code.source import ModuleSource
-from inductor_bench.source.module.reader import read_module
+from inductor_bench.records.code import ModuleSource
+from inductor_bench.source.module_reader import read_module
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 GPU = DATA / "h200_torch2.11"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from program_traces import MARKERS, ProgramTraceBuilder
 
-from inductor_bench.trace.program.device_work import measure_work
-from inductor_bench.trace.program.reader import read_program_trace
+from inductor_bench.trace.program_trace import measure_work, read_program_trace
 
 
 def test_the_work_of_a_step_is_a_mean_over_whole_steps(tmp_path: Path) -> None:

@@ -13,21 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
-from inductor_bench.analysis.traffic.eager import eager_bytes, find_operators
-from inductor_bench.messages.steps import BOUNDARY, ObservedSteps
+from inductor_bench.analysis.ledger import CallPlace, GraphName, Ledger, Steps, account
+from inductor_bench.analysis.traffic import eager_bytes, find_operators
+from inductor_bench.messages.observed import BOUNDARY, ObservedSteps
 from inductor_bench.records.program import Part
-from inductor_bench.source.capture.user_lines import UserFiles
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.store.formats import codec
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.user_lines import UserFiles
+from inductor_bench.store import codec
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.program.lines import find_user_calls
-from inductor_bench.trace.program.reader import read_program_trace
-from inductor_bench.trace.program.ties import KnownGraph
-from inductor_bench.trace.program.works import ProgramWorks, find_works
-from inductor_bench.trace.reading.reader import read_trace
-from inductor_bench.workflows.ledger.process import is_tied, tied_share
+from inductor_bench.trace.program_trace import read_program_trace
+from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
+from inductor_bench.trace.rows import read_trace
+from inductor_bench.trace.step_traces import find_user_calls
+from inductor_bench.workflows.modules.program_ledger import is_tied, tied_share
 from tests.support.h200 import FOLDER
 from tests.support.program_traces import MARKERS
 
@@ -69,7 +68,7 @@ def ledger_of(name: str) -> Ledger:
         calls=found.calls,
         timeline=found.timeline,
         names={number: GraphName(f"graph-{number}", f"graph-{number}") for number in range(8)},
-        places={op: Place(call.module, files.find(call)) for op, call in calls.items()},
+        places={op: CallPlace(call.module, files.find(call)) for op, call in calls.items()},
         optimizer_calls=found.optimizer_calls,
     )
     return account(steps)

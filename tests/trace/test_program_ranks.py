@@ -9,8 +9,8 @@ import pytest
 import run_builder as build
 from recorded_ranks import DDP, FSDP, Training, count_by_hand, rank_of
 
-from inductor_bench.analysis.costs.ranks import exposed_s, idle_s, pace_setter, work_s
-from inductor_bench.analysis.findings.table import findings
+from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.analysis.step_costs import exposed_s, idle_s, pace_setter, work_s
 from inductor_bench.records.program import COLLECTIVE, COPY, GRAPH, KINDS, OPTIMIZER, OPTIMIZER_STEPS, Program
 from inductor_bench.report.run.step.rows import rank_table
 

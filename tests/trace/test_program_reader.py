@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.traced.program import UserCall
-from inductor_bench.trace.program.lines import find_user_calls, is_users
-from inductor_bench.trace.program.owners import Owners
-from inductor_bench.trace.program.reader import read_program_trace
-from inductor_bench.trace.program.steps import find_graph_calls, find_window
+from inductor_bench.records.traced import UserCall
+from inductor_bench.trace.program_trace import Owners, find_graph_calls, find_window, read_program_trace
+from inductor_bench.trace.step_traces import find_user_calls, is_users
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
 
 

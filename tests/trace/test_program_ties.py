@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
-from inductor_bench.analysis.ledger.kernels import kernel_key, step_kernels
-from inductor_bench.messages.steps import BOUNDARY, GRAPH_CALL
+from inductor_bench.analysis.ledger import kernel_key, step_kernels
+from inductor_bench.messages.observed import BOUNDARY, GRAPH_CALL
 from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.traced.program import Work
-from inductor_bench.trace.program.reader import read_program_trace
-from inductor_bench.trace.program.storing import EventNote, store_program_trace
-from inductor_bench.trace.program.ties import KnownGraph
-from inductor_bench.trace.program.works import ProgramWorks, find_works
+from inductor_bench.records.traced import Work
+from inductor_bench.trace.program_trace import read_program_trace
+from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
+from inductor_bench.trace.step_traces import EventNote, store_program_trace
 from tests.support import h200
 from tests.support.program_traces import MARKERS
 

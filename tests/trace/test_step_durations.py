@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from breakdown_runs import H200
 
-from inductor_bench.messages.steps import BOUNDARY, GRAPH_CALL
-from inductor_bench.trace.program.durations import step_durations
-from inductor_bench.trace.program.reader import Markers, read_program_trace
+from inductor_bench.messages.observed import BOUNDARY, GRAPH_CALL
+from inductor_bench.trace.program_trace import Markers, read_program_trace, step_durations
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 

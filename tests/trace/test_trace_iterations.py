@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.traced.trace import DeviceEvent, HostOp, Iteration, Trace
-from inductor_bench.trace.alignment import align_calls
-from inductor_bench.trace.hierarchy import children, top_of_each
-from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reading.reader import read_trace
+from inductor_bench.records.traced import DeviceEvent, HostOp, Iteration, Trace
+from inductor_bench.trace.attribution import align_calls
+from inductor_bench.trace.iterations import children, split_iterations, top_of_each
+from inductor_bench.trace.rows import read_trace
 
 DATA = Path(__file__).parent.parent / "data"
 H200 = DATA / "h200_torch2.11"

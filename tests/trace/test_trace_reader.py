@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.traced.trace import Trace
-from inductor_bench.trace.reading import chunks
-from inductor_bench.trace.reading.nesting import find_parents
-from inductor_bench.trace.reading.numbers import nanoseconds
-from inductor_bench.trace.reading.reader import read_trace
+from inductor_bench.records.traced import Trace
+from inductor_bench.trace import events
+from inductor_bench.trace.events import nanoseconds
+from inductor_bench.trace.rows import find_parents, read_trace
 
 DATA = Path(__file__).parent.parent / "data"
 H200 = DATA / "h200_torch2.11"
@@ -150,7 +149,7 @@ def test_where_chunks_end_does_not_matter(size: int, monkeypatch: pytest.MonkeyP
     expected = read_trace(CPU)
     plain = tmp_path / "trace"
     plain.write_bytes(gzip.decompress(CPU.read_bytes()))
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+    monkeypatch.setattr(events, "CHUNK_BYTES", size)
     assert read_trace(CPU) == read_trace(plain) == expected
 
 

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from inductor_bench.worker.capture import differences  # noqa: E402
-from inductor_bench.worker.capture.differences import relative_difference, tolerance_of  # noqa: E402
+from inductor_bench.worker.capture import output_comparison  # noqa: E402
+from inductor_bench.worker.capture.output_comparison import relative_difference, tolerance_of  # noqa: E402
 
 
 def test_the_difference_is_relative_to_the_whole_tensor() -> None:
@@ -22,7 +22,7 @@ def test_the_difference_is_relative_to_the_whole_tensor() -> None:
 def test_large_tensors_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = torch.rand(7, 3), torch.rand(7, 3)
     whole = relative_difference(one, other)
-    monkeypatch.setattr(differences, "CHUNK_ELEMENTS", 4)
+    monkeypatch.setattr(output_comparison, "CHUNK_ELEMENTS", 4)
     assert relative_difference(one, other) == pytest.approx(whole)
 
 

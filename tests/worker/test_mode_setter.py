@@ -14,13 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from inductor_bench.messages.modes import ModeChange, ModeReport  # noqa: E402
-from inductor_bench.records.code.details import CompiledKernel  # noqa: E402
-from inductor_bench.records.modes.comparison import AGREES, DIFFERS, UNKNOWN, Agreement  # noqa: E402
-from inductor_bench.store.formats import codec  # noqa: E402
-from inductor_bench.worker.capture.agreement import OutputComparison  # noqa: E402
-from inductor_bench.worker.capture.modes import ModeSetter, read_value  # noqa: E402
-from inductor_bench.worker.device.cpu import CpuRuntime  # noqa: E402
+from inductor_bench.messages.observed import ModeChange, ModeReport  # noqa: E402
+from inductor_bench.records.code import CompiledKernel  # noqa: E402
+from inductor_bench.records.mode_comparison import AGREES, DIFFERS, UNKNOWN, Agreement  # noqa: E402
+from inductor_bench.store import codec  # noqa: E402
+from inductor_bench.worker.capture.mode_setter import ModeSetter, read_value  # noqa: E402
+from inductor_bench.worker.capture.output_comparison import OutputComparison  # noqa: E402
+from inductor_bench.worker.device.cpu_runtime import CpuRuntime  # noqa: E402
 from inductor_bench.worker.upstream import inductor  # noqa: E402
 
 

@@ -14,12 +14,11 @@ import pytest
 import sympy
 import torch
 
-from inductor_bench.messages.pins import APPLY, PINNED, REFUSED, Pins, PinState
-from inductor_bench.records.retunes.pins import InputLayout, LibraryPin, factors
-from inductor_bench.worker.capture.pins.calls import _has_layouts
+from inductor_bench.messages.observed import APPLY, PINNED, REFUSED, Pins, PinState
+from inductor_bench.records.retune import InputLayout, LibraryPin, factors
+from inductor_bench.worker.capture.pinned import _has_layouts
 from inductor_bench.worker.upstream.choices import read_marks, settings_of
-from inductor_bench.workflows.apply.pins import digest_pins
-from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
+from inductor_bench.workflows.pins import digest_pins, join_states, pinned_environment, read_states
 
 PROGRAM = """
 import torch
@@ -275,10 +274,10 @@ CppTemplateCaller.output_node = fail
 
 def test_a_failure_of_ours_costs_the_pin_and_not_the_program(tmp_path: Path) -> None:
     first = """
-from inductor_bench.worker.capture.pins import calls
+from inductor_bench.worker.capture import pinned
 def fail(*_):
     raise AttributeError("as an unknown node of Inductor does")
-calls.choices.layouts_of = fail
+pinned.choices.layouts_of = fail
 """
     state = run_with(PIN, tmp_path, tmp_path / "cache", first=first)[PIN.kernel_id]
     assert state.reason == "it failed here: AttributeError: as an unknown node of Inductor does"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from breakdown_runs import H200
 
-from inductor_bench.messages.pins import (
+from inductor_bench.messages.observed import (
     APPLY,
     COMPARE,
     PINNED,
@@ -28,17 +28,15 @@ from inductor_bench.messages.pins import (
     Pins,
     PinState,
 )
-from inductor_bench.records.retunes.pins import CppPin, TritonPin
+from inductor_bench.records.retune import CppPin, TritonPin
 from inductor_bench.records.tuning import Config
-from inductor_bench.source.module.lookup import find_kernel_key
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.store.formats import codec
-from inductor_bench.worker.capture.pins.comparison import Comparison
-from inductor_bench.worker.capture.pins.kernels import PinnedAutotuner, PinnedCppKernel
-from inductor_bench.worker.capture.steps.boundaries import Boundaries
-from inductor_bench.worker.capture.steps.graphs import Graphs
-from inductor_bench.worker.capture.steps.pattern import Pattern
-from inductor_bench.workflows.apply.program import join_states, read_states
+from inductor_bench.source.calls import find_kernel_key
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.store import codec
+from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
+from inductor_bench.worker.capture.pin_comparison import PinComparison
+from inductor_bench.worker.capture.pinned import PinnedAutotuner, PinnedCppKernel
+from inductor_bench.workflows.pins import join_states, read_states
 
 OWN: Config = {"XBLOCK": 16, "R0_BLOCK": 32, "num_warps": 4, "num_stages": 1}
 TUNED: Config = {"XBLOCK": 4, "R0_BLOCK": 32, "num_warps": 2, "num_stages": 1}
@@ -194,7 +192,7 @@ class MultiplyingKernels:
 def test_a_kernel_that_fails_with_its_config_is_dropped_and_the_program_goes_on() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_outputs import OutputCheck
 
     good, failing = Multiplying("good", 1.0), Multiplying("failing", None)
     kernels: Any = MultiplyingKernels([good, failing])
@@ -227,7 +225,7 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
             return PinnedProcess(os.getpid(), (kernel.state(),))
 
     kernels: Any = OneKernel()
-    comparison = Comparison(tmp_path, Graphs(), kernels)
+    comparison = PinComparison(tmp_path, CalledGraphs(), kernels)
     comparison.finish(Boundaries(lambda number: None, lambda: None, Pattern()))
     assert not read_states(tmp_path), "a process without steps"
     boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
@@ -242,7 +240,7 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
 def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_outputs import OutputCheck
 
     good, bad = Multiplying("good", 1 + 1e-6), Multiplying("bad", 1.1)
     elsewhere = Multiplying("bad", 1.1)
@@ -274,7 +272,7 @@ def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> Non
 
 def checked(kernels: list[Multiplying], call: Any, given: Any) -> Any:
     """The check of a graph whose kernels multiply."""
-    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_outputs import OutputCheck
 
     pinned: Any = MultiplyingKernels(kernels)
     check = OutputCheck(pinned, "cpu")
@@ -317,7 +315,7 @@ def test_differences_that_are_no_larger_than_those_of_rounding_are_told_apart() 
 def test_no_tensor_hides_the_difference_of_another() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_outputs import OutputCheck
 
     pinned: Any = MultiplyingKernels([Multiplying("bad", 3.0)])
     (bad,) = pinned.kernels
@@ -349,7 +347,7 @@ def test_a_lack_of_memory_for_other_roundings_is_no_difference() -> None:
 def test_outputs_without_a_finite_number_are_not_said_to_agree() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pins.outputs import NO_NUMBERS, OutputCheck
+    from inductor_bench.worker.capture.pin_outputs import NO_NUMBERS, OutputCheck
 
     good = Multiplying("good", 1 + 1e-6)
     kernels: Any = MultiplyingKernels([good])
@@ -387,7 +385,7 @@ def test_outputs_whose_shapes_depend_on_values() -> None:
 def test_half_of_the_numbers_are_rounded_otherwise() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pins.outputs import round_otherwise
+    from inductor_bench.worker.capture.pin_outputs import round_otherwise
 
     values = torch.randn(4096)
     for dtype, coarsest, shape in (

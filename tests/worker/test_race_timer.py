@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.source.standalone.harness import timing_cuda
-from inductor_bench.worker.device import race_timer
-from inductor_bench.worker.device.race_timer import HOLD_CYCLES, MOST_RETAKEN, GpuRaceTimer
+from inductor_bench.source.harness import timing_cuda
+from inductor_bench.worker.device import nvidia_runtime
+from inductor_bench.worker.device.nvidia_runtime import HOLD_CYCLES, MOST_RETAKEN, GpuRaceTimer
 from tests.support.fake_gpu import CLOCK_HZ, FRESH, LAUNCH, Device, Kernel, copied
 
 HOLD_S = HOLD_CYCLES / CLOCK_HZ
@@ -22,7 +22,7 @@ HOLD_S = HOLD_CYCLES / CLOCK_HZ
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
     made.launch_s = 5e-6
-    for module in (timing_cuda, race_timer):
+    for module in (timing_cuda, nvidia_runtime):
         monkeypatch.setattr(module, "torch", made.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     return made
@@ -182,13 +182,13 @@ def test_a_host_that_is_late_with_the_last_event_takes_the_sample_again(
     call = timer.bind(kernel.bind)
     timer.cold(call)
     stalls = [0.0, 0.0, 0.0, 4e-3]  # of the events of both windows
-    record = race_timer._record
+    record = nvidia_runtime._record
 
     def record_late() -> Any:
         device.host += stalls.pop(0) if stalls else 0.0
         return record()
 
-    monkeypatch.setattr(race_timer, "_record", record_late)
+    monkeypatch.setattr(nvidia_runtime, "_record", record_late)
     assert timer.cold(call) == pytest.approx(20e-6) and timer.retaken == 1 and not stalls
 
 
@@ -249,7 +249,7 @@ def test_the_device_is_used_in_this_process_turn_only(device: Device, monkeypatc
             seen.append(held > 0)
         launch(seconds, effect)
 
-    monkeypatch.setattr(race_timer, "exclusive", exclusive)
+    monkeypatch.setattr(nvidia_runtime, "exclusive", exclusive)
     monkeypatch.setattr(device, "launch", watched)
     for how in ({}, {"reset": [1]}):
         kernel = Kernel(device, 20e-6, wants=FRESH if how else None)

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from inductor_bench.records.code.details import Details
-from inductor_bench.records.code.launch import Argument, Launch, Storage, TensorView, Values
-from inductor_bench.worker.profile.references import with_references
+from inductor_bench.records.code import Argument, Details, Launch, Storage, TensorView, Values
+from inductor_bench.worker.profile.module_profile import with_references
 
 COUNT = 64
 

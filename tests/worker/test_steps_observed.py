@@ -14,11 +14,11 @@ import breakdown_runs as runs
 import forking_python
 import pytest
 
-from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
+from inductor_bench.messages.observed import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
-from inductor_bench.source.capture.ranks import group_ranks
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.modules.environment import SITE
+from inductor_bench.source.labels import group_ranks
+from inductor_bench.store import codec
+from inductor_bench.workflows.modules.measured_environment import SITE
 
 pytestmark = pytest.mark.slow
 

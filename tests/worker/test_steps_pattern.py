@@ -6,11 +6,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from inductor_bench.messages.steps import PROFILING, TIMING, WAITING
+from inductor_bench.messages.observed import PROFILING, TIMING, WAITING
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
-from inductor_bench.worker.capture.steps import notes
-from inductor_bench.worker.capture.steps.boundaries import PATIENCE, Boundaries
-from inductor_bench.worker.capture.steps.pattern import NUMBERS_ONLY, LongerLoop, Pattern, find_period
+from inductor_bench.worker.capture import step_measurement
+from inductor_bench.worker.capture.boundaries import (
+    NUMBERS_ONLY,
+    PATIENCE,
+    Boundaries,
+    LongerLoop,
+    Pattern,
+    find_period,
+)
 
 
 def begins(pattern: Pattern, calls: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -100,14 +106,14 @@ def test_marked_steps_are_no_part_of_a_loop() -> None:
     boundaries = Boundaries(lambda number: None, lambda: None, pattern)
     begins(pattern, REQUEST * 3)
     boundaries.cycle(1)
-    assert boundaries.loop is not None and notes.around(boundaries.loop)
+    assert boundaries.loop is not None and step_measurement.around(boundaries.loop)
     boundaries.event(MARKS, 0)
-    assert boundaries.loop is None and notes.around(boundaries.loop) == ()
+    assert boundaries.loop is None and step_measurement.around(boundaries.loop) == ()
 
 
 def test_a_program_of_an_inner_loop_is_not_told_to_run_more_steps() -> None:
     for state in (WAITING, TIMING, PROFILING):
-        (note,) = notes.ending(state, 500, 1, busy=False, loop=LongerLoop(2, 3, 3))
+        (note,) = step_measurement.ending(state, 500, 1, busy=False, loop=LongerLoop(2, 3, 3))
         assert "other compiled calls" in note and "run more steps" not in note
 
 

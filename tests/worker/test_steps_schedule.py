@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.messages.steps import DONE, PROFILING, TIMING, WAITING
-from inductor_bench.worker.capture.steps import notes
-from inductor_bench.worker.capture.steps.observer import StepObserver
-from inductor_bench.worker.capture.steps.plan import LEAD, Agreement, Follower, Leader, agreement_of
-from inductor_bench.worker.capture.steps.schedule import ATTEMPTS, WINDOW_STEPS, Action, Limits, Schedule
+from inductor_bench.messages.observed import DONE, PROFILING, TIMING, WAITING
+from inductor_bench.worker.capture import step_measurement
+from inductor_bench.worker.capture.schedule import (
+    ATTEMPTS,
+    LEAD,
+    WINDOW_STEPS,
+    Action,
+    Follower,
+    Leader,
+    Schedule,
+    StepCoordinator,
+    WindowLimits,
+    agreement_of,
+)
+from inductor_bench.worker.capture.step_observer import StepObserver
 
 A = Action
 
@@ -20,9 +30,13 @@ class Program:
     """A program that crosses boundaries; each step takes ``step_s``."""
 
     def __init__(
-        self, step_s: float = 0.01, limits: Limits | None = None, agreement: Agreement | None = None, first: int = 1
+        self,
+        step_s: float = 0.01,
+        limits: WindowLimits | None = None,
+        agreement: StepCoordinator | None = None,
+        first: int = 1,
     ) -> None:
-        self.schedule = Schedule(limits or Limits(), agreement or Agreement())
+        self.schedule = Schedule(limits or WindowLimits(), agreement or StepCoordinator())
         self.step_s, self.first, self.number = step_s, first, first - 1
         self.done: list[tuple[int, Action]] = []
 
@@ -59,13 +73,13 @@ def test_long_steps_are_timed_five_times_and_profiled_three_times_and_one() -> N
 
 
 def test_without_a_profile_all_is_measured_at_the_end_of_the_window() -> None:
-    program = Program(limits=Limits(steps=5, profiles=False))
+    program = Program(limits=WindowLimits(steps=5, profiles=False))
     program.cross(40)
     assert program.done == [(3, A.OPEN), (8, A.CLOSE)] and program.schedule.state == DONE
 
 
 def test_without_stacks_all_is_measured_at_the_end_of_the_profile() -> None:
-    program = Program(limits=Limits(steps=5, stacks=False))
+    program = Program(limits=WindowLimits(steps=5, stacks=False))
     program.cross(40)
     export, finish = program.done[-2:]
     assert (export[1], finish[1]) == (A.EXPORT, A.FINISH) and export[0] == finish[0]
@@ -73,7 +87,7 @@ def test_without_stacks_all_is_measured_at_the_end_of_the_profile() -> None:
 
 
 def test_a_window_may_be_longer_than_that_of_a_breakdown() -> None:
-    usual, longer = (Program(limits=limits) for limits in (Limits(), Limits(most_steps=80, window_s=1e9)))
+    usual, longer = (Program(limits=limits) for limits in (WindowLimits(), WindowLimits(most_steps=80, window_s=1e9)))
     for program in (usual, longer):
         program.cross(100)
     ends = [next(number for number, action in program.done if action == A.CLOSE) for program in (usual, longer)]
@@ -81,11 +95,11 @@ def test_a_window_may_be_longer_than_that_of_a_breakdown() -> None:
 
 
 def test_the_users_numbers_hold_whatever_compiles() -> None:
-    program = Program(limits=Limits(skip=2, steps=3))
+    program = Program(limits=WindowLimits(skip=2, steps=3))
     program.cross(20, noisy=True)
     places = {action: number for number, action in program.done}
     assert places[A.OPEN] == 3 and places[A.CLOSE] == 6
-    quiet = Program(limits=Limits(skip=0, steps=1))
+    quiet = Program(limits=WindowLimits(skip=0, steps=1))
     quiet.cross(3)
     assert quiet.done == [(1, A.OPEN), (2, A.CLOSE), (2, A.PREPARE), (2, A.RECORD)]
 
@@ -93,7 +107,7 @@ def test_the_users_numbers_hold_whatever_compiles() -> None:
 def test_a_program_that_compiles_in_each_step_never_settles() -> None:
     program = Program()
     assert program.cross(500, noisy=True) == [] and program.schedule.state == WAITING
-    (note,) = notes.ending(WAITING, 500, 500, busy=False)
+    (note,) = step_measurement.ending(WAITING, 500, 500, busy=False)
     assert "step 500 of 500 still compiled" in note and "--skip 0 --steps 1" in note
 
 
@@ -129,7 +143,7 @@ def test_the_programs_own_profiler_is_waited_for() -> None:
     program.cross(5, busy=True)
     assert program.cross(60)[-1] == A.FINISH
     assert [action for _, action in program.done].count(A.PREPARE) == 2
-    (note,) = notes.ending(TIMING, 200, 1, busy=True)
+    (note,) = step_measurement.ending(TIMING, 200, 1, busy=True)
     assert "own profiler" in note
 
 
@@ -157,13 +171,13 @@ def test_a_rank_that_compiled_alone_follows_the_rank_that_decides(tmp_path: Path
 @pytest.mark.parametrize(
     ("variables", "kind"),
     [
-        ({}, Agreement),
-        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, Agreement),
+        ({}, StepCoordinator),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, StepCoordinator),
         ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, Leader),
         ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Follower),
     ],
 )
-def test_who_decides(variables: dict[str, str], kind: type[Agreement], tmp_path: Path) -> None:
+def test_who_decides(variables: dict[str, str], kind: type[StepCoordinator], tmp_path: Path) -> None:
     assert type(agreement_of(variables, tmp_path)) is kind
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.worker.capture.steps import clock
-from inductor_bench.worker.capture.steps.clock import Settling
-from inductor_bench.worker.capture.steps.results import no_steps_yet
+from inductor_bench.worker.capture import step_clock
+from inductor_bench.worker.capture.step_clock import Settling
+from inductor_bench.worker.capture.step_measurement import no_steps_yet
 
 
 class Program:
@@ -14,7 +14,7 @@ class Program:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.number = 100.0, 0
-        monkeypatch.setattr(clock.time, "perf_counter", lambda: self.now_s)
+        monkeypatch.setattr(step_clock.time, "perf_counter", lambda: self.now_s)
         self.settling = Settling()
         self.settling.begin()
 

@@ -13,27 +13,35 @@ import torch
 from gather_kernel import SOURCE, gather_launch
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Change, Compiled, Vary
-from inductor_bench.messages.times import Begun, Check, Checked, Prepare, Sample, Variant
-from inductor_bench.source.standalone.harness import arguments, timing_cpu
-from inductor_bench.source.standalone.harness.arguments import PATTERN_ELEMENTS, Arguments, draw_normal
-from inductor_bench.source.standalone.harness.operator_main import RefusedError
-from inductor_bench.source.standalone.harness.triton_main import TritonKernel
-from inductor_bench.store.formats import codec
+from inductor_bench.messages.kernel_requests import (
+    Begun,
+    Checked,
+    CompareOutputs,
+    CompiledResources,
+    Prepare,
+    Sample,
+    Variant,
+    VariantChange,
+    Vary,
+)
+from inductor_bench.source.harness import arguments, timing_cpu
+from inductor_bench.source.harness.arguments import PATTERN_ELEMENTS, Arguments, draw_normal
+from inductor_bench.source.harness.operator_main import CallRefusedError
+from inductor_bench.source.harness.triton_main import TritonKernel
+from inductor_bench.store import codec
+from inductor_bench.worker.bench import bench, kernel_protocol
 from inductor_bench.worker.bench import bench as bench_module
-from inductor_bench.worker.bench import computed, outputs
-from inductor_bench.worker.bench import kernel as kernel_module
-from inductor_bench.worker.bench.bench import Bench, _Loaded
+from inductor_bench.worker.bench import kernel_protocol as kernel_module
+from inductor_bench.worker.bench import library_kernel as library_variants
+from inductor_bench.worker.bench.bench import Bench, _Loaded, describe_difference
 from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
-from inductor_bench.worker.bench.kernel import Kernel
-from inductor_bench.worker.bench.library import variants as library_variants
-from inductor_bench.worker.bench.library.kernel import OperatorBenchKernel
-from inductor_bench.worker.bench.outputs import describe_difference
+from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
+from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
-from inductor_bench.worker.device import nvidia
-from inductor_bench.worker.launches.recorder import watch_launches
-from inductor_bench.worker.switches import read_switches
-from inductor_bench.worker.upstream import triton
+from inductor_bench.worker.device import nvidia_runtime
+from inductor_bench.worker.profile.module_profile import read_switches
+from inductor_bench.worker.profile.recorder import watch_launches
+from inductor_bench.worker.upstream import triton_compiler
 
 LEFT = torch.randn(8, 8)
 HALF = LEFT.half()
@@ -66,10 +74,10 @@ def gather(**needs: Any) -> CppBenchKernel:
 
 def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -> None:
     product = operator(lambda: torch.mm(LEFT, LEFT))
-    fewer = product.make_variant(Change(threads=1))
+    fewer = product.make_variant(VariantChange(threads=1))
     generated = gather()
     for kernel, threads in ((fewer, 1), (product, 2), (fewer, 1), (generated, 2), (gather(threads=1), 1)):
-        each: Kernel = kernel
+        each: LoadedKernel = kernel
         each.prepare()
         assert torch.get_num_threads() == threads
     assert product.facts().recorded.threads == generated.facts().recorded.cpp["threads"] == 2
@@ -113,7 +121,7 @@ def test_a_triton_kernel_that_was_compiled_is_timed_with_zeros_too(monkeypatch: 
         seen.append((launch["storages"][0]["values"]["kind"], more["kept"]))
         return {state: {"samples_s": [1e-6]} for state in ("cold", "warm")} | {"method": "graphs"}
 
-    monkeypatch.setattr(nvidia, "measure_cuda", measure)
+    monkeypatch.setattr(nvidia_runtime, "measure_cuda", measure)
     monkeypatch.setattr(TritonKernel, "make_arguments", lambda self: None)
     times = TritonBenchKernel(SimpleNamespace(FILE=file)).measure()  # type: ignore[arg-type]
     assert times.with_zeros == {"cold": (1e-6,), "warm": (1e-6,)} and times.method == "graphs"
@@ -131,7 +139,7 @@ def test_of_a_table_the_rows_count_that_are_gathered() -> None:
 
 def test_random_numbers_are_the_same_in_each_variant() -> None:
     drawn = operator(lambda: torch.ops.aten.bernoulli.p(TABLE, 0.5))
-    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.make_variant(Change(threads=1))))
+    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.make_variant(VariantChange(threads=1))))
     assert describe_difference(ours, theirs) == ""
     assert "elements differ" in describe_difference([1 - ours[0]], theirs)
 
@@ -145,8 +153,8 @@ def test_kernels_of_other_arguments_are_not_compared() -> None:
     pair = (operator(lambda: torch.mm(LEFT, LEFT)), operator(lambda: torch.mm(TABLE.t(), TABLE)))
     bench._kernels = {number: _Loaded(kernel) for number, kernel in enumerate(pair)}
     with pytest.raises(InductorBenchError, match="they take other arguments"):
-        bench.check(Check(1, against=0))
-    assert bench.check(Check(0, against=0)).difference == ""
+        bench.check(CompareOutputs(1, against=0))
+    assert bench.check(CompareOutputs(0, against=0)).difference == ""
 
 
 def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
@@ -158,7 +166,7 @@ def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
         /*0030*/                   NOP;                       /* 0x0000000000007918 */
         /*10040*/                  NOP;                       /* 0x0000000000007918 */
 """
-    assert len(triton._INSTRUCTION.findall(listing)) == 3
+    assert len(triton_compiler._INSTRUCTION.findall(listing)) == 3
 
 
 @pytest.mark.parametrize(("precision", "in_tf32"), [("tf32", True), ("ieee", False)])
@@ -278,36 +286,40 @@ def test_where_memory_runs_out_other_kernels_are_freed_once(monkeypatch: pytest.
 
 def test_kernels_of_a_gpu_share_their_random_numbers_whatever_their_language() -> None:
     count = PATTERN_ELEMENTS - 7
-    first, second = (computed.draw_on("cuda:0") for _ in range(2))
-    assert first.func is second.func and computed.draw_on("cpu") is draw_normal  # type: ignore[attr-defined]
-    shared = computed._draw_shared("cpu", count, 3)
+    first, second = (kernel_protocol.draw_on("cuda:0") for _ in range(2))
+    assert first.func is second.func and kernel_protocol.draw_on("cpu") is draw_normal  # type: ignore[attr-defined]
+    shared = kernel_protocol._draw_shared("cpu", count, 3)
     assert torch.equal(shared, draw_normal(PATTERN_ELEMENTS, 3)[:count])
-    assert torch.equal(computed._draw_shared("cpu", PATTERN_ELEMENTS + 2, 3), draw_normal(PATTERN_ELEMENTS + 2, 3))
+    assert torch.equal(
+        kernel_protocol._draw_shared("cpu", PATTERN_ELEMENTS + 2, 3), draw_normal(PATTERN_ELEMENTS + 2, 3)
+    )
 
 
 def test_candidates_are_made_beside_other_workers_and_compared_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     turn, told, seen = _Turn(monkeypatch), list[Begun](), list[tuple[str, int, int]]()
     bench = Bench(told.append)
 
-    def vary(request: Vary) -> Compiled:
+    def vary(request: Vary) -> CompiledResources:
         seen.append(("made", request.number, turn.held))
         if request.number == 2:
             raise InductorBenchError("it does not compile")
-        return Compiled(registers=request.number)
+        return CompiledResources(registers=request.number)
 
-    def check(request: Check) -> Checked:
+    def check(request: CompareOutputs) -> Checked:
         seen.append(("compared", request.number, turn.held))
         if request.number == 3:
-            raise RefusedError("it needs 9 GB")
+            raise CallRefusedError("it needs 9 GB")
         return Checked("output 0: 1 of 2 elements differ")
 
     monkeypatch.setattr(bench, "vary", vary)
     monkeypatch.setattr(bench, "check", check)
-    found = bench.prepare(Prepare(7, tuple(Variant(number, Change()) for number in (1, 2, 3)))).variants
+    found = bench.prepare(Prepare(7, tuple(Variant(number, VariantChange()) for number in (1, 2, 3)))).variants
     assert seen == [("made", 1, 0), ("made", 2, 0), ("made", 3, 0), ("compared", 1, 1), ("compared", 3, 1)]
     assert [part.number for part in told] == [1, 2, 3, 1, 3]
     assert [one.refusal for one in found] == ["", "it does not compile", "it needs 9 GB"]
-    assert found[0].difference == "output 0: 1 of 2 elements differ" and found[0].compiled == Compiled(registers=1)
+    assert found[0].difference == "output 0: 1 of 2 elements differ" and found[0].compiled == CompiledResources(
+        registers=1
+    )
 
 
 def test_a_kernel_on_a_cpu_is_prepared_before_each_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,23 +334,23 @@ def test_a_kernel_on_a_cpu_is_prepared_before_each_of_its_samples(monkeypatch: p
 def test_what_arguments_are_filled_with_is_drawn_ahead_by_one_thread() -> None:
     arguments._long_pattern.cache_clear()
     threads = torch.get_num_threads()
-    computed.draw_ahead()
+    kernel_protocol.draw_ahead()
     assert torch.get_num_threads() == threads
     misses = arguments._long_pattern.cache_info().misses
     launch = {
         "storages": [
             {"size_bytes": 8, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "random"}}
         ]
-        * computed.USUAL_STORAGES,
+        * kernel_protocol.USUAL_STORAGES,
         "arguments": [],
     }
-    arguments.build_arguments(launch, "cpu", draw=partial(computed._draw_shared, "cpu"))
+    arguments.build_arguments(launch, "cpu", draw=partial(kernel_protocol._draw_shared, "cpu"))
     assert arguments._long_pattern.cache_info().misses == misses
 
 
 def test_operators_of_comparisons_run_ahead_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
-    describe = outputs.describe_difference
-    monkeypatch.setattr(outputs, "describe_difference", lambda *pair: found.append(describe(*pair)))
-    outputs.compare_ahead(torch.device("cpu"))
+    describe = bench.describe_difference
+    monkeypatch.setattr(bench, "describe_difference", lambda *pair: found.append(describe(*pair)))
+    bench.compare_ahead(torch.device("cpu"))
     assert found == ["output 0: 8 of 8 elements differ"] * 3

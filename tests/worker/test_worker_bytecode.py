@@ -13,7 +13,7 @@ import pytest
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from inductor_bench.worker.bytecode import keep_bytecode
+from inductor_bench.worker.fast_start import keep_bytecode
 keep_bytecode("packaged")
 import packaged.part
 import os
@@ -73,10 +73,10 @@ def test_others_cannot_write_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inductor_bench.worker import bytecode
+    from inductor_bench.worker import fast_start
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = sys.pycache_prefix
-    bytecode.keep_bytecode("no_such_package")
+    fast_start.keep_bytecode("no_such_package")
     assert importlib.util.find_spec("no_such_package") is None
     assert (sys.pycache_prefix, sys.dont_write_bytecode) == (before, True)

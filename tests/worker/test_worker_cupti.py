@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from inductor_bench.worker.upstream.cupti import VARIABLE, WAITS, detaching_cupti
+from inductor_bench.worker.upstream.observing import VARIABLE, WAITS, detaching_cupti
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,26 @@ import pytest
 import torch
 
 from inductor_bench.devices.cpu import CPU
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
+from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.capture import RunProgram
-from inductor_bench.messages.jobs import ListLaunches
-from inductor_bench.messages.machine import LAUNCH_GAP, TellArchitecture
+from inductor_bench.messages.job_requests import LAUNCH_GAP, ListLaunches, TellArchitecture
+from inductor_bench.messages.observed import RunProgram
 from inductor_bench.messages.request import encode_request
-from inductor_bench.records.code.details import Details
-from inductor_bench.store.formats import codec
+from inductor_bench.records.code import Details
+from inductor_bench.store import codec
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.bench import Bench
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.device import nvidia
-from inductor_bench.worker.device.environment import describe_environment
-from inductor_bench.worker.device.runtimes import NVIDIA_RUNTIME, best_device_type, open_device, runtime_of
-from inductor_bench.worker.profile.measurement import measure_graph_replay, measure_run
-from inductor_bench.worker.profile.module_profile import list_launches
+from inductor_bench.worker.device import nvidia_runtime
+from inductor_bench.worker.device.runtimes import (
+    NVIDIA_RUNTIME,
+    best_device_type,
+    describe_environment,
+    open_device,
+    runtime_of,
+)
+from inductor_bench.worker.profile.module_profile import list_launches, measure_graph_replay, measure_run
 
 ROCM = "built for ROCm 6.4.43482"
 
@@ -66,7 +69,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
         regs_per_multiprocessor=65536,
     )
     pretend(monkeypatch, properties)
-    monkeypatch.setattr(nvidia, "driver_version", lambda: "580.82")
+    monkeypatch.setattr(nvidia_runtime, "driver_version", lambda: "580.82")
 
 
 @pytest.mark.usefixtures("h200")
@@ -82,17 +85,21 @@ def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
 
 def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: seen.update(how))
-    nvidia._shared_launch_gap.cache_clear()
-    monkeypatch.setattr(nvidia, "launch_gap", lambda known: {"cold": 1e-6})
+    monkeypatch.setattr(nvidia_runtime, "GpuRaceTimer", lambda *_, **how: seen.update(how))
+    nvidia_runtime._shared_launch_gap.cache_clear()
+    monkeypatch.setattr(nvidia_runtime, "launch_gap", lambda known: {"cold": 1e-6})
     arguments: Any = None
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
-    windows = {"window_s": nvidia.RACE_WINDOW_S, "warm_up_s": nvidia.RACE_WARM_UP_S, "gap": {"cold": 1e-6}}
+    windows = {
+        "window_s": nvidia_runtime.RACE_WINDOW_S,
+        "warm_up_s": nvidia_runtime.RACE_WARM_UP_S,
+        "gap": {"cold": 1e-6},
+    }
     assert seen == {"moved": 8, "reset": [1], **windows}
 
 
 def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: None)
+    monkeypatch.setattr(nvidia_runtime, "GpuRaceTimer", lambda *_, **how: None)
     shared, measured = tmp_path / "launch-gap.json", dict[str, float]()
     taken_over: list[Any] = []
 
@@ -101,11 +108,11 @@ def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, mo
         return dict(measured)
 
     def process(use: Callable[[], Any]) -> None:
-        nvidia._shared_launch_gap.cache_clear()
+        nvidia_runtime._shared_launch_gap.cache_clear()
         use()
 
-    monkeypatch.setattr(nvidia, "launch_gap", launch_gap)
-    monkeypatch.setattr(nvidia.torch, "empty", lambda size, device: None)
+    monkeypatch.setattr(nvidia_runtime, "launch_gap", launch_gap)
+    monkeypatch.setattr(nvidia_runtime.torch, "empty", lambda size, device: None)
     monkeypatch.delenv(LAUNCH_GAP, raising=False)
     process(NVIDIA_RUNTIME.get_ready)
     monkeypatch.setenv(LAUNCH_GAP, str(shared))
@@ -118,7 +125,7 @@ def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, mo
     NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print)
     assert len(taken_over) == 1, "the file is read once"
     process(lambda: NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print))
-    nvidia._shared_launch_gap.cache_clear()
+    nvidia_runtime._shared_launch_gap.cache_clear()
     assert taken_over == [measured, measured], "also by a worker that takes the place of a lost one"
 
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from inductor_bench.records.run import Environment
-from inductor_bench.store.formats import codec
-from inductor_bench.worker import processor
-from inductor_bench.worker.device import nvml
-from inductor_bench.worker.device.environment import VARIABLES, describe_environment
-from inductor_bench.worker.processor import usable_cpus, vector_isa
+from inductor_bench.store import codec
+from inductor_bench.worker.device import nvml, processor
+from inductor_bench.worker.device.processor import usable_cpus, vector_isa
+from inductor_bench.worker.device.runtimes import VARIABLES, describe_environment
 
 
 def test_the_environment_is_this_machines() -> None:
@@ -56,7 +55,7 @@ def test_processors_are_those_that_the_process_may_use() -> None:
 
 
 def test_the_vector_isa_follows_the_variable_that_limits_it() -> None:
-    script = "from inductor_bench.worker.processor import vector_isa; print(vector_isa())"
+    script = "from inductor_bench.worker.device.processor import vector_isa; print(vector_isa())"
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["default"]

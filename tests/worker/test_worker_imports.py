@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from inductor_bench.worker.imports import without_collection
+from inductor_bench.worker.fast_start import without_collection
 
 
 @pytest.mark.parametrize("enabled", [True, False])

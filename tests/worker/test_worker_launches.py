@@ -19,11 +19,11 @@ import torch
 from h200 import source_of
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.code.launch import Argument, Launch, Values
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.static.kernel_writes import cpp_buffers, stored_parameters, triton_buffers
-from inductor_bench.store.formats.codec import decode, encode_sparse
-from inductor_bench.worker.launches.recorder import LaunchContents, watch_launches
+from inductor_bench.records.code import Argument, Launch, Values
+from inductor_bench.source.kernel_text import cpp_buffers, stored_parameters, triton_buffers
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.store.codec import decode, encode_sparse
+from inductor_bench.worker.profile.recorder import LaunchContents, watch_launches
 from inductor_bench.worker.upstream import inductor
 
 INPUT = torch.randn(64, 64)

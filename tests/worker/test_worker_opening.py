@@ -9,8 +9,8 @@ from typing import get_type_hints
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.standalone.paste import HARNESS_END, HARNESS_TITLE
-from inductor_bench.worker.bench.opening import import_file
+from inductor_bench.source.standalone_header import HARNESS_END, HARNESS_TITLE
+from inductor_bench.worker.bench.bench import import_file
 
 FIRST = '"""A kernel."""\n\nfrom __future__ import annotations\n\nRECORDED = {"name": "a"}\n'
 HARNESS = """

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from operator_calls import RECORDED, to_call
 
-from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
-from inductor_bench.records.traced.trace import TensorArguments
-from inductor_bench.worker.costs.operators import count_operator_costs
+from inductor_bench.records.traced import OperatorCall, OperatorCost, TensorArguments
+from inductor_bench.worker.survey import count_operator_costs
 
 
 def recorded(name: str, dtype: str = "") -> list[OperatorCall]:

@@ -15,10 +15,10 @@ from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Environment, Peaks
-from inductor_bench.store.peaks import cache_folder, load_peaks, peaks_key, save_peaks
-from inductor_bench.worker.peaks import cpu as processor
-from inductor_bench.worker.peaks.cpu import last_level_cache_bytes
-from inductor_bench.worker.peaks.gpu import tf32_products
+from inductor_bench.store.caches import cache_folder, load_peaks, peaks_key, save_peaks
+from inductor_bench.worker.device import cpu_runtime as processor
+from inductor_bench.worker.device.cpu_runtime import last_level_cache_bytes
+from inductor_bench.worker.device.gpu_peaks import tf32_products
 from inductor_bench.worker.survey import measure_peaks
 
 PEAKS = Peaks("a device", 1e12, {"float16": 1e14}, 50 << 20, 5e12, 1.2e-6, None, "2.13.0", "2026-01-01T00:00:00+00:00")
@@ -69,7 +69,7 @@ def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peak
 
 def test_measuring_leaves_torch_as_it_was(measured: tuple[Peaks, int]) -> None:
     state, threads = torch.get_rng_state(), torch.get_num_threads()
-    from inductor_bench.worker.peaks.cpu import _product_time
+    from inductor_bench.worker.device.cpu_runtime import _product_time
 
     assert _product_time(64, torch.float32)
     assert torch.equal(state, torch.get_rng_state())
@@ -119,7 +119,7 @@ def write_cache(folder: Path, cpu: int, index: int, level: int, kind: str, size:
 
 
 def test_each_last_level_cache_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.worker.peaks.cpu.usable_cpus", lambda: (0, 1, 8))
+    monkeypatch.setattr("inductor_bench.worker.device.cpu_runtime.usable_cpus", lambda: (0, 1, 8))
     for cpu, shared in ((0, "0-7"), (1, "0-7"), (8, "8-15"), (16, "16-23")):
         write_cache(tmp_path, cpu, 0, 1, "Instruction", "64K", str(cpu))
         write_cache(tmp_path, cpu, 1, 2, "Unified", "1024K", str(cpu))

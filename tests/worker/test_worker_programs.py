@@ -11,10 +11,10 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.diagnosis import remedy
-from inductor_bench.messages.capture import Refusal, RunProgram
-from inductor_bench.store.formats import codec
+from inductor_bench.messages.observed import Refusal, RunProgram
+from inductor_bench.store import codec
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.capture.zoo.build import build_model
+from inductor_bench.worker.capture.zoo.example import build_model
 
 FACTORIES = """
 import torch

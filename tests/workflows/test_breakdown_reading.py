@@ -9,18 +9,15 @@ import pytest
 from breakdown_runs import H200
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.source.module import reader as source_module
-from inductor_bench.source.module.header import read_header
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.kernel_index import read_index
-from inductor_bench.trace.reading.reader import read_trace
-from inductor_bench.workflows.breakdown import run as breakdown
-from inductor_bench.workflows.extract.into_run import extract_run
-from inductor_bench.workflows.modules import analysis as module_analysis
-from inductor_bench.workflows.modules.survey import Survey
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.source import module_reader as source_module
+from inductor_bench.source.module_reader import read_header, read_module
+from inductor_bench.store.folder import RunFolder, read_index
+from inductor_bench.trace.rows import read_trace
+from inductor_bench.workflows import breakdown
+from inductor_bench.workflows.modules import module_analysis
+from inductor_bench.workflows.modules.kernel_files import extract_run
+from inductor_bench.workflows.modules.module_profiling import Survey
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 
 def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

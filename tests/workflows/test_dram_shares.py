@@ -12,20 +12,24 @@ import pytest
 from h200 import activities_of, iterations_of, source_of, text_of, trace_of
 
 from inductor_bench.analysis.kernel_aggregation import steady_iterations
-from inductor_bench.analysis.traffic.eager import EagerOperator, EagerOperators
-from inductor_bench.messages.steps import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
-from inductor_bench.records.code.details import Details
+from inductor_bench.analysis.traffic import EagerOperator, EagerOperators
+from inductor_bench.messages.observed import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
+from inductor_bench.records.code import Details
 from inductor_bench.records.run import Capture, Environment, Peaks, Request, Run
-from inductor_bench.source.capture.labels import ModuleLabel
-from inductor_bench.store.evidence import load_details
+from inductor_bench.source.labels import ModuleLabel
+from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.modules.analysis import AttributedModule, describe_module
-from inductor_bench.workflows.modules.observed import FoundModule, read_touches
-from inductor_bench.workflows.modules.profiling import ProfiledModule
-from inductor_bench.workflows.modules.program import CapturedProgram
-from inductor_bench.workflows.modules.residence import describe_buffers, lay_out_step, with_dram_shares
-from inductor_bench.workflows.modules.roofs import with_roofs
+from inductor_bench.store.run_files import load_details
+from inductor_bench.workflows.modules.module_analysis import (
+    AttributedModule,
+    describe_buffers,
+    describe_module,
+    lay_out_step,
+    with_dram_shares,
+    with_roofs,
+)
+from inductor_bench.workflows.modules.module_profiling import ProfiledModule
+from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, read_touches
 
 NAME = "gpu_kinds/0_forward"
 PEAKS = Peaks(

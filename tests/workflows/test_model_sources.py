@@ -19,7 +19,7 @@ from inductor_bench.records.model_sources import (
     listed,
 )
 from inductor_bench.worker.capture.zoo import example
-from inductor_bench.workflows.batch.list_options import fits_target
+from inductor_bench.workflows.model_list import fits_target
 
 
 def test_kinds_are_unique_and_programs_are_told_from_files() -> None:

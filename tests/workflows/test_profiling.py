@@ -8,16 +8,14 @@ from typing import Any, cast
 import h200
 
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.messages.capture import Observation
-from inductor_bench.messages.jobs import ProfileModule
-from inductor_bench.messages.steps import ObservedGraph, ObservedSteps
-from inductor_bench.records.code.details import Details
-from inductor_bench.source.capture.labels import ModuleLabel
+from inductor_bench.messages.job_requests import ProfileModule
+from inductor_bench.messages.observed import Observation, ObservedGraph, ObservedSteps
+from inductor_bench.records.code import Details
+from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.modules.observed import FoundModule
-from inductor_bench.workflows.modules.profiling import Profiling
-from inductor_bench.workflows.modules.program import _without_refused_graphs
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.modules.module_profiling import Profiling
+from inductor_bench.workflows.modules.program_run import FoundModule, _without_refused_graphs
+from inductor_bench.workflows.options import Silent
 
 
 class Pool:

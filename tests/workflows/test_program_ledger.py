@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import run_builder
 
-from inductor_bench.analysis.ledger.kernels import StepUse, kernel_key, module_uses
-from inductor_bench.messages.steps import ObservedSteps
+from inductor_bench.analysis.ledger import StepUse, kernel_key, module_uses
+from inductor_bench.messages.observed import ObservedSteps
 from inductor_bench.records.category import Category
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.program import Part, Program
-from inductor_bench.source.capture.labels import label_modules
-from inductor_bench.source.module.reader import read_module
+from inductor_bench.source.labels import label_modules
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.store.timeline import read_timeline
-from inductor_bench.workflows.ledger.program import DescribedProgram, describe_program
-from inductor_bench.workflows.modules.observed import FoundModule
-from inductor_bench.workflows.modules.profiling import ProfiledModule
+from inductor_bench.store.run_files import read_timeline
+from inductor_bench.workflows.modules.module_profiling import ProfiledModule
+from inductor_bench.workflows.modules.program_ledger import DescribedProgram, describe_program
+from inductor_bench.workflows.modules.program_run import FoundModule
 from tests.support.h200 import module_record
 
 DATA = Path(__file__).parent.parent / "data" / "cpu_torch2.13" / "program"

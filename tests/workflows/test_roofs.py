@@ -8,14 +8,13 @@ import pytest
 import run_builder as build
 import step_runs
 
-from inductor_bench.analysis.costs.step import alone_ratio, cost_of
+from inductor_bench.analysis.step_costs import alone_ratio, cost_of
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.kernel import Kernel, ShapeGroup, Work
+from inductor_bench.records.kernel import Kernel, LeastWork, ShapeGroup
 from inductor_bench.records.run import Peaks, Run
-from inductor_bench.store.digest import _kernel
-from inductor_bench.store.formats import codec
-from inductor_bench.store.step_digest import kernels_in_step
-from inductor_bench.workflows.modules.roofs import with_roofs
+from inductor_bench.store import codec
+from inductor_bench.store.digest import _kernel, kernels_in_step
+from inductor_bench.workflows.modules.module_analysis import with_roofs
 
 PEAKS = Peaks("made-up", 4e12, {}, cache_bytes=50_000_000, cache_bandwidth=1e13, launch_floor_s=1e-6)
 READER = build.kernel("triton_red_fused_sum_0", C.REDUCTION, 2, 20e-6, moved_bytes=8e7)
@@ -58,7 +57,7 @@ def test_the_shapes_of_a_library_kernel_are_slower_by_the_same_ratio() -> None:
         ShapeGroup("[1024,1024]", 1, 15e-6, 1.0, moved_bytes=6e7, dram_bytes=6e7),
         ShapeGroup("[512,512]", 1, 5e-6, 1.0, moved_bytes=2e7, dram_bytes=2e7),
     )
-    kernel = replace(READER, category=C.EXTERN_ATEN, work=Work(8e7), shapes=shapes)
+    kernel = replace(READER, category=C.EXTERN_ATEN, work=LeastWork(8e7), shapes=shapes)
     _, alone = judged(kernel)
     _, inside = judged(replace(kernel, step_calls=2.0, step_time_s=40e-6))
     assert alone.roof.gain_limit_s == 0 and alone.roof.peak_share == 1

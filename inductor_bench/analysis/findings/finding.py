@@ -1,9 +1,26 @@
-"""A finding: one statement about a run. The functions that make findings are in ``rules``."""
+"""A finding, and what the rules share: a run's figures, phrases, the bottleneck, and the command to type again."""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
+
+from ... import units
+from ...devices.protocol import Device
+from ...devices.table import device_of
+from ...records.category import Category
+from ...records.kernel import Kernel
+from ...records.model_sources import PROGRAMS
+from ...records.module import ModuleRecord
+from ...records.run import Run
+from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
+
+# A finding: one statement about a run. The functions that make findings are in ``rules``.
+
 
 ADVICE, CAUTION, NOTE, FINE = "advice", "caution", "note", "fine"
 """The levels, in the order in which findings are listed."""
@@ -36,3 +53,374 @@ class Finding:
     kernels: tuple[KernelPlace, ...] = ()
     level: str = ADVICE
     gain_s: float = 0.0
+
+
+# Formats phrases that findings share: lists, plurals, names of graphs, short paths.
+
+
+_BEFORE_LINE = re.compile(r"(?<![^\s:])[^\s:]+(?=:\d)")
+"""A word that a line number follows. Only the start of a word begins a match, so that the search takes linear time."""
+
+_OPENING = re.compile(r"""^["'`(\[{<,;=|]+|["'`(\[{<,;=|](?=/)""")
+_FOLDER_AND_FILE = re.compile(r"(?<=[^/]/)/*(?P<tail>[^/]+/+[^/]+)$")
+
+
+def join_words(words: list[str], most: int = 4, last: str = "and") -> str:
+    """Joins words: ``a``, ``a and b``, ``a, b and c``, or ``a, b, c, d and 7 more`` for more than ``most`` words.
+
+    ``last`` is the conjunction.
+    """
+    if len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
+
+
+def plural(number: float, noun: str) -> str:
+    """Returns the number with the noun in singular or plural: ``1 kernel``, ``2 kernels``, ``1 graph break``."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def labels(modules: Iterable[ModuleRecord]) -> str:
+    """Joins the labels of the graphs in one phrase."""
+    return join_words([module.label for module in modules])
+
+
+def slugs(modules: Iterable[ModuleRecord]) -> tuple[str, ...]:
+    """Returns the distinct slugs of the graphs."""
+    return tuple(dict.fromkeys(module.slug for module in modules))
+
+
+def replay_words(module: ModuleRecord) -> str:
+    """Compares a replay as one CUDA graph with the wall time: ``1.20 ms instead of 1.50 ms (forward)``."""
+    times = module.times
+    return f"{units.seconds(times.graph_time_s)} instead of {units.seconds(times.wall_time_s)} ({module.label})"
+
+
+def short_paths(text: str) -> str:
+    """Shortens each path with a line number in ``text`` to its folder and file: ``to/file.py:12``. Keeps addresses."""
+    return _BEFORE_LINE.sub(lambda match: _short_path(match[0]), text)
+
+
+def _short_path(word: str) -> str:
+    """Shortens the path at the end of a word, and keeps the quotes and brackets before it."""
+    begin = max((match.end() for match in _OPENING.finditer(word)), default=0)
+    found = None if word.startswith("//", begin) else _FOLDER_AND_FILE.search(word, begin)
+    return word[:begin] + found["tail"] if found else word
+
+
+# Determines the bottleneck of a graph outside its kernels: launches, the host, or gaps between kernels.
+
+
+LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
+GAPS = 0.9  # busy share below which idle gaps are reported
+LONG_WAIT_S = 100e-6  # idle seconds per launch above which the host is slow, because a launch takes less
+GRAPH_GAIN = 0.98  # share of the wall time below which a CUDA graph replay is reported as a gain
+HOST_SHARE = 0.15  # share of a CPU graph's wall time outside kernels from which it is reported
+
+WAITS_FOR_HOST = ("launch-bound", "host-bound")
+"""Bottlenecks with which a faster kernel does not shorten the run."""
+
+
+def bottleneck(module: ModuleRecord) -> str:
+    """Returns the bottleneck of a graph outside its kernels, as far as its own run tells that of the program's calls.
+
+    Returns:
+        ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA graph is faster), ``gaps`` or, on a CPU,
+        ``host-share``; an empty string where there is no such bottleneck, the times are unknown, or the program
+        compiles it for CUDA graphs.
+    """
+    times = module.times
+    if not times.wall_time_s or times.busy_share is None or module.cuda_graphs:
+        return ""
+    if device_of(module.device).runs_on_host:
+        return "host-share" if 1 - times.busy_share >= HOST_SHARE else ""
+    if times.busy_share < LAUNCH_BOUND:
+        return "host-bound" if idle_per_launch(module) > LONG_WAIT_S else "launch-bound"
+    if replay_gain_s(module) > (1 - GRAPH_GAIN) * times.wall_time_s:
+        return "cuda-graph"
+    return "gaps" if times.busy_share < GAPS else ""
+
+
+def replay_gain_s(module: ModuleRecord) -> float:
+    """Seconds that one iteration saves when replayed as one CUDA graph; 0 where the replay is slower or unmeasured."""
+    times = module.times
+    if not times.graph_time_s or not times.wall_time_s:
+        return 0.0
+    return max(0.0, times.wall_time_s - times.graph_time_s)
+
+
+def idle_s(module: ModuleRecord) -> float:
+    """Seconds of one iteration in which the device is idle."""
+    return (module.times.wall_time_s or 0.0) * max(0.0, 1 - (module.times.busy_share or 0.0))
+
+
+def idle_per_launch(module: ModuleRecord) -> float:
+    """Idle seconds of one iteration divided by the number of its launches."""
+    return idle_s(module) / module.launches if module.launches else 0.0
+
+
+# The input of the rules: a run, its kernels with their graphs, and the time that shares refer to.
+
+
+LEAST_SHARE = 0.01  # smallest time or gain of a finding, as a share of the whole time
+LEAST_GAIN = 0.0005  # smallest gain of one kernel in a finding, as a share of the whole time
+FAR_FROM_ROOF = 0.7  # share of peak below which a kernel is far from its roof
+SHORT_S = 5e-6  # seconds per call below which a kernel is short
+SHORT_TIME = 0.1  # share of the whole time from which short or unsteady kernels matter
+
+LIBRARY = (Category.EXTERN_CONV, Category.EXTERN_GEMM, Category.EXTERN_ATTENTION, Category.EXTERN_ATEN)
+UNTUNABLE = (*LIBRARY, Category.COPY, Category.MEMSET, Category.COLLECTIVE, Category.OTHER)
+PRODUCTS = LIBRARY[:3]
+"""Categories of library calls that multiply matrices."""
+
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+
+_ADDS = ("aten.addmm", "aten.baddbmm")
+"""Products to which cuBLAS adds what lies in their output already."""
+
+_LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcToNchw")
+
+
+@dataclass(frozen=True)
+class CostedKernel:
+    """A kernel, its graph, and its cost in the step or in one iteration of its graph."""
+
+    module: ModuleRecord
+    kernel: Kernel
+    cost: Cost
+
+    @property
+    def device(self) -> Device:
+        return device_of(self.module.device)
+
+    @property
+    def place(self) -> KernelPlace:
+        return KernelPlace(self.module.slug, self.kernel.name)
+
+
+Rows = list[CostedKernel]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The time that shares refer to, in seconds."""
+
+    time_s: float
+
+    def part(self, seconds: float) -> float:
+        """Returns the share (0 to 1) of a time in the whole."""
+        return seconds / self.time_s if self.time_s else 0.0
+
+    def format(self, seconds: float) -> str:
+        """Returns the time with its share: ``1.20 ms (3.4%)``."""
+        return f"{units.seconds(seconds)} ({units.percent(self.part(seconds))})"
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """A run with the values that several rules derive from it."""
+
+    run: Run
+
+    @cached_property
+    def in_step(self) -> bool:
+        """Whether costs are those of the program's step. A graph's run by itself then says nothing about waiting."""
+        return step_of(self.run) is not None
+
+    @cached_property
+    def whole(self) -> Whole:
+        return Whole(whole_time_s(self.run))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """All kernels, the most expensive first; of a program's step those that it runs."""
+        rows = [
+            CostedKernel(module, kernel, cost_of(self.run, module, kernel))
+            for module in self.run.modules
+            for kernel in module.kernels
+        ]
+        if self.in_step:
+            rows = [row for row in rows if row.cost.time_s]
+        return sorted(rows, key=lambda row: -row.cost.time_s)
+
+    @cached_property
+    def critical_rows(self) -> Rows:
+        """The kernels whose time determines the time of the run, the most expensive first.
+
+        They belong to graphs in which the device does not wait for the host. Of a program's step they are all kernels;
+        ``table`` says which advice holds while the host sets the pace.
+        """
+        return self.rows if self.in_step else [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
+
+    @cached_property
+    def _by_bottleneck(self) -> dict[str, list[ModuleRecord]]:
+        groups: dict[str, list[ModuleRecord]] = {}
+        if self.in_step:
+            return groups
+        for module in sorted(self.run.modules, key=lambda module: weight_s(self.run, module), reverse=True):
+            groups.setdefault(bottleneck(module), []).append(module)
+        return groups
+
+    def graphs_with(self, kind: str) -> list[ModuleRecord]:
+        """The graphs with this bottleneck, the most expensive first."""
+        return self._by_bottleneck.get(kind, [])
+
+
+def time_of(rows: Iterable[CostedKernel]) -> float:
+    """Sums the device times of the kernels: seconds of the step, or of one iteration of each graph."""
+    return sum(row.cost.time_s for row in rows)
+
+
+def gain_of(rows: Iterable[CostedKernel]) -> float:
+    """Sums the gain limits of the kernels: seconds of the step, or of one iteration of each graph."""
+    return sum(row.cost.gain_limit_s or 0.0 for row in rows)
+
+
+def in_program(rows: Iterable[CostedKernel], seconds: Callable[[CostedKernel], float]) -> float:
+    """Sums a time over the kernels for one step, or for the whole captured program where there is no step.
+
+    Args:
+        rows: the kernels.
+        seconds: returns the time of a row; it is multiplied by the number of times that the program pays it.
+    """
+    return sum(seconds(row) * row.cost.repeats for row in rows)
+
+
+def is_layout_copy(kernel: Kernel) -> bool:
+    """Whether the kernel of a library call rearranges or converts a tensor."""
+    return kernel.category in PRODUCTS and any(mark in kernel.name for mark in _LAYOUT_COPIES)
+
+
+def is_addend_copy(kernel: Kernel) -> bool:
+    """Whether the kernel copies what a product adds into the product's output.
+
+    Copies of the product's matrices are never contiguous, and so no copies of memory but kernels. ``addmm`` calls those
+    as an inner operator, which the shapes tell, and copies its addend without one.
+    """
+    if kernel.category is Category.COPY:
+        return "DtoD" in kernel.name and kernel.operator in _ADDS
+    shapes = [group.shapes for group in kernel.shapes]
+    own = bool(shapes) and all(text and not text.startswith("copy_ ") for text in shapes)
+    return kernel.operator == "aten.addmm" and "direct_copy_kernel" in kernel.name and own
+
+
+def finding_of(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: float = 0.0) -> Finding:
+    """Makes a finding about some kernels and their graphs."""
+    return Finding(kind, text, slugs(row.module for row in rows), tuple(row.place for row in rows), level, gain_s)
+
+
+def is_max_autotuned(run: Run, rows: Iterable[CostedKernel]) -> bool:
+    """Whether max-autotune has chosen for all of these kernels already."""
+    return run.request.mode in TUNING_MODES or all(row.module.max_autotune for row in rows)
+
+
+# Rewrites the command of a run with other options, so that the user can run it again.
+
+
+SHARED_FLAGS = ("--training", "--inference", "--dynamic", "--no-dynamic")
+SHARED_OPTIONS = (
+    "--amp",
+    "--batch-size",
+    "--device",
+    "--python",
+    "--redact",
+    "--seed",
+    "--skip",
+    "--steps",
+    "--timeout",
+)
+"""What ``breakdown`` and ``modes`` both have, without and with a value."""
+
+
+def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
+    """Returns the command of a run with other options, or an empty string if the command cannot be parsed.
+
+    Args:
+        run: the record that holds the command.
+        option: the option to add, with its value.
+        replaces: the name of an option to remove.
+        elsewhere: let the new run write a new folder; otherwise it replaces the folder of ``run``.
+    """
+    begin, options, rest = _split(run)
+    if not begin:
+        return ""
+    for dropped in (replaces, *(("-o", "--output") if elsewhere else ())):
+        options = _without(options, dropped) if dropped else options
+    if elsewhere:
+        options = [word for word in options if word != "--force"]
+    elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
+        options = ["--force", *options]
+    # The new option stands between the target and the arguments of the program.
+    return shlex.join([*begin, *options, *shlex.split(option), *rest])
+
+
+def modes_command(run: Run, setting: str) -> str:
+    """The command that measures a run's program with a setting and without.
+
+    Empty where the run has no program, or its command cannot be parsed.
+    """
+    begin, options, rest = _split(run)
+    if not begin or run.request.kind not in PROGRAMS:
+        return ""
+    target = [] if run.request.kind == "command" else [run.request.target]
+    mode = run.request.mode or "default"
+    words = [*begin[:-1], "modes", *target, *_shared(options), "--mode", mode, "--with", f"{mode},{setting}", *rest]
+    return shlex.join(words)
+
+
+def _split(run: Run) -> tuple[list[str], list[str], list[str]]:
+    """The words of a run's command: to the verb, the target with the options, and from ``--``; empty if unknown."""
+    try:
+        words = shlex.split(run.command)
+    except ValueError:
+        words = []
+    if "breakdown" not in words[:3] or not words[0].endswith("inductor-bench"):
+        return [], [], []
+    verb = words.index("breakdown") + 1
+    end = words.index("--") if "--" in words else len(words)
+    return words[:verb], words[verb:end], words[end:]
+
+
+def _shared(options: Sequence[str]) -> Iterator[str]:
+    """The options that ``modes`` has, too, with their values."""
+    for place, word in enumerate(options):
+        name, _, value = word.partition("=")
+        if word in SHARED_FLAGS or name in SHARED_OPTIONS:
+            yield word
+        if name in SHARED_OPTIONS and not value:
+            yield from options[place + 1 : place + 2]
+
+
+def _without(words: list[str], option: str) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == option:
+            skip = True
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    return kept
+
+
+def apply_command(place: str, program: str, *options: str) -> str:
+    """The command that runs a program with the configs of a RUN.
+
+    Args:
+        place: the RUN, as a shell reads it.
+        program: the command line of the program; empty for a placeholder.
+        options: options of ``apply``.
+    """
+    return " ".join(["inductor-bench apply", place, *options, "--", program or "python train.py"])
+
+
+def program_words(run: Run) -> str:
+    """The command line of a run's program; empty where it is a factory, a named model or no program."""
+    request = run.request
+    if request.kind == "command":
+        return shlex.join(request.arguments)
+    if request.kind == "script":
+        return shlex.join(["python", request.target, *request.arguments])
+    return ""

@@ -10,17 +10,49 @@ from ...devices.table import common_device
 from ...records.category import Category
 from ...records.module import ModuleRecord
 from ...records.run import Run
-from ..costs.times import module_time_s, weight_s, whole_time_s
-from .bottleneck import WAITS_FOR_HOST, bottleneck
-from .evidence import LIBRARY, UNTUNABLE, RunEvidence
-from .finding import Finding
-from .phrases import plural
-from .program.headline import step_headline
-from .program.words import step_words
-from .rules.busy_machine import disturbed
-from .rules.waiting import cuda_graph, host_bound, launch_bound
+from ..step_costs import host_sets_pace, idle_share, module_time_s, runs_on_host, step_of, weight_s, whole_time_s
+from .doubts import cuda_graph, disturbed, disturbed_graphs, host_bound, launch_bound
+from .finding import LIBRARY, UNTUNABLE, WAITS_FOR_HOST, Finding, RunEvidence, bottleneck, gain_of, plural
+from .program_findings import LEAST, idle_words, step_words, work_words
 
-LEAST = 0.01
+# Makes the first line of a summary from the program's step.
+
+
+LEAST_GAIN = 0.01
+"""Smallest possible saving that the first line reports, as a share of the step."""
+
+
+def step_headline(run: Run) -> Finding | None:
+    """Returns the first line about the program's step; ``None`` where no step was profiled."""
+    program = step_of(run)
+    if program is None:
+        return None
+    lead, work = step_words(program), work_words(run)
+    busy, idle = 1 - idle_share(run), f"idle {idle_words(run)}" if idle_share(run) >= LEAST else ""
+    if runs_on_host(run):
+        return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
+    if host_sets_pace(run):
+        text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
+        return Finding("step", f"{text}. Faster kernels shorten the step only once the host is faster")
+    bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
+    return Finding("step", ". ".join(filter(None, [bound, _program_savings(run)])))
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _program_savings(run: Run) -> str:
+    """``Could save: …``; empty where little could be saved, or where a busy machine disturbed the kernels' times."""
+    if disturbed_graphs(run):
+        return ""
+    evidence = RunEvidence(run)
+    gain = evidence.whole.part(gain_of(row for row in evidence.rows if row.kernel.category not in UNTUNABLE))
+    kind = common_device(module.device for module in run.modules).words.generated_at_peaks
+    return f"Could save: {kind} {units.percent(gain)} (upper bound)" if gain >= LEAST_GAIN else ""
+
+
+LEAST_SAVING = 0.01
 """Smallest saving that is reported, as a share of the program's time."""
 
 WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"
@@ -65,7 +97,7 @@ def _savings(run: Run, whole: float) -> str:
     """Returns ``Could save: generated kernels at their peaks 12.6% (upper bound), CUDA graphs 4.8% (measured)``.
 
     Shares refer to the time of the program. Library kernels are left out, because tuning cannot bring them to their
-    peaks. The text is empty where no saving reaches :data:`LEAST`.
+    peaks. The text is empty where no saving reaches :data:`LEAST_SAVING`.
     """
     peaks = sum(
         (kernel.roof.gain_limit_s or 0.0) * (module.program_calls or 1)
@@ -78,7 +110,9 @@ def _savings(run: Run, whole: float) -> str:
     kind = common_device(module.device for module in run.modules).words.generated_at_peaks
     savings = [(peaks / whole, kind, "upper bound"), (graphs / whole, "CUDA graphs", "measured")]
     words = [
-        f"{name} {units.percent(share)} ({how})" for share, name, how in sorted(savings, reverse=True) if share >= LEAST
+        f"{name} {units.percent(share)} ({how})"
+        for share, name, how in sorted(savings, reverse=True)
+        if share >= LEAST_SAVING
     ]
     return f"Could save: {', '.join(words)}" if words else ""
 

@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...devices.nvidia.architectures import architecture_of
-from ...records.failure import ELSEWHERE, VERIFY
+from ...devices.nvidia import architecture_of
+from ...records.base import ELSEWHERE, VERIFY, Failure
 from ...records.kernel import Kernel
+from ...records.mode_comparison import CUDNN_BENCHMARK
 from ...records.model_sources import COMPILED_HERE
-from ...records.modes.settings import CUDNN_BENCHMARK
-from ...records.retune import CUDNN_SEARCH, FASTER
-from ...records.retunes.verification import SAVES
-from ...records.run import Failure, Run
-from ..costs.step import Cost, cost_of, host_sets_pace, runs_on_host, step_of
-from .command_again import apply_command, command_again, modes_command, program_words
-from .evidence import LEAST_SHARE
+from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
+from ...records.run import Run
+from ..step_costs import Cost, cost_of, host_sets_pace, runs_on_host, step_of
+from .finding import LEAST_SHARE, apply_command, command_again, modes_command, program_words
 from .headline import headline
-from .table import findings
+from .rule_table import findings
 
 _TUNED = "max-autotune-no-cudagraphs"
 _PROGRAM_FAILURES = ("exit", "program", "nothing-compiled")

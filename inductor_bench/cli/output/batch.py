@@ -10,13 +10,13 @@ from .presentation import place_view, show
 
 if TYPE_CHECKING:
     from ...report.batch.view import BatchView
-    from ...workflows.batch.view import BatchReport
+    from ...workflows.batch_state import BatchReport
 
 
 def show_batch(report: BatchReport, console: Console, form: Format[BatchView], view: View) -> None:
     """Prints a batch as a result."""
     if not report.with_parquet:
-        from ...store.formats.tables import INSTALL
+        from ...store.tables import INSTALL
 
         console.note(f"kernels.parquet and `query` need DuckDB ({INSTALL}); the CSV tables are there")
     show(form, report.view, place_view(view, report.folder, console), console)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
-from ...analysis.findings.phrases import plural
+from ...analysis.findings.finding import plural
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
 from .console_tables import group_lines, model_lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
-from ...analysis.findings.phrases import plural
+from ...analysis.findings.finding import plural
 from ..text import names, palette
 from ..text.layout import Column, Line, Word, bars, fit_columns, gap_of, header, peak_column, titled_row, wrapped
 from .phrases import (

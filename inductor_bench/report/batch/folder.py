@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...analysis.batch_aggregation import ModelSummary, without_kernels
-from ...store.batch import BATCH
 from ...store.digest import FEW
 from ...store.files import own_folder, write_bytes, write_text
-from ...store.folder import PAGE
-from ...store.formats.tables import write_parquet
+from ...store.folder import BATCH, PAGE
+from ...store.tables import write_parquet
 from .csvs import groups_csv, models_csv
 from .markdown import batch_markdown
 from .phrases import heading, suite_machine

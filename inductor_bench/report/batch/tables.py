@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary, waits_for_host
-from ...records.batches.results import GraphResult
-from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
+from ...records.base import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
+from ...records.batch import GraphResult
 from .phrases import problem_of
 
 

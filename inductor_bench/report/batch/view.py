@@ -14,8 +14,8 @@ from ...analysis.batch_aggregation import (
     suite_time_s,
     summarize_model,
 )
-from ...records.batches.results import BatchResults
-from ...records.table import Table
+from ...records.base import Table
+from ...records.batch import BatchResults
 from .tables import batch_tables
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.comparison.words import headline, next_commands, reasons
-from ...records.comparisons.run import FASTER, NOT_COMPARABLE, SLOWER, PartChange, RunComparison, SideSummary
+from ...analysis.comparison_words import headline, next_commands, reasons
+from ...records.comparison import FASTER, NOT_COMPARABLE, SLOWER, PartChange, RunComparison, SideSummary
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, command_lines, fit_columns, gap_of, header, titled_row, wrapped
 from .rows import (

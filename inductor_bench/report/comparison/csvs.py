@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records.comparisons.run import KernelChange, KernelSide, PartChange, RunComparison
+from ...records.comparison import KernelChange, KernelSide, PartChange, RunComparison
 from ..run.csvs import table_text
 
 HEADER = (

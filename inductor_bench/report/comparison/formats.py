@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...records.comparisons.batch import BatchComparison
-from ...records.comparisons.run import RunComparison
+from ...records.comparison import BatchComparison, RunComparison
 from ..renderer import Format, Formats, View, json_row
 from ..text.layout import Line
 from .batch import batch_csv, batch_lines, batch_markdown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.comparison.words import headline, part_name, reasons
-from ...records.comparisons.run import RunComparison
+from ...analysis.comparison_words import headline, part_name, reasons
+from ...records.comparison import RunComparison
 from ..run.markdown import escaped, table
 from ..run.step.rows import Table
 from .rows import changed_kernels, detail_lines, environment_table, graph_table, kernel_table, parts_table

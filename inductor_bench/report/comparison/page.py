@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ... import units
-from ...analysis.comparison.words import code_words, headline, part_name, reasons, signed, signed_percent
-from ...records.comparisons.batch import BatchComparison, ModelComparison
-from ...records.comparisons.run import (
+from ...analysis.comparison_words import code_words, headline, part_name, reasons, signed, signed_percent
+from ...records.comparison import (
     FASTER,
     SLOWER,
+    BatchComparison,
     Change,
     KernelChange,
     KernelSide,
+    ModelComparison,
     PartChange,
     RunComparison,
     SideSummary,

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import units
-from ...analysis.comparison.words import part_name, signed, signed_percent
-from ...records.comparisons.run import (
-    KERNEL_CAUSES,
-    UNCHANGED,
-    KernelChange,
-    KernelSide,
-    PartChange,
-    RunComparison,
-)
+from ...analysis.comparison_words import part_name, signed, signed_percent
+from ...records.comparison import KERNEL_CAUSES, UNCHANGED, KernelChange, KernelSide, PartChange, RunComparison
 from ..run.step.rows import Table
 from ..text import names
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ... import units
-from ...records.comparisons.kernels import Comparison, Pairing
+from ...records.comparison import Pairing, TimedPair
 from ...records.tuning import MeasuredKernel
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, header, row, wrapped
@@ -22,7 +22,7 @@ MOST = 0.75
 """Share of a difference from which it is called most of the difference."""
 
 
-def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
+def comparison_lines(comparison: TimedPair, width: int) -> Iterator[Line]:
     """Renders the rows of both kernels, their tried candidates, the check of their results, and the comparison."""
     pair = _with_distinct_names(comparison.first, comparison.second)
     yield from kernel_table(pair, width)
@@ -70,7 +70,7 @@ def _row(title: str, pairing: Pairing, width: int) -> Iterator[Line]:
     yield [Word("  " + row(_COLUMNS, cells, 1)), verdict]
 
 
-def _other_row(title: str, pairing: Pairing, comparison: Comparison, width: int) -> Iterator[Line]:
+def _other_row(title: str, pairing: Pairing, comparison: TimedPair, width: int) -> Iterator[Line]:
     """Renders a pairing in other configurations with their names. An equal pairing refers to ``as they stand``."""
     if pairing == comparison.as_they_stand:
         yield [Word(f"  {title:<13}  as they stand")]

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...devices.nvidia.architectures import Architecture
+from ...devices.nvidia import Architecture
+from ...records.base import Failure
 from ...records.category import Category
-from ...records.code.compilation import CompiledCandidates, CompiledKernel
-from ...records.run import Failure
+from ...records.extraction import CompiledCandidates, CrossCompiledKernel
 from ...records.tuning import Config, TriedCandidate
 from ..text import names
 from ..text.layout import Column, Line, Word, header, row, wrapped
@@ -29,7 +29,7 @@ _COLUMNS = [
 
 
 def compiled_lines(
-    kernels: Sequence[CompiledKernel],
+    kernels: Sequence[CrossCompiledKernel],
     failures: Sequence[Failure],
     others: int,
     target: Architecture,
@@ -82,7 +82,7 @@ def candidate_sets(tuning: CompiledCandidates) -> str:
     return f"max-autotune: {count} → {tuning.max_configs} configs"
 
 
-def _kernel(kernel: CompiledKernel, width: int) -> Iterator[Line]:
+def _kernel(kernel: CrossCompiledKernel, width: int) -> Iterator[Line]:
     tuning = kernel.tuning
     statuses = Counter(candidate.status for candidate in tuning.candidates)
     counts = ", ".join(f"{count} {status}" for status, count in statuses.items())

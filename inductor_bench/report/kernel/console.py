@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ... import units
+from ...records.base import Failure
 from ...records.category import Category
-from ...records.run import Environment, Failure
+from ...records.run import Environment
 from ...records.tuning import BY_DEFAULT, MeasuredKernel, Timing
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, columns, header, row, wrapped

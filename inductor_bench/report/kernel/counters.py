@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ... import units
-from ...devices.nvidia.counters import STALL_WORDS
+from ...devices.hardware_counters import STALL_WORDS
 from ...records.tuning import HardwareCounters, MeasuredKernel
 
 MOST_STALLS = 3  # largest number of stall reasons in the line

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ...devices.nvidia.architectures import Architecture
-from ...records.code.compilation import CompiledKernel
-from ...records.comparisons.kernels import Comparison
-from ...records.run import Environment, Failure
+from ...devices.nvidia import Architecture
+from ...records.base import Failure
+from ...records.comparison import TimedPair
+from ...records.extraction import CrossCompiledKernel
+from ...records.run import Environment
 from ...records.tuning import MeasuredKernel
 from ..renderer import Format, Formats, View, json_row
 from ..text.layout import Line
@@ -37,7 +38,7 @@ class Compiled(Protocol):
     """The kernels of one command that were compiled for another GPU."""
 
     @property
-    def kernels(self) -> Sequence[CompiledKernel]: ...
+    def kernels(self) -> Sequence[CrossCompiledKernel]: ...
     @property
     def failures(self) -> Sequence[Failure]: ...
     @property
@@ -54,7 +55,7 @@ def _measured(seen: Measured, view: View) -> Iterator[Line]:
     return measured_lines(seen.kernels, seen.failures, seen.environment, view.width, seen.saved, seen.retune_s)
 
 
-def _compared(seen: Comparison, view: View) -> Iterator[Line]:
+def _compared(seen: TimedPair, view: View) -> Iterator[Line]:
     return comparison_lines(seen, view.width)
 
 
@@ -64,6 +65,6 @@ def _compiled(seen: Compiled, view: View) -> Iterator[Line]:
 
 
 MEASURED: Formats[Measured] = Formats((Format("table", _measured), json_row()))
-COMPARED: Formats[Comparison] = Formats((Format("table", _compared), json_row()))
+COMPARED: Formats[TimedPair] = Formats((Format("table", _compared), json_row()))
 COMPILED: Formats[Compiled] = Formats((Format("table", _compiled), json_row()))
 """The three tables have the same format names, because ``kernel`` has one option ``--format`` for all of them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ...analysis.findings.phrases import join_words, plural
-from ...records.modes.comparison import NOT_TIMED, ModeComparison, ModeRow
+from ...analysis.findings.finding import join_words, plural
+from ...records.mode_comparison import NOT_TIMED, ModeComparison, ModeRow
 from ..renderer import View
 from ..text import names
 from ..text.layout import WIDE, Column, Line, Word, bullet, fit_columns, gap_of, header, labelled, titled_row, wrapped

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.findings.phrases import join_words
-from ...records.modes.comparison import ModeComparison, ModeRow
-from ...records.modes.models import ModesByModel
+from ...analysis.findings.finding import join_words
+from ...records.mode_comparison import ModeComparison, ModeRow, ModesByModel
 from ..renderer import Format, Formats, View, json_row
 from ..run.csvs import table_text
 from ..run.markdown import escaped, table

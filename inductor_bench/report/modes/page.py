@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.phrases import join_words, plural
-from ...records.modes.comparison import ModeComparison, ModeRow
-from ...records.modes.models import ModelModes, ModesByModel
+from ...analysis.findings.finding import join_words, plural
+from ...records.mode_comparison import ModeComparison, ModelModes, ModeRow, ModesByModel
 from ..page.parts import (
     BAD,
     FEW_ROWS,

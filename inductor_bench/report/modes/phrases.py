@@ -6,19 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ... import units
-from ...analysis.findings.phrases import join_words, plural
+from ...analysis.findings.finding import join_words, plural
 from ...devices.table import device_of
-from ...records.failure import Failure
+from ...records.base import Failure
+from ...records.mode_comparison import DIFFERS, EAGER, UNKNOWN, ModeComparison, ModeRow, ModeWinner, StepRatio
 from ...records.model_sources import COMPILED_HERE
-from ...records.modes.comparison import (
-    DIFFERS,
-    UNKNOWN,
-    ModeComparison,
-    ModeRow,
-    ModeWinner,
-    StepRatio,
-)
-from ...records.modes.settings import EAGER
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 

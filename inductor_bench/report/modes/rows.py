@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import units
-from ...records.modes.comparison import (
+from ...records.mode_comparison import (
     AGREES,
     DIFFERS,
+    EAGER,
     NOT_TIMED,
     ModeComparison,
     ModeFigures,
     ModeRow,
     StepRatio,
 )
-from ...records.modes.settings import EAGER
 
 TITLES = (
     *("mode", "step", "of eager", "compile", "pays after", "vs shorter", "device", "launches", "busy", "memory"),

@@ -10,8 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from ... import units
-from ...analysis.findings.phrases import plural
-from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer, Table
+from ...analysis.findings.finding import plural
+from ...records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Table
 from ..run.csvs import table_text
 from ..run.markdown import table as markdown_table
 from ..text import names

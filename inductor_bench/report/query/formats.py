@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...records.table import Answer, Table
+from ...records.base import Answer, Table
 from ..renderer import Format, Formats, Renderer, View
 from ..text.layout import Line
 from .answer import answer_csv, answer_json, answer_lines, answer_markdown, listing, listing_lines

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...analysis.costs.step import step_of
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.next_commands import next_commands
-from ...analysis.findings.table import findings_beside
-from ...records.run import Failure, Run
+from ...analysis.findings.rule_table import findings_beside
+from ...analysis.step_costs import step_of
+from ...records.base import Failure
+from ...records.run import Run
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
 from ..text.ranking import Entry, rank

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...analysis.costs.step import alone_ratio, category_totals, is_far_off, step_of
-from ...analysis.costs.times import calls_differ
+from ...analysis.step_costs import alone_ratio, calls_differ, category_totals, is_far_off, module_time_s, step_of
 from ...devices.table import common_device
 from ...records.category import Category
 from ...records.module import ModuleRecord
@@ -26,7 +25,7 @@ from ..text.layout import (
     titled_row,
     wrapped,
 )
-from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
+from ..text.ranking import Entry, idle_name, main_modules, wall_known
 from ..text.run_phrases import alone, bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 from .retunes.table import retune_of, retune_word, retunes_of_kernels
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ... import units
-from ...analysis.costs.step import graph_use, step_of
+from ...analysis.step_costs import graph_use, module_time_s, step_of
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
 from ...records.retune import RetuneRow
 from ...records.run import Run
 from ...store.files import own_folder, write_text
-from ..text.ranking import idle_name, module_time_s, rank
+from ..text.ranking import idle_name, rank
 
 _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
     "graph": lambda module: module.label,

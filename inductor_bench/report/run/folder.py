@@ -14,8 +14,7 @@ from ...records.program import Timeline
 from ...records.run import Run
 from ...store.files import own_folder, write_bytes, write_text
 from ...store.folder import PAGE, RECORD, RunFolder
-from ...store.folders.kernel_files import read_kernel_files
-from ...store.timeline import read_timeline
+from ...store.run_files import read_kernel_files, read_timeline
 from .csvs import write_tables
 
 if TYPE_CHECKING:

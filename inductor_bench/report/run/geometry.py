@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...analysis.costs.step import category_totals
+from ...analysis.step_costs import category_totals, module_time_s
 from ...records.module import ModuleRecord
 from ...records.run import Run
 from ..text import palette
-from ..text.ranking import idle_name, module_time_s
+from ..text.ranking import idle_name
 
 MARGIN = 3.0
 """Free pixels around a label."""

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.costs.step import category_totals, step_of
+from ...analysis.batch_aggregation import retunes_of
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
-from ...analysis.findings.table import findings_beside
-from ...analysis.retunes import retunes_of
+from ...analysis.findings.rule_table import findings_beside
+from ...analysis.step_costs import category_totals, module_time_s, step_of
 from ...devices.table import common_device
 from ...records.module import ModuleRecord
-from ...records.retunes.verification import Verification
+from ...records.retune import Verification
 from ...records.run import Run
 from ..text import names
-from ..text.ranking import Entry, idle_name, module_time_s, rank
+from ..text.ranking import Entry, idle_name, rank
 from ..text.run_phrases import (
     bar_parts,
     failure_text,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ... import units
-from ...analysis.costs.step import category_totals, step_of
-from ...analysis.costs.times import calls_differ
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.headline import headline
-from ...analysis.findings.table import findings_beside
+from ...analysis.findings.rule_table import findings_beside
+from ...analysis.step_costs import calls_differ, category_totals, module_time_s, step_of
 from ...devices.table import common_device
 from ...records.module import ModuleRecord
 from ...records.program import Timeline
@@ -38,7 +37,7 @@ from ..page.parts import (
 )
 from ..page.render import render_page
 from ..text import names, palette
-from ..text.ranking import Entry, idle_name, module_time_s, rank
+from ..text.ranking import Entry, idle_name, rank
 from ..text.run_phrases import (
     bar_parts,
     failure_text,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.costs.step import category_totals, graph_use, step_of
+from ...analysis.step_costs import category_totals, graph_use, step_of
 from ...devices.table import common_device
 from ...records.module import ModuleRecord
 from ...records.program import Timeline

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...analysis.costs.step import Cost, cost_of
-from ...analysis.costs.times import module_time_s, weight_s, whole_time_s
+from ...analysis.step_costs import Cost, cost_of, module_time_s, weight_s, whole_time_s
 from ...devices.table import device_of
 from ...errors import UsageError
 from ...records.kernel import Kernel

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ... import units
-from ...analysis.costs.step import alone_ratio, category_totals, graph_use, is_far_off, step_of
+from ...analysis.findings.doubts import methods
 from ...analysis.findings.finding import Finding
-from ...analysis.findings.rules.method import methods
 from ...analysis.roofline import matrix_roof
+from ...analysis.step_costs import (
+    alone_ratio,
+    category_totals,
+    graph_use,
+    is_far_off,
+    module_time_s,
+    step_of,
+    whole_time_s,
+)
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
+from ...records.base import Failure
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
-from ...records.run import Failure, Run
+from ...records.run import Run
 from . import names, palette
-from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
+from .ranking import Entry, idle_name, wall_known
 
 ALONE = "alone: a call in the module's own run, over 25% off a call in the program"
 

@@ -6,33 +6,208 @@ The parent decides the order of requests, runs the race and gives the verdict.
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import importlib.util
+import linecache
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 import torch
 
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages import kernels, times
-from inductor_bench.messages.request import Request, by_name, decode_request
-from inductor_bench.source.standalone.harness.triton_definition import use_inductors_assembler
-from inductor_bench.source.standalone.same_arguments import takes_alike
-from inductor_bench.store.formats import codec
-
-from ..device.exclusive import exclusive, on_wait
-from ..device.nvidia import give_memory_back, is_memory_short
-from ..device.nvml import driver_of_current_gpu
-from ..device.protocol import Timer
-from ..device.use import ClockWatch, describe_clocks
-from .computed import LastComputed, launch_key
-from .kernel import REFUSALS, Kernel
-from .library.kernel import OperatorBenchKernel
-from .machine import MACHINE_ANSWERS
-from .opening import import_file, open_kernel
-from .outputs import describe_difference
+from ...devices.nvidia import Architecture
+from ...errors import InductorBenchError
+from ...messages import job_requests, kernel_requests
+from ...messages.request import WorkerRequest, by_name, decode_request
+from ...records.base import DeviceUse
+from ...records.run import Environment
+from ...source.harness.fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing
+from ...source.harness.triton_definition import use_inductors_assembler
+from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, takes_alike
+from ...store import codec
+from ..device.nvidia_runtime import give_memory_back, is_memory_short
+from ..device.nvml import ClockWatch, describe_clocks, driver_of_current_gpu, find_use
+from ..device.runtime import Timer, exclusive, on_wait
+from ..device.runtimes import NVIDIA_RUNTIME
+from .cpp_kernel import CppBenchKernel
+from .kernel_protocol import REFUSALS, LastComputed, LoadedKernel, draw_ahead, launch_key
+from .library_kernel import OperatorBenchKernel
 from .triton_kernel import TritonBenchKernel
+
+# Compares the outputs of two kernels.
+
+
+def describe_difference(
+    ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerances: Mapping[str, float] = TOLERANCES
+) -> str:
+    """The difference between the outputs of two kernels, in words; empty where they agree.
+
+    Args:
+        ours: the outputs of the judged kernel.
+        theirs: the outputs of the other kernel.
+        tolerances: the tolerance of each floating-point dtype, by its name without ``torch.``; :data:`COARSE_TOLERANCE`
+            applies to dtypes without one, and integers must be equal.
+    """
+    if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
+        return "its outputs have other shapes or types"
+    if not theirs:
+        return "it computes no tensors that could be compared"
+    for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        if torch.equal(one, other):
+            continue
+        if not one.is_floating_point() and not one.is_complex():
+            count = int((one != other).sum())
+        else:
+            limit = tolerances.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
+            wide = torch.complex128 if one.is_complex() else torch.float64
+            count = count_differing(one.to(wide), other.to(wide), limit)
+        if count:
+            return f"output {index}: {count} of {one.numel()} elements differ"
+    return ""
+
+
+def compare_ahead(device: torch.device) -> None:
+    """Compares a few numbers, so that the operators of later comparisons are loaded."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        describe_difference([torch.zeros(8, dtype=dtype, device=device)], [torch.ones(8, dtype=dtype, device=device)])
+
+
+# Answers the parent's requests about this machine, and those that get the worker ready for it.
+
+
+def environment(_: job_requests.TellEnvironment) -> Environment:
+    from ..device.runtimes import describe_environment
+
+    return describe_environment()
+
+
+def device_use(_: job_requests.FindDeviceUse) -> DeviceUse | None:
+    driver = driver_of_current_gpu()
+    return find_use(driver) if driver is not None else None
+
+
+def pretend(request: job_requests.Pretend) -> job_requests.CompilerVersions:
+    from ..upstream.triton_compiler import pretend_gpu
+
+    return job_requests.CompilerVersions(**pretend_gpu(request.architecture))
+
+
+def architecture(_: job_requests.TellArchitecture) -> Architecture:
+    return NVIDIA_RUNTIME.architecture()
+
+
+def get_ready(_: job_requests.GetReady) -> None:
+    from ..upstream.inductor import import_triton_launcher
+    from ..upstream.triton_compiler import hash_compiler
+
+    with ThreadPoolExecutor(1) as host:
+        drawn = host.submit(draw_ahead)
+        import_triton_launcher()
+        hashed = host.submit(hash_compiler)
+        NVIDIA_RUNTIME.get_ready()
+        with exclusive():
+            compare_ahead(torch.device("cuda"))
+        drawn.result()
+        hashed.result()
+
+
+def start_compilers(request: job_requests.StartCompilers) -> None:
+    from ..upstream.inductor import import_compiler, share_compilers
+
+    share_compilers(request.sharers)
+    import_compiler()
+
+
+MACHINE_ANSWERS: dict[type[WorkerRequest[Any]], Callable[[Any], Any]] = {
+    job_requests.TellEnvironment: environment,
+    job_requests.FindDeviceUse: device_use,
+    job_requests.TellArchitecture: architecture,
+    job_requests.GetReady: get_ready,
+    job_requests.StartCompilers: start_compilers,
+    job_requests.Pretend: pretend,
+}
+"""The function that answers each request."""
+
+
+# Imports a standalone file, and opens its kernel by the language of its harness.
+
+
+USE_EXTRACTED = "give a file that inductor-bench extract wrote, or a RUN#kernel"
+
+
+def open_kernel(module: ModuleType, file: str) -> LoadedKernel:
+    """The kernel of an imported standalone file.
+
+    Raises:
+        InductorBenchError: the file is no standalone file, or this machine lacks its device.
+    """
+    recorded = getattr(module, "RECORDED", None)
+    if not isinstance(recorded, dict) or "launch" not in recorded:
+        raise InductorBenchError(f"{file} is not a standalone kernel file", USE_EXTRACTED)
+    if "cpp" in recorded and hasattr(module, "KERNEL"):
+        return CppBenchKernel(recorded, module.SOURCE, module.FOLDER)
+    if "device_type" in recorded and hasattr(module, "OPERATOR"):
+        return OperatorBenchKernel(recorded, module.FOLDER)
+    if hasattr(module, "FILE"):
+        return TritonBenchKernel(module)
+    raise InductorBenchError(f"{file} is not a standalone kernel file", USE_EXTRACTED)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Imports a standalone file as a module of its own.
+
+    Raises:
+        InductorBenchError: the file is not Python, ends the process, or refuses this machine.
+    """
+    name = f"standalone_{abs(hash(str(path)))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InductorBenchError(f"{path.name} is not a Python file", "give a file that inductor-bench extract wrote")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        for code in _compile(path):
+            exec(code, vars(module))
+    except SystemExit as error:
+        raise InductorBenchError(f"{path.name} ended the process when it was imported ({error.code})") from None
+    except RuntimeError as error:
+        refused, prefix, why = str(error).partition(f"{name}: ")
+        if refused or not prefix:
+            raise
+        raise InductorBenchError(f"{path.name}: {why}") from None
+    finally:
+        del sys.modules[name]
+    return module
+
+
+def _compile(path: Path) -> Sequence[CodeType]:
+    """The parts of a standalone file. Its harness, most of its text, is compiled once for all files of a kind."""
+    text = importlib.util.decode_source(path.read_bytes())
+    first, _, rest = text.partition(HARNESS_TITLE)
+    harness, end, last = rest.partition(HARNESS_END)
+    if end:
+        with contextlib.suppress(SyntaxError):  # somebody edited the file: the whole may still be right
+            begin = compile(first, path, "exec", dont_inherit=True)
+            flags = begin.co_flags & annotations.compiler_flag
+            lines_before = "\n" * text[: len(text) - len(last)].count("\n")
+            return begin, _compile_harness(harness, flags), compile(lines_before + last, path, "exec", flags, True)
+    return (compile(text, path, "exec", dont_inherit=True),)
+
+
+@functools.lru_cache(maxsize=16)
+def _compile_harness(text: str, flags: int) -> CodeType:
+    """The code of a harness; ``flags`` are those of the file's imports from ``__future__``."""
+    name = f"<harness {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # for tracebacks
+    code: CodeType = compile(text, name, "exec", flags, dont_inherit=True)
+    return code
+
 
 Result = TypeVar("Result")
 
@@ -41,7 +216,7 @@ Result = TypeVar("Result")
 class _Loaded:
     """A loaded kernel; its timer and its bound call are made at its first sample."""
 
-    kernel: Kernel
+    kernel: LoadedKernel
     timer: Timer | None = None
     call: Any = None
 
@@ -53,31 +228,31 @@ class Bench:
         tell: sends a part of an answer to the parent, before the answer itself.
     """
 
-    def __init__(self, tell: Callable[[times.Begun], None]) -> None:
+    def __init__(self, tell: Callable[[kernel_requests.Begun], None]) -> None:
         use_inductors_assembler()
-        self._report, self._begun = tell, times.Begun(None)
+        self._report, self._begun = tell, kernel_requests.Begun(None)
         on_wait(lambda waits: self._report(replace(self._begun, waits=waits)))
         self._kernels: dict[int, _Loaded] = {}
         self._outputs: dict[int, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
         self._computed = LastComputed()
-        self._answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
+        self._answers: dict[type[WorkerRequest[Any]], Callable[[Any], Any]] = {
             **MACHINE_ANSWERS,
-            kernels.Load: self.load,
-            kernels.TellFacts: self.facts,
-            kernels.Vary: self.vary,
-            kernels.Build: self.build,
-            kernels.CompileTriton: self.compile_triton,
-            kernels.ListTritonConfigs: self.triton_configs,
-            kernels.ListLibraryConfigs: self.library_configs,
-            kernels.Drop: self.drop,
-            kernels.Forget: self.forget,
-            times.Check: self.check,
-            times.Prepare: self.prepare,
-            times.Verify: self.verify,
-            times.Measure: self.measure,
-            times.Sample: self.sample,
-            times.Describe: self.describe,
+            kernel_requests.Load: self.load,
+            kernel_requests.TellFacts: self.facts,
+            kernel_requests.Vary: self.vary,
+            kernel_requests.Build: self.build,
+            kernel_requests.CompileTriton: self.compile_triton,
+            kernel_requests.ListTritonConfigs: self.triton_configs,
+            kernel_requests.ListLibraryConfigs: self.library_configs,
+            kernel_requests.Drop: self.drop,
+            kernel_requests.Forget: self.forget,
+            kernel_requests.CompareOutputs: self.check,
+            kernel_requests.Prepare: self.prepare,
+            kernel_requests.Verify: self.verify,
+            kernel_requests.Measure: self.measure,
+            kernel_requests.Sample: self.sample,
+            kernel_requests.Describe: self.describe,
         }
         self._requests = by_name(self._answers)
 
@@ -87,7 +262,7 @@ class Bench:
         Raises:
             InductorBenchError: the request fails; the message is for the user.
         """
-        request, self._begun = decode_request(data, self._requests), times.Begun(None)
+        request, self._begun = decode_request(data, self._requests), kernel_requests.Begun(None)
         try:
             return codec.encode(self._answers[type(request)](request))
         except REFUSALS as error:
@@ -96,7 +271,7 @@ class Bench:
     def _begin(self, number: int) -> None:
         """Tells the parent which kernel begins, unless the same one goes on."""
         if number != self._begun.number:
-            self._begun = times.Begun(number)
+            self._begun = kernel_requests.Begun(number)
             self._report(self._begun)
 
     def is_device_broken(self) -> bool:
@@ -109,26 +284,26 @@ class Bench:
             return True
         return False
 
-    def load(self, request: kernels.Load) -> kernels.Facts:
+    def load(self, request: kernel_requests.Load) -> kernel_requests.KernelFacts:
         kernel = open_kernel(import_file(Path(request.file)), request.file)
         self._kernels[request.number] = _Loaded(kernel)
         return kernel.facts()
 
-    def facts(self, request: kernels.TellFacts) -> kernels.Facts:
+    def facts(self, request: kernel_requests.TellFacts) -> kernel_requests.KernelFacts:
         kernel = self._kernels[request.number].kernel
         configs = kernel.configs() if request.configs and isinstance(kernel, TritonBenchKernel) else None
         return replace(kernel.facts(), triton=configs)
 
-    def vary(self, request: kernels.Vary) -> kernels.Compiled:
+    def vary(self, request: kernel_requests.Vary) -> kernel_requests.CompiledResources:
         kernel = self._kernels[request.of].kernel.make_variant(request.change)
         compiled = kernel.compile()
         self._kernels[request.number] = _Loaded(kernel)
         return compiled
 
-    def build(self, request: kernels.Build) -> None:
+    def build(self, request: kernel_requests.Build) -> None:
         self._kernels[request.number].kernel.make_variant(request.change).compile()
 
-    def check(self, request: times.Check) -> times.Checked:
+    def check(self, request: kernel_requests.CompareOutputs) -> kernel_requests.Checked:
         """Compares the outputs of two kernels.
 
         Raises:
@@ -138,15 +313,15 @@ class Bench:
         if not takes_alike(kernel.launch, against.launch):
             raise InductorBenchError("not compared with each other, because they take other arguments")
 
-        def compare() -> times.Checked:
+        def compare() -> kernel_requests.Checked:
             if request.against not in self._outputs:
                 self._outputs[request.against] = [each.clone() for each in self._computed.compute(against)]
             ours = self._computed.compute(kernel)
-            return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
+            return kernel_requests.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
 
         return self._use_memory(compare)
 
-    def prepare(self, request: times.Prepare) -> times.Preparation:
+    def prepare(self, request: kernel_requests.Prepare) -> kernel_requests.Preparation:
         found = {one.number: self._attempt(self._make, one, request.of) for one in request.variants}
         with exclusive():  # for all of them, because each change between workers takes the device a while
             for one in request.variants:
@@ -154,39 +329,44 @@ class Bench:
                 if not made.refusal:
                     compared = self._attempt(self._compare, one, request.of)
                     found[one.number] = replace(compared, compiled=made.compiled)
-        return times.Preparation(tuple(found.values()))
+        return kernel_requests.Preparation(tuple(found.values()))
 
     def _attempt(
-        self, step: Callable[[times.Variant, int], times.Prepared], variant: times.Variant, of: int
-    ) -> times.Prepared:
+        self,
+        step: Callable[[kernel_requests.Variant, int], kernel_requests.Prepared],
+        variant: kernel_requests.Variant,
+        of: int,
+    ) -> kernel_requests.Prepared:
         self._begin(variant.number)
         try:
             return step(variant, of)
         except InductorBenchError as error:
-            return times.Prepared(refusal=error.message)
+            return kernel_requests.Prepared(refusal=error.message)
         except REFUSALS as error:
-            return times.Prepared(refusal=str(error))
+            return kernel_requests.Prepared(refusal=str(error))
 
-    def _make(self, variant: times.Variant, of: int) -> times.Prepared:
-        return times.Prepared(self.vary(kernels.Vary(variant.number, of, variant.change)))
+    def _make(self, variant: kernel_requests.Variant, of: int) -> kernel_requests.Prepared:
+        return kernel_requests.Prepared(self.vary(kernel_requests.Vary(variant.number, of, variant.change)))
 
-    def _compare(self, variant: times.Variant, of: int) -> times.Prepared:
-        return times.Prepared(difference=self.check(times.Check(variant.number, against=of)).difference)
+    def _compare(self, variant: kernel_requests.Variant, of: int) -> kernel_requests.Prepared:
+        return kernel_requests.Prepared(
+            difference=self.check(kernel_requests.CompareOutputs(variant.number, against=of)).difference
+        )
 
-    def verify(self, request: times.Verify) -> times.Verified:
+    def verify(self, request: kernel_requests.Verify) -> kernel_requests.Verified:
         kernel = self._kernels[request.number].kernel
         passed, message = kernel.verify()
         if passed is None and any(bool(tensor.isnan().any()) for tensor in self._computed.compute(kernel)):
             message = "its outputs hold NaNs, and there is no reference to compare them with"
-        return times.Verified(passed, message)
+        return kernel_requests.Verified(passed, message)
 
-    def measure(self, request: times.Measure) -> times.Measured:
+    def measure(self, request: kernel_requests.Measure) -> kernel_requests.KernelTimes:
         with ClockWatch(driver_of_current_gpu() if request.watch else None) as clock:
             measured = self._kernels[request.number].kernel.measure()
         seen = describe_clocks(clock.clocks, clock.highest_mhz)
         return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)
 
-    def sample(self, request: times.Sample) -> times.Times:
+    def sample(self, request: kernel_requests.Sample) -> kernel_requests.Times:
         with exclusive():  # for all of them, because each change between workers takes the device a while
             for number in dict.fromkeys(request.order):
                 self._begin(number)
@@ -206,7 +386,7 @@ class Bench:
                 retaken -= timer.retaken
                 samples_s.append(getattr(timer, request.state)(loaded.call))
                 retaken, method = retaken + timer.retaken, timer.method
-        return times.Times(tuple(samples_s), method, retaken)
+        return kernel_requests.Times(tuple(samples_s), method, retaken)
 
     def _timed(self, number: int) -> tuple[_Loaded, Timer]:
         """A loaded kernel with its timer and its call; another kernel may have freed them."""
@@ -216,7 +396,7 @@ class Bench:
             loaded.call = loaded.timer.bind(loaded.kernel.bind)
         return loaded, loaded.timer
 
-    def _timer_of(self, kernel: Kernel) -> Timer:
+    def _timer_of(self, kernel: LoadedKernel) -> Timer:
         """The timer for the kernel's launch; kernels with the same launch key share a timer and its arguments."""
         key = launch_key(kernel)
         if key not in self._timers:
@@ -225,19 +405,19 @@ class Bench:
             self._timers[key] = self._use_memory(lambda: kernel.make_timer(self._computed.arguments_for(kernel)))
         return self._timers[key]
 
-    def describe(self, request: times.Describe) -> times.Described:
+    def describe(self, request: kernel_requests.Describe) -> kernel_requests.Described:
         return self._kernels[request.number].kernel.describe()
 
-    def triton_configs(self, request: kernels.ListTritonConfigs) -> kernels.TritonConfigs:
+    def triton_configs(self, request: kernel_requests.ListTritonConfigs) -> kernel_requests.TritonConfigs:
         return self._triton(request.number).configs()
 
-    def library_configs(self, request: kernels.ListLibraryConfigs) -> kernels.LibraryConfigs:
+    def library_configs(self, request: kernel_requests.ListLibraryConfigs) -> kernel_requests.LibraryConfigs:
         kernel = self._kernels[request.number].kernel
         if not isinstance(kernel, OperatorBenchKernel):
             raise InductorBenchError("this is no library call", "its kernel is C++ or Triton")
         return kernel.configs(request.wide)
 
-    def compile_triton(self, request: kernels.CompileTriton) -> kernels.Binary:
+    def compile_triton(self, request: kernel_requests.CompileTriton) -> kernel_requests.Binary:
         kernel, began = self._triton(request.number), time.perf_counter()
         binary = kernel.compile_binary(request.config or kernel.now, request.read)
         return replace(binary, time_s=time.perf_counter() - began)
@@ -248,7 +428,7 @@ class Bench:
             raise InductorBenchError("this is no Triton kernel", "its kernel is C++ or a library call")
         return kernel
 
-    def drop(self, request: kernels.Drop) -> None:
+    def drop(self, request: kernel_requests.Drop) -> None:
         for number in request.numbers:
             self._kernels.pop(number, None)
             if self._outputs.pop(number, None) is not None:
@@ -279,6 +459,6 @@ class Bench:
         self._timers.clear()
         self._computed.forget()
 
-    def forget(self, _: kernels.Forget) -> None:
+    def forget(self, _: kernel_requests.Forget) -> None:
         self._free_memory()
         self._kernels.clear()

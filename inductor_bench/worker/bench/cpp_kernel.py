@@ -7,19 +7,23 @@ from typing import Any
 
 import torch
 
-from inductor_bench.devices.cpu import CPU
-from inductor_bench.messages.kernels import Change, Compiled, Facts, RecordedFacts
-from inductor_bench.messages.times import Described, Measured
-from inductor_bench.source.standalone.harness import cpp_main
-from inductor_bench.source.standalone.harness.arguments import Arguments, touched_bytes
-from inductor_bench.source.standalone.harness.comparison import TOLERANCES
-from inductor_bench.source.standalone.harness.timing_cpu import measure_cpu
-from inductor_bench.store.formats import codec
-
-from ..device.cpu import CpuRaceTimer
+from ...devices.cpu import CPU
+from ...messages.kernel_requests import (
+    CompiledResources,
+    Described,
+    KernelFacts,
+    KernelTimes,
+    RecordedFacts,
+    VariantChange,
+)
+from ...source.harness import cpp_main
+from ...source.harness.arguments import Arguments, touched_bytes
+from ...source.harness.fingerprints import TOLERANCES
+from ...source.harness.timing_cpu import measure_cpu
+from ...store import codec
+from ..device.cpu_runtime import CpuRaceTimer
 from ..upstream.inductor import vector_widths
-from .kernel import threads_of
-from .times import find_values_folder, make_measured
+from .kernel_protocol import find_values_folder, make_measured, threads_of
 
 
 class CppBenchKernel:
@@ -39,8 +43,8 @@ class CppBenchKernel:
         self.kernel = cpp_main.CppKernel(self.recorded, source, folder)
         self.launch = self.kernel.launch
 
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> KernelFacts:
+        return KernelFacts(
             language="cpp",
             device=CPU.type,
             recorded=codec.decode(RecordedFacts, self.recorded),
@@ -49,12 +53,12 @@ class CppBenchKernel:
             vector_widths=tuple(vector_widths()),
         )
 
-    def make_variant(self, change: Change) -> CppBenchKernel:
+    def make_variant(self, change: VariantChange) -> CppBenchKernel:
         return CppBenchKernel({**self.recorded, "cpp": change.cpp}, change.source, self.folder)
 
-    def compile(self) -> Compiled:
+    def compile(self) -> CompiledResources:
         self.kernel.compile()
-        return Compiled()
+        return CompiledResources()
 
     def make_arguments(self) -> Arguments:
         return self.kernel.make_arguments()
@@ -68,7 +72,7 @@ class CppBenchKernel:
         self.compile()
         return cpp_main.check_cpp(self.kernel, 0)
 
-    def measure(self) -> Measured:
+    def measure(self) -> KernelTimes:
         self.compile()
         times = measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
         return make_measured(times, self.kernel.measure_with_zeros())

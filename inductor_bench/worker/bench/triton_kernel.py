@@ -2,30 +2,183 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import math
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from inductor_bench.devices.nvidia.device import NVIDIA
-from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, RecordedFacts, TritonConfigs
-from inductor_bench.messages.times import Described, Measured
-from inductor_bench.records.code.details import CompiledKernel
-from inductor_bench.records.tuning import Config
-from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments, with_zeros
-from inductor_bench.source.standalone.harness.comparison import TOLERANCES
-from inductor_bench.store.formats import codec
-
-from ..device.protocol import Timer
+from ...devices.nvidia import NVIDIA
+from ...errors import InductorBenchError
+from ...messages.kernel_requests import (
+    Binary,
+    CompiledResources,
+    Described,
+    KernelFacts,
+    KernelTimes,
+    RecordedFacts,
+    TritonConfigs,
+    VariantChange,
+)
+from ...records.code import CompiledKernel
+from ...records.tuning import Config
+from ...source.harness.arguments import Arguments, build_arguments, with_zeros
+from ...source.harness.fingerprints import TOLERANCES
+from ...source.harness.triton_definition import LAUNCH_OPTIONS
+from ...store import codec
+from ..device.runtime import Timer
 from ..device.runtimes import runtime_of
 from ..upstream.inductor import compiled_kernels
-from ..upstream.triton import compile_for_target, load_kernel, read_binary
-from . import triton_candidates
-from .computed import draw_on
-from .times import find_values_folder, make_measured
+from ..upstream.triton_compiler import compile_for_target, load_kernel, read_binary, tuning_values
+from .kernel_protocol import draw_on, find_values_folder, make_measured
+
+# Lists the configurations of the kernel of a standalone Triton file, without compiling them.
+#
+# Inductor's heuristics read their switches from literals in the file, so this module evaluates them again with other
+# literals. The values that Inductor's coordinate descent could reach give the fields that can be varied.
+
+
+MAXIMUM_STAGES = 5
+MAXIMUM_BLOCKS = 65535
+"""CUDA's limit for the blocks of a launch in every direction but the first."""
+
+_LAUNCH_ONLY = {
+    "template": (
+        ("num_warps", "num_stages"),
+        "its tile sizes are part of its text: only num_warps and num_stages vary; a model compiled with "
+        "mode='max-autotune' chooses among other tiles",
+    ),
+    "foreach": (("num_warps",), "its block size is part of its text: only num_warps varies"),
+    "user_autotune": (
+        ("num_warps", "num_stages"),
+        "its block sizes are its author's: only these configs, num_warps and num_stages vary",
+    ),
+}
+_DECORATED = re.compile(r"^(@triton_heuristics\..*?)^(?:@triton\.jit|def )", re.MULTILINE | re.DOTALL)
+_REDUCTIONS = ("reduction", "persistent_reduction", "split_scan", "cooperative_reduction")
+
+
+class Heuristics:
+    """The decorator by which Inductor chose the configurations of a standalone file's kernel.
+
+    Args:
+        module: the imported file.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._call = _find_decorator(Path(str(module.__file__)))
+        self.kind = self._call.func.attr if isinstance(self._call.func, ast.Attribute) else ""
+
+    def kernel(self, **meta: Any) -> Any:
+        """Makes the kernel again, with all configurations of its heuristics for ``meta`` in ``inductor_meta``."""
+        keywords = {str(keyword.arg): self._value(keyword.value) for keyword in self._call.keywords}
+        known = keywords.get("inductor_meta") or {}
+        keywords["inductor_meta"] = {**known, "force_disable_caches": True, "dynamic_scale_rblock": False, **meta}
+        arguments = [self._value(argument) for argument in self._call.args]
+        return self._value(self._call.func)(*arguments, **keywords)(self._module.KERNEL.fn)
+
+    def configs(self, **meta: Any) -> list[Config]:
+        """The configurations of :meth:`kernel`."""
+        return [config_facts(config) for config in self.kernel(**meta).configs]
+
+    def _value(self, node: ast.expr) -> Any:
+        code = compile(ast.Expression(node), str(self._module.__file__), "eval")
+        return eval(code, vars(self._module))
+
+
+def _find_decorator(file: Path) -> ast.Call:
+    text = file.read_text(encoding="utf-8")
+    found = _DECORATED.search(text)  # to parse the whole file takes as long as to import it
+    for node in ast.parse(f"{found[1]}def kernel(): ..." if found else text).body:
+        for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).startswith("triton_heuristics."):
+                return decorator
+    raise InductorBenchError(f"{file} holds no kernel of Inductor's", "give a file that inductor-bench extract wrote")
+
+
+def list_configs(heuristics: Heuristics, now: Config) -> TritonConfigs:
+    """The configurations of the kernel, whose present configuration is ``now``."""
+    kernel = heuristics.kernel()
+    meta = dict(kernel.inductor_meta)
+    ladders, limits = _find_ladders(heuristics.kind, kernel, now)
+    sizes = kernel.size_hints or {}
+    tile = [size for name, size in sizes.items() if f"{name.upper()}BLOCK" not in now]
+    return TritonConfigs(
+        now=now,
+        default=tuple(heuristics.configs(max_autotune=False, max_autotune_pointwise=False)),
+        max=tuple(heuristics.configs(max_autotune=True, max_autotune_pointwise=True)),
+        tuned=bool(meta.get("max_autotune") or meta.get("max_autotune_pointwise")),
+        ladders={field: tuple(values) for field, values in ladders.items()},
+        fixed_elements=math.prod(1 << (size - 1).bit_length() for size in tile),
+        limits=limits,
+    )
+
+
+def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
+    """The values of each field that can be varied, and in words the limits on them.
+
+    ``num_stages`` varies for templates and users' kernels only. Inductor's own loops hold no products, and compile to
+    the same binary for any number of stages.
+    """
+    meta = kernel.inductor_meta
+    warps = [1 << power for power in range(6)]
+    if kind in _LAUNCH_ONLY:
+        fields, limits = _LAUNCH_ONLY[kind]
+        if meta.get("grid_type") == "PrecomputedGrid":
+            return {}, "its author's grid is recorded for these configs only: nothing else can be varied"
+        values = {"num_warps": warps, "num_stages": list(range(1, MAXIMUM_STAGES + 1))}
+        return {field: sorted({*values[field], now[field]}) for field in fields}, limits
+    if kind == "fixed_config":
+        return {}, "its config was chosen when the model was compiled, and its text goes with it"
+    if meta.get("deterministic") and kind in _REDUCTIONS:
+        return {}, "the model was compiled to be deterministic, and the order of a reduction goes with its config"
+    reached = tuning_values(kernel, make_config(now))
+    limits = "its RSPLIT stays: all blocks must be resident at once" if "RSPLIT" in now else ""
+    return {field: _filter_values(field, values, kind, kernel, now) for field, values in reached.items()}, limits
+
+
+def _filter_values(field: str, values: tuple[int, ...], kind: str, kernel: Any, now: Config) -> list[int]:
+    """The values of a field that the kernel's text and launch allow, and the value of ``now``."""
+    meta, sizes = kernel.inductor_meta, kernel.size_hints or {}
+    low, high = (meta.get("tma_min_block_sizes") or {}).get(field, 1), max(values)
+    if field == "XBLOCK":
+        high = now.get("RSPLIT_SIZE", high)
+    elif field.lower() == "num_stages":
+        high = MAXIMUM_STAGES
+    elif field in ("YBLOCK", "ZBLOCK") and "Overflow" not in str(meta.get("grid_type")):
+        low = max(low, -(-sizes.get(field[0].lower(), 1) // MAXIMUM_BLOCKS))
+    elif field == "R0_BLOCK" and kind == "split_scan":
+        low = max(
+            low, meta.get("min_split_scan_rblock", 256)
+        )  # its workspace is sized for blocks of at least this size
+    return [value for value in values if low <= value <= high or value == now.get(field)]
+
+
+def config_facts(config: Any) -> Config:
+    """A ``triton.Config`` as a mapping of block sizes and launch options."""
+    unusual = {"num_ctas": 1, "maxnreg": None}
+    options = {name: getattr(config, name, unusual.get(name)) for name in LAUNCH_OPTIONS}
+    return {
+        **config.kwargs,
+        **{name: value for name, value in options.items() if name not in unusual or value != unusual[name]},
+    }
+
+
+def make_config(facts: Config) -> Any:
+    """The ``triton.Config`` of a mapping from :func:`config_facts`."""
+    import triton
+
+    options = {name: facts[name] for name in LAUNCH_OPTIONS if name in facts}
+    made = triton.Config({name: value for name, value in facts.items() if name not in options}, **options)
+    made.found_by_coordesc = made.found_by_combo_autotune = True  # this ends Inductor's own searches
+    return made
 
 
 class TritonBenchKernel:
@@ -39,45 +192,43 @@ class TritonBenchKernel:
 
     tolerances: Mapping[str, float] = TOLERANCES
 
-    def __init__(
-        self, module: ModuleType, file: Any = None, heuristics: triton_candidates.Heuristics | None = None
-    ) -> None:
+    def __init__(self, module: ModuleType, file: Any = None, heuristics: Heuristics | None = None) -> None:
         self.module, self.file = module, file or module.FILE
         self._heuristics = heuristics
         self.launch: dict[str, Any] = self.file.launch
-        self.now = triton_candidates.config_facts(self.file.kernel.configs[0])
+        self.now = config_facts(self.file.kernel.configs[0])
         self.runtime = runtime_of(NVIDIA.type)
 
     @property
-    def heuristics(self) -> triton_candidates.Heuristics:
+    def heuristics(self) -> Heuristics:
         if self._heuristics is None:
-            self._heuristics = triton_candidates.Heuristics(self.module)
+            self._heuristics = Heuristics(self.module)
         return self._heuristics
 
-    def facts(self) -> Facts:
-        return Facts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
+    def facts(self) -> KernelFacts:
+        return KernelFacts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
 
     def configs(self) -> TritonConfigs:
         """The configurations of the kernel; see :func:`triton_candidates.list_configs`."""
-        return triton_candidates.list_configs(self.heuristics, self.now)
+        return list_configs(self.heuristics, self.now)
 
-    def make_variant(self, change: Change) -> TritonBenchKernel:
+    def make_variant(self, change: VariantChange) -> TritonBenchKernel:
         kernel = self.heuristics.kernel()
-        kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change.config)], None
+        kernel.configs, kernel.save_cache_hook = [make_config(change.config)], None
         file = type(self.file)(kernel, self.file.recorded, self.file.folder)
         return TritonBenchKernel(self.module, file, self.heuristics)
 
     def compile_binary(self, config: Config, read: bool) -> Binary:
         """Compiles the kernel in a configuration; ``read`` adds the registers and spills of the binary."""
-        made = triton_candidates.make_config(config)
+        made = make_config(config)
         binary, shared = compile_for_target(self.file.kernel, made)
         seen = read_binary(binary) if read else {}
         return Binary(hashlib.sha256(binary).hexdigest(), shared, len(binary), **seen)
 
-    def compile(self) -> Compiled:
+    def compile(self) -> CompiledResources:
         load_kernel(self.file.kernel)
         compiled = self._read_compiled()
-        return Compiled(compiled.registers, compiled.spills, compiled.shared_memory_bytes)
+        return CompiledResources(compiled.registers, compiled.spills, compiled.shared_memory_bytes)
 
     def make_arguments(self) -> Arguments:
         """Arguments for comparisons between variants: their random values are drawn once for all kernels."""
@@ -93,7 +244,7 @@ class TritonBenchKernel:
         passed, message = self.file.check()
         return passed, message
 
-    def measure(self) -> Measured:
+    def measure(self) -> KernelTimes:
         file, launch = self.file, with_zeros(self.launch)
         twin = type(file)(file.kernel, {**file.recorded, "launch": launch}, file.folder) if launch else None
         return make_measured(self._measure_file(file), self._measure_file(twin) if twin else None)

@@ -1,5 +1,5 @@
 """Code inside the user's program: start-up, the observation of compiled modules, and named models.
 
 A capture puts the folder ``site`` on the program's ``PYTHONPATH``. Of ``worker`` it may import ``upstream``,
-``launches``, ``device`` and ``profile``.
+``device`` and ``profile``.
 """

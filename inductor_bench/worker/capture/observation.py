@@ -6,6 +6,7 @@ the program, with the program's inputs.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -18,23 +19,41 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from inductor_bench.devices.cpu import CPU
-from inductor_bench.devices.table import DEVICES
-from inductor_bench.messages.capture import Observation
-from inductor_bench.records.code.details import Complaint
-from inductor_bench.records.code.launch import Launch
-from inductor_bench.store.formats import codec
-
-from ..switches import read_switches
-from ..upstream import compiling, inductor
-from . import modes
-from .exits import save_at_exit
-from .steps.boundaries import StepMeasurement
-from .steps.graphs import Graphs
-from .steps.observer import RECOVERABLE, StepObserver, measure_window
+from ...devices.cpu import CPU
+from ...devices.table import DEVICES
+from ...messages.observed import Observation
+from ...records.code import Complaint, Launch
+from ...store import codec
+from ..profile.module_profile import read_switches
+from ..upstream import inductor
+from ..upstream import inductor as compiling
+from . import mode_setter
+from .boundaries import CalledGraphs, StepMeasurement
+from .step_observer import RECOVERABLE, StepObserver, measure_window
 from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, PINS, REPEAT, STEPS, VALUES_LIMIT
+
+# What an observed process saves at its end, however it ends itself.
+
+
+def save_at_exit(finish: Callable[[], None], save: Callable[[], None]) -> None:
+    """Calls ``save`` at the end of this process, and ``finish`` and ``save`` before ``os._exit``.
+
+    ``os._exit`` calls no exit handlers. A forked child ends with it, and saves nothing.
+    """
+    atexit.register(save)
+    owner, leave = os.getpid(), os._exit
+
+    @functools.wraps(leave)
+    def save_and_leave(status: int) -> NoReturn:
+        if os.getpid() == owner:
+            finish()
+            save()
+        leave(status)
+
+    os._exit = save_and_leave
+
 
 DEFAULT_REPEAT = 20
 
@@ -61,7 +80,7 @@ def observe(codecache: ModuleType) -> None:
     def save_measured() -> None:
         save_all()
         _save_pins()  # now, because the program may be ended once its steps are measured
-        modes.note_measured(steps.device)
+        mode_setter.note_measured(steps.device)
 
     steps = StepObserver(_choose_measurement(folder), save_measured)
     steps.begin()
@@ -70,7 +89,7 @@ def observe(codecache: ModuleType) -> None:
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
         if only_steps:
-            modes.note_module(module)
+            mode_setter.note_module(module)
             steps.note_module()
             return
         stem = f"{os.getpid()}-{len(seen)}"
@@ -85,19 +104,19 @@ def observe(codecache: ModuleType) -> None:
     save_at_exit(steps.finish, save_measured)
 
 
-def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
+def _choose_measurement(folder: Path) -> Callable[[CalledGraphs], StepMeasurement]:
     """What is measured in this process: its steps, or the comparison of its steps with pins and without."""
     if os.environ.get(OBSERVE) != COMPARISON:
         return partial(measure_window, folder)
-    from .pins.comparison import Comparison
-    from .pins.process import pinned_kernels
+    from .pin_comparison import PinComparison
+    from .pinned import pinned_kernels
 
-    return lambda graphs: Comparison(folder, graphs, pinned_kernels())
+    return lambda graphs: PinComparison(folder, graphs, pinned_kernels())
 
 
 def _save_pins() -> None:
     if os.environ.get(PINS):
-        from .pins.process import pinned_kernels
+        from .pinned import pinned_kernels
 
         pinned_kernels().save_applied()
 
@@ -106,10 +125,10 @@ def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
     compiling.compile_nothing()
     measure = _choose_measurement(Path(os.environ[CAPTURE_FOLDER]))
-    steps = StepObserver(measure, lambda: modes.note_measured(steps.device))
+    steps = StepObserver(measure, lambda: mode_setter.note_measured(steps.device))
     steps.begin_eager(os.environ[EAGER])
     running.append(steps)
-    save_at_exit(steps.finish, lambda: modes.note_measured(steps.device))
+    save_at_exit(steps.finish, lambda: mode_setter.note_measured(steps.device))
 
 
 class ObservedModule:
@@ -213,8 +232,7 @@ class ObservedModule:
         self._seen = replace(self._seen, live_error="")
 
         from ..device.runtimes import runtime_of
-        from ..profile.measurement import measure_run
-        from ..profile.module_profile import with_details
+        from ..profile.module_profile import measure_run, with_details
 
         device = _device_type(clones, self._source)
 
@@ -245,7 +263,7 @@ class ObservedModule:
         limit = os.environ.get(VALUES_LIMIT)
         if not limit:
             return None, None
-        from ..launches.values import record_values
+        from ..profile.launch_values import record_values
 
         return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
 

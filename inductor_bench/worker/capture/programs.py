@@ -16,25 +16,24 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inductor_bench import step_marks
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.capture import Refusal, RunProgram
-from inductor_bench.records.modes.settings import TF32
-from inductor_bench.store.files import read_json, write_json
-from inductor_bench.store.formats import codec
-from inductor_bench.worker.capture import modes
-from inductor_bench.worker.capture.observation import running
-from inductor_bench.worker.capture.variables import COMPARISON, OBSERVE
-from inductor_bench.worker.capture.zoo.build import build_model
-from inductor_bench.worker.capture.zoo.example import DownloadNeededError, Example
-from inductor_bench.worker.device.sharing import SharedDevice
-from inductor_bench.worker.upstream.inductor import import_compiler
+from ... import step_marks
+from ...errors import InductorBenchError
+from ...messages.observed import Refusal, RunProgram
+from ...records.mode_comparison import TF32
+from ...store import codec
+from ...store.files import read_json, write_json
+from ..device.runtime import SharedDevice
+from ..upstream.inductor import import_compiler
+from . import mode_setter
+from .observation import running
+from .variables import COMPARISON, OBSERVE
+from .zoo.example import DownloadNeededError, Example, build_model
 
 if TYPE_CHECKING:
     import torch
 
-    from inductor_bench.worker.capture.agreement import OutputComparison
-    from inductor_bench.worker.device.protocol import DeviceRuntime
+    from ..device.runtime import DeviceRuntime
+    from .output_comparison import OutputComparison
 
 STEPS = 3
 MEASURED_S = 3.0
@@ -67,7 +66,7 @@ def run_program(job: RunProgram) -> None:
     """
     import torch
 
-    from inductor_bench.worker.device.runtimes import best_device_type, open_device
+    from ..device.runtimes import best_device_type, open_device
 
     torch.manual_seed(job.seed)
     device = job.device or best_device_type()
@@ -110,7 +109,7 @@ def run_program(job: RunProgram) -> None:
     _run_steps(run)
     runtime.synchronize()
     if comparison is not None:
-        for setter in modes.active:
+        for setter in mode_setter.active:
             setter.note_agreement(comparison.result())
 
 
@@ -123,10 +122,10 @@ def _compare(
     job: RunProgram,
 ) -> OutputComparison | None:
     """Runs the function without compilation where its outputs are compared; otherwise ``None``."""
-    change = next((setter.change for setter in modes.active if setter.change.compares), None)
+    change = next((setter.change for setter in mode_setter.active if setter.change.compares), None)
     if change is None:
         return None
-    from inductor_bench.worker.capture.agreement import OutputComparison
+    from .output_comparison import OutputComparison
 
     precision = _dtype(job.amp) if job.amp else None
     return OutputComparison(

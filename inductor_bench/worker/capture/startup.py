@@ -53,7 +53,7 @@ def install() -> None:
 
 
 def _set_mode(torch: ModuleType) -> None:
-    from .modes import install as install_mode
+    from .mode_setter import install as install_mode
 
     install_mode(torch)
 
@@ -64,7 +64,7 @@ def _watch_code_cache(codecache: ModuleType) -> None:
 
         observe(codecache)
     if os.environ.get(PINS):
-        from .pins.process import try_pinning
+        from .pinned import try_pinning
 
         try_pinning(lambda pinned: pinned.adjust_caches(codecache))
 
@@ -76,25 +76,25 @@ def _observe_eager(_: ModuleType) -> None:
 
 
 def _pin_cpp_kernels(_: ModuleType) -> None:
-    from .pins.process import try_pinning
+    from .pinned import try_pinning
 
     try_pinning(lambda pinned: pinned.adjust_cpp())
 
 
 def _pin_triton_kernels(_: ModuleType) -> None:
-    from .pins.process import try_pinning
+    from .pinned import try_pinning
 
     try_pinning(lambda pinned: pinned.adjust_triton())
 
 
 def _pin_calls(_: ModuleType) -> None:
-    from .pins.process import try_pinning
+    from .pinned import try_pinning
 
     try_pinning(lambda pinned: pinned.adjust_calls(importlib.import_module(CODE_CACHE)))
 
 
 def _retry_without_pins(compile_fx: ModuleType) -> None:
-    from .pins.process import try_pinning
+    from .pinned import try_pinning
 
     try_pinning(lambda pinned: pinned.adjust_compilation(compile_fx))
 

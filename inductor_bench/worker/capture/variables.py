@@ -27,7 +27,7 @@ TIMED_STEPS = "INDUCTOR_BENCH_TIMED_STEPS"
 """Number of steps that are timed, and of those that are profiled; empty for the usual number."""
 
 MODE = "INDUCTOR_BENCH_MODE"
-"""The encoded ``messages.modes.ModeChange`` of this process; empty to leave the program's own settings."""
+"""The encoded ``messages.observed.ModeChange`` of this process; empty to leave the program's own settings."""
 
 PROFILES = "INDUCTOR_BENCH_PROFILES"
 """``0`` to profile no steps, ``1`` to profile them also where nothing is compiled; else empty."""

@@ -1,4 +1,4 @@
-"""The device that this process measures on: its driver, its other users, its turn, the environment.
+"""The device that this process measures on: its driver, its other users, its turn, its peaks, the environment.
 
-Of ``worker`` it may import ``upstream`` and ``peaks``.
+Of ``worker`` it may import ``upstream``.
 """

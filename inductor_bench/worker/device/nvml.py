@@ -9,10 +9,20 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..processor import output_of
+from ...records.base import DeviceUse, OtherProcess
+from .processor import output_of
 
 LIBRARY = "libnvidia-ml.so.1"
 SUCCESS, INSUFFICIENT_SIZE = 0, 7
@@ -21,7 +31,7 @@ UNKNOWN_BYTES = 2**64 - 1
 PREFIXES = ("GPU-", "MIG-")
 
 
-class _Process(ctypes.Structure):
+class _GpuProcess(ctypes.Structure):
     _fields_ = (
         ("pid", c_uint),
         ("bytes", c_ulonglong),
@@ -112,7 +122,7 @@ class Driver:
 
     def _processes(self, function: str) -> list[GpuProcess]:
         count = c_uint(64)  # of a GPU with more processes the first 64 are enough
-        found = (_Process * count.value)()
+        found = (_GpuProcess * count.value)()
         status = self._call(function, self._gpu, byref(count), found)
         if status not in (SUCCESS, INSUFFICIENT_SIZE):
             return []
@@ -169,3 +179,166 @@ def _nvml_driver() -> str | None:
 def _smi_driver() -> str | None:
     lines = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
     return lines[0] if lines else None
+
+
+# Finds other users of a GPU before a measurement, and watches the GPU's clock during it.
+
+
+READINGS = 4
+BETWEEN_READINGS_S = 0.1
+DRIVER_WINDOW_S = 1.0
+"""Longest time in seconds over which the driver averages the utilization of a GPU (NVML, ``nvmlUtilization_t``)."""
+
+BETWEEN_CLOCKS_S = 0.02
+FEWEST_CLOCKS = 6
+RISEN = 0.95
+HELD_BACK = 0.97
+"""Share of the maximum clock below which a limit costs more than the uncertainty of a measurement."""
+
+IDLE = 0x1
+THROTTLES = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal limit",
+    0x40: "thermal limit",
+    0x80: "power brake",
+}
+"""Limits that throttle the clock, by NVML's bits. Idle clocks and clocks that the owner chose are left out."""
+
+
+def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> DeviceUse:
+    """The use of the GPU by other jobs, while this process and the other workers of its parent leave it idle.
+
+    A program that calls this tool from Python does not count, because it waits; it may hold memory on the GPU. A busy
+    GPU is read again after :data:`DRIVER_WINDOW_S`, because kernels of this tool may have run shortly before.
+    """
+    busy = _read_busy(driver, pause)
+    if busy:
+        pause(DRIVER_WINDOW_S)
+        busy = _read_busy(driver, pause)
+    used = driver.used_bytes()
+    processes, callers = driver.compute_processes(), set(_parents_of(os.getpid()))
+    waiting = [each for each in processes if each.pid in callers]
+    others = [each for each in processes if each not in waiting and os.getppid() not in _parents_of(each.pid)]
+    ours = _own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
+    return DeviceUse(
+        gpu=driver.number(),
+        processes=tuple(OtherProcess(each.pid, _name_of(each.pid), each.memory_bytes) for each in others),
+        busy=busy,
+        held_bytes=None if used is None else max(used - driver.drawing_bytes() - ours, 0),
+    )
+
+
+def _read_busy(driver: Driver, pause: Callable[[float], None]) -> float | None:
+    """The median utilization of a few readings; ``None`` where the driver tells none."""
+    shares = []
+    for _ in range(READINGS):
+        pause(BETWEEN_READINGS_S)
+        shares.append(driver.busy())
+    known = [share for share in shares if share is not None]
+    return statistics.median(known) if known else None
+
+
+def _parents_of(pid: int) -> Iterator[int]:
+    """The parents of a process, nearest first, up to the first that cannot be read."""
+    while pid > 1:
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        pid = int(status.rpartition(")")[2].split()[1])
+        yield pid
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _own_bytes() -> int:
+    torch: Any = sys.modules.get("torch")
+    return int(torch.cuda.memory_reserved()) if torch is not None and torch.cuda.is_initialized() else 0
+
+
+class GpuClock(NamedTuple):
+    """The clock of the multiprocessors in MHz at one moment, and its active limits as NVML's bits."""
+
+    mhz: int
+    limits: int
+
+
+class ClockWatch:
+    """Reads the clock of a GPU every :data:`BETWEEN_CLOCKS_S` seconds on a thread of its own, during a measurement.
+
+    Args:
+        driver: the driver's view of the GPU; ``None`` to read nothing.
+    """
+
+    def __init__(self, driver: Driver | None) -> None:
+        self._driver, self._over = driver, threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self.clocks: list[GpuClock] = []
+        self.highest_mhz = driver.highest_clock_mhz() if driver is not None else None
+
+    def __enter__(self) -> ClockWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while self._driver is not None:
+            mhz = self._driver.clock_mhz()
+            if mhz is None:
+                return
+            self.clocks.append(GpuClock(mhz, self._driver.clock_limits()))
+            if self._over.wait(BETWEEN_CLOCKS_S):
+                return
+
+
+@dataclass(frozen=True)
+class ClockSummary:
+    """The clock during a measurement.
+
+    Attributes:
+        mhz: the median in MHz.
+        change: the relative change from the first to the last third; ``None`` with fewer than :data:`FEWEST_CLOCKS`
+            readings.
+        throttled: the limits that were active in at least half of the readings while the clock was below
+            :data:`HELD_BACK` times the maximum.
+    """
+
+    mhz: float | None = None
+    change: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+def describe_clocks(clocks: Sequence[GpuClock], highest_mhz: int | None = None) -> ClockSummary:
+    """Summarizes the clock during a measurement; without values where the GPU was idle all the time.
+
+    Readings before the clock reaches :data:`RISEN` times its median are left out, because the arguments are made then.
+
+    Args:
+        clocks: the readings, in order.
+        highest_mhz: the GPU's maximum clock; ``None`` where it is unknown.
+    """
+    working = [clock for clock in clocks if not clock.limits & IDLE]
+    if not working:
+        return ClockSummary()
+    usual = statistics.median(clock.mhz for clock in working)
+    risen = next(index for index, clock in enumerate(working) if clock.mhz >= RISEN * usual)
+    steady = working[risen:]
+    highest = max([highest_mhz or 0, *(clock.mhz for clock in steady)])
+    slow = [clock for clock in steady if clock.mhz < HELD_BACK * highest]
+    met = [name for bit, name in THROTTLES.items() if 2 * sum(bool(one.limits & bit) for one in slow) >= len(steady)]
+    change, third = None, len(steady) // 3
+    if len(steady) >= FEWEST_CLOCKS:
+        first, last = (statistics.median(clock.mhz for clock in part) for part in (steady[:third], steady[-third:]))
+        change = last / first - 1
+    return ClockSummary(statistics.median(clock.mhz for clock in steady), change, tuple(dict.fromkeys(met)))

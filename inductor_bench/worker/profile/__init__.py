@@ -1,1 +1,4 @@
-"""Profiles one compiled module. Of ``worker`` it may import ``upstream``, ``launches`` and ``device``."""
+"""Profiles one compiled module, and records its launches and their values.
+
+Of ``worker`` it may import ``upstream`` and ``device``.
+"""

@@ -1,26 +1,359 @@
-"""Profiles a compiled module from its file in a fresh process, as ``python MODULE -p`` does, and lists its launches."""
+"""Profiles a compiled module in a fresh process or in the live program, and makes the references of its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import contextlib
+import io
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.jobs import ListLaunches, ProfileModule, RecordValues, WantedValues
-from inductor_bench.records.code.details import Details
-from inductor_bench.records.code.launch import Launch
+import torch
 
+from ...errors import InductorBenchError
+from ...messages.job_requests import ListLaunches, MakeReferences, ProfileModule, RecordValues, WantedValues
+from ...records.code import Details, Launch, MachineLoad, Reference
+from ...source.harness import arguments as harness
+from ...source.harness.fingerprints import fingerprint
+from ...source.kernel_text import has_profile_mark
+from ...store import codec
+from ..device.processor import usable_cpus
+from ..device.runtime import DeviceRuntime, load_in_turn
 from ..device.runtimes import runtime_of
-from ..device.sharing import load_in_turn
-from ..launches.recorder import watch_launches
-from ..launches.values import record_values
-from ..switches import set_switches
 from ..upstream import inductor, pinning
-from .measurement import measure_graph_replay, measure_run
-from .references import with_references
+from .launch_values import record_values
+from .recorder import watch_launches
+from .storages import with_positive_values
+
+# Measures how much other processes delay this one, from the system's counters before and after runs (Linux).
+
+
+STOLEN = 8
+"""Column of ``/proc/stat`` with the time that the hypervisor gave to other machines."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Readings of counters that only grow, with times in seconds; ``None`` where the system has no such counter."""
+
+    time_s: float
+    cpu_time_s: float
+    waited_s: float | None
+    stolen_s: float | None
+    switches: int
+
+
+def read_counters() -> Counters:
+    """The counters of this process, all threads together, and of the processors that it may use."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_time_s = usage.ru_utime + usage.ru_stime
+    return Counters(time.perf_counter(), cpu_time_s, _waited_s(), _stolen_s(), usage.ru_nivcsw)
+
+
+def load_since(begin: Counters, runs: int) -> MachineLoad:
+    """The load of the machine during ``runs`` runs since ``begin``."""
+    end = read_counters()
+    load = None
+    with contextlib.suppress(OSError):
+        load = os.getloadavg()[0]
+    return MachineLoad(
+        runs=runs,
+        cores=len(usable_cpus()),
+        load=load,
+        time_s=end.time_s - begin.time_s,
+        cpu_time_s=end.cpu_time_s - begin.cpu_time_s,
+        waited_s=_growth(begin.waited_s, end.waited_s),
+        stolen_s=_growth(begin.stolen_s, end.stolen_s),
+        switches=end.switches - begin.switches,
+    )
+
+
+def _growth(begin: float | None, end: float | None) -> float | None:
+    """The growth of a counter; not below 0, because the counts of a thread disappear when it ends."""
+    return None if begin is None or end is None else max(0.0, end - begin)
+
+
+def _waited_s() -> float | None:
+    """The time in seconds that runnable threads of this process waited for a CPU."""
+    total = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            total += int(path.read_text().split()[1])
+    return total / 1e9 or None
+
+
+def _stolen_s() -> float | None:
+    mine = {f"cpu{number}" for number in usable_cpus()}
+    try:
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        return sum(int(words[STOLEN]) for words in lines if words and words[0] in mine) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return None
+
+
+# Makes the C++ kernels of a module visible to the profiler.
+#
+# Modules need this when they were compiled without ``TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE``.
+
+
+def needs_marks(module: ModuleType) -> bool:
+    """Whether a module has C++ kernels that are invisible to the profiler."""
+    if not inductor.cpp_kernel_names(vars(module)):
+        return False
+    text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
+    return not has_profile_mark(text)
+
+
+@contextmanager
+def marked_kernels(module: ModuleType) -> Iterator[None]:
+    """A context that marks each call of a C++ kernel for the profiler; a mark includes about 1 µs of overhead."""
+    originals = {name: getattr(module, name) for name in inductor.cpp_kernel_names(vars(module))}
+    for name, kernel in originals.items():
+        setattr(module, name, _marked(name, kernel))
+    try:
+        yield
+    finally:
+        for name, kernel in originals.items():
+            setattr(module, name, kernel)
+
+
+def _marked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        with inductor.profiler_range(name):
+            return kernel(*arguments)
+
+    return call
+
+
+# Measures repeated runs of one compiled module: wall time, memory, and the profile.
+#
+# The run may come from the harness of the module's file or from a live program.
+
+
+Run = Callable[[], Any]
+
+WARM_UP_RUNS = 3
+WARM_UP_S = 0.3
+WALL_BUDGET_S = 2.0
+WALL_RUNS = (10, 200)
+PROFILE_BUDGET_S = 10.0
+PROFILE_RUNS_LEAST = 3
+GRAPH_REPLAYS = 20
+
+
+def measure_run(
+    run: Run, *, label: str, device: str, repeat: int, trace: Path, text: Path, module: ModuleType | None = None
+) -> Details:
+    """Measures a closure that runs a compiled module once.
+
+    Args:
+        run: one call of the module; launches may be asynchronous.
+        label: the heading of the profile.
+        device: the type of the module's device.
+        repeat: the wanted number of profiled iterations; slow modules get fewer.
+        trace: the file for the Chrome trace.
+        text: the file for the text that the module's harness prints under ``-p``.
+        module: the module, whose C++ kernels are marked for the profiler where they need it.
+
+    Returns:
+        The details, without those of :func:`module_profile.with_details`.
+    """
+    runtime = runtime_of(device)
+    _warm_up(run, runtime.synchronize)
+    runtime.reset_peak_memory()
+    before = read_counters()
+    samples = _wall_samples(run, runtime.synchronize)
+    iterations = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
+    found = Details(
+        wall_samples_s=tuple(samples),
+        wall_load=load_since(before, len(samples)),
+        peak_memory_bytes=runtime.peak_memory_bytes(),
+        iterations=iterations,
+        marked=module is not None and needs_marks(module),
+    )
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.ExitStack() as marks:
+            if module is not None and found.marked:
+                marks.enter_context(marked_kernels(module))
+            before = read_counters()
+            inductor.print_profile(label, run, iterations, trace)
+            return replace(found, profile_load=load_since(before, iterations))
+    finally:
+        text.write_text(printed.getvalue(), encoding="utf-8")
+
+
+def measure_graph_replay(run: Run, runtime: DeviceRuntime, found: Details) -> Details:
+    """Times the module as one CUDA graph, which shows its time without a launch of each kernel by the host.
+
+    Returns:
+        ``found`` with the times of synchronised replays in seconds, or with the reason why the capture failed.
+    """
+    try:
+        replay = runtime.capture_graph(run)
+        samples = _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS)
+        return replace(found, graph_samples_s=tuple(samples))
+    except (RuntimeError, AssertionError) as error:
+        return replace(found, graph_error=(str(error).strip().splitlines() or [type(error).__name__])[0])
+
+
+def _warm_up(run: Run, synchronize: Callable[[], None]) -> None:
+    # The first calls load and autotune kernels and start thread pools, and the clocks rise.
+    begin = time.perf_counter()
+    runs = 0
+    while runs < WARM_UP_RUNS or (time.perf_counter() - begin < WARM_UP_S and runs < WALL_RUNS[1]):
+        run()
+        synchronize()
+        runs += 1
+
+
+def _wall_samples(run: Run, synchronize: Callable[[], None]) -> list[float]:
+    once = _timed_runs(run, synchronize, 1)[0]
+    least, most = WALL_RUNS if once < WALL_BUDGET_S / 2 else (3, 3)
+    return _timed_runs(run, synchronize, min(most, max(least, int(WALL_BUDGET_S / once))))
+
+
+def _timed_runs(run: Run, synchronize: Callable[[], None], count: int) -> list[float]:
+    samples = []
+    synchronize()
+    for _ in range(count):
+        begin = time.perf_counter()
+        result = run()
+        synchronize()
+        samples.append(time.perf_counter() - begin)
+        del result  # freed outside of the timed window, as in the harness of a compiled module
+    return samples
+
+
+# Reads and sets torch's process-wide switches that select library kernels.
+#
+# They are read in the user's program, and set in the workers that profile its modules.
+
+
+def read_switches() -> dict[str, bool]:
+    """The switches of this process, by name.
+
+    ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set it. (2.11, 2.13)
+    """
+    return {
+        "matmul_tf32": torch.backends.cuda.matmul.fp32_precision == "tf32",
+        "cudnn_tf32": torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+    }
+
+
+def set_switches(switches: Mapping[str, bool]) -> None:
+    """Sets the switches that :func:`read_switches` read in another process."""
+    torch.backends.cuda.matmul.allow_tf32 = switches["matmul_tf32"]
+    torch.backends.cudnn.allow_tf32 = switches["cudnn_tf32"]
+    torch.backends.cudnn.benchmark = switches["cudnn_benchmark"]
+    torch.backends.cudnn.deterministic = switches["cudnn_deterministic"]
+
+
+# Makes the references of standalone files: fingerprints of the outputs of a module's kernels.
+#
+# The kernels are called with the arguments that their standalone files make, so that a file can check its outputs on
+# any machine later. A kernel that computes NaNs from normal numbers gets positive ones where these give fewer: a
+# model's variances are positive, and a square root of a negative number takes longer (NVIDIA H200, batch norm in
+# inference: 192 instead of 110 µs).
+
+
+def make_references(job: MakeReferences, save: Save) -> Details:
+    """The references of launches that another process recorded; ``save`` is unused."""
+    import torch
+
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    if job.switches:
+        set_switches(job.switches)
+    inductor.start_no_compilers()
+    module = load_in_turn(Path(job.module))
+    pinning.use_configs(vars(module), job.configs)
+    found = Details(launches=job.launches, recorded=job.recorded)
+    return with_references(found, module, job.device, job.values_folder, are_inputs_random=False)
+
+
+def with_references(
+    found: Details, module: ModuleType, device: str, values_folder: str = ".", *, are_inputs_random: bool = True
+) -> Details:
+    """Makes each launch once, and takes the fingerprint of its outputs. The values of some launches become positive.
+
+    An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
+
+    Args:
+        found: the module's launches, and those with recorded values.
+        module: the compiled module.
+        device: the type of their device.
+        values_folder: the folder of the files of recorded values.
+        are_inputs_random: whether the module's own harness made the inputs of the launches, and no program.
+    """
+    runtime = runtime_of(device)
+    call = partial(_call_once, module, runtime=runtime, values_folder=values_folder)
+    made = [_fingerprint(launch, call, are_inputs_random=are_inputs_random) for launch in found.launches]
+    recorded = [_fingerprint(launch, call, are_inputs_random=False) for launch in found.recorded or ()]
+    return replace(
+        found,
+        launches=tuple(launch for launch, _ in made),
+        references=tuple(reference for _, reference in made),
+        recorded=None if found.recorded is None else tuple(launch for launch, _ in recorded),
+        recorded_references=tuple(reference for _, reference in recorded),
+    )
+
+
+def _fingerprint(
+    launch: Launch, call: Callable[[Launch], Reference], *, are_inputs_random: bool
+) -> tuple[Launch, Reference]:
+    """The launch with the values that give fewer NaNs, and its reference."""
+    best, reference = launch, call(launch)
+    for with_recorded in (False, True) if are_inputs_random else (False,):
+        if not _count_nans(reference):
+            break
+        positive = with_positive_values(launch, with_recorded=with_recorded)
+        if positive != launch:
+            other = call(positive)
+            if other.fingerprint is not None and _count_nans(other) < _count_nans(reference):
+                best, reference = positive, other
+    return best, reference
+
+
+def _count_nans(reference: Reference) -> int:
+    return sum(tensor.get("nan", 0) for tensor in (reference.fingerprint or {}).get("tensors", ()))
+
+
+def _call_once(module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str) -> Reference:
+    import torch
+
+    encoded = codec.encode(launch)
+    try:
+        made = harness.build_arguments(encoded, runtime.device.type, folder=values_folder)
+        with torch.no_grad():
+            result = _call(module, launch, made)
+            runtime.synchronize()
+            return Reference(fingerprint(harness.written_tensors(encoded, made, result)))
+    except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return Reference(error=first[:200])
+
+
+def _call(module: ModuleType, launch: Launch, made: harness.Arguments) -> Any:
+    if launch.operator:
+        return inductor.operator_overload(launch.operator)(*made.args, **made.keywords)
+    kernel = getattr(module, launch.kernel)
+    if hasattr(kernel, "run"):
+        return kernel.run(*made.args, stream=inductor.raw_stream(), **made.keywords)
+    return kernel(*made.args)
+
+
+# Profiles a compiled module from its file in a fresh process, as ``python MODULE -p`` does, and lists its launches.
+
 
 Save = Callable[[Details], None]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inductor_bench.records.retunes.pins import InputLayout
-from inductor_bench.records.tuning import Config
+from ...records.retune import InputLayout
+from ...records.tuning import Config
 
 Choose = Callable[[list[Any]], list[Any]]
 Lower = Callable[[Callable[[], "LoweredCall"], Callable[[], Any]], Any]

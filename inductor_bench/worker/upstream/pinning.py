@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from inductor_bench.records.tuning import Config
-from inductor_bench.source.module.lookup import lookup_key, types_text
+from ...records.tuning import Config
+from ...source.calls import lookup_key, types_text
 
 COMPILE_ERRORS = (
     ArithmeticError,
@@ -79,7 +79,7 @@ FALLBACK = "inductor_bench_fallback_configs"
 
 
 def kernel_key(autotuner: Any) -> tuple[str, str]:
-    """The key and the types of a kernel; see ``source.module.lookup``. (2.11, 2.13)"""
+    """The key and the types of a kernel; see ``source.calls``. (2.11, 2.13)"""
     key = lookup_key(str(autotuner.size_hints), autotuner.fn.src)
     return key, types_text({str(name): str(kind) for name, kind in autotuner.triton_meta["signature"].items()})
 

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ...analysis.parts import HELPERS
+from ...analysis.kernel_aggregation import HELPERS
 from ...errors import InductorBenchError
-from ...records.kernel import Kernel, Work
+from ...records.base import Failure
+from ...records.kernel import Kernel, LeastWork
 from ...records.module import ModuleRecord
-from ...records.run import Failure, Run
-from ...source.capture.labels import ModuleLabel
-from ...source.module.reader import read_module
-from ...store.evidence import checked, load_code, load_costs, load_details, load_module
+from ...records.run import Run
+from ...source.labels import ModuleLabel
+from ...source.module_reader import read_module
 from ...store.folder import RunFolder
+from ...store.run_files import checked, load_code, load_costs, load_details, load_module
 from ...version import __version__
-from .analysis import AttributedModule, Costs, attribute_module, describe_module
-from .observed import FoundModule
-from .profiling import ProfiledModule
-from .roofs import with_roofs
+from .module_analysis import AttributedModule, Costs, attribute_module, describe_module, with_roofs
+from .module_profiling import ProfiledModule
+from .program_run import FoundModule
 
 STEP_KEPT = "the figures of the step are those of the first analysis, by inductor-bench {version}"
 """The note of a program whose RUN another version of the tool analyses again."""
@@ -102,7 +102,7 @@ def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
     return lambda module: sum(get(kernel) not in (None, ()) for kernel in module.kernels)
 
 
-def _count_work(get: Callable[[Work], object]) -> Callable[[ModuleRecord], int]:
+def _count_work(get: Callable[[LeastWork], object]) -> Callable[[ModuleRecord], int]:
     """The number of kernels with a figure of their work, without helpers: earlier versions gave some of them a part."""
     return _count(lambda kernel: None if HELPERS.search(kernel.name) else get(kernel.work))
 

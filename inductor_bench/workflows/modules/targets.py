@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ...records.model_sources import BY_KIND, LIBRARIES, NAMED_IN_HINTS, PROGRAMS, accepted_hint, listed
-from ...source.capture.log import printed_module_paths
-from ...source.capture.structured import read_structured_trace
+from ...records.model_sources import BY_KIND, COMMAND, LIBRARIES, NAMED_IN_HINTS, PROGRAMS, accepted_hint, listed
+from ...source.structured_trace import printed_module_paths, read_structured_trace
 from ...store.files import read_text
 from ...store.folder import RECORD
 from ..options import RECORDED, BreakdownOptions
-from .command import COMMAND, program_of, typed
-from .observed import FoundModule
-from .program import read_module_text
+from .program_run import FoundModule, program_of, read_module_text, typed
 
 _SHOWN = 100
 ACCEPTED = accepted_hint()

@@ -13,12 +13,11 @@ import pytest
 from gather_kernel import PICKED, ROWS, SOURCE, gather_text
 from source_data import CPU, cpu_sample, module_of
 
-from inductor_bench.source.module.cpp_text import read_threads
-from inductor_bench.source.standalone import paste
-from inductor_bench.source.standalone.cpp import argument_types, quoted, vector_bits, written_arguments
-from inductor_bench.source.standalone.harness import cpp_main, timing_cpu
-from inductor_bench.source.standalone.header import UnwritableKernelError
-from inductor_bench.source.standalone.paste import harness_text
+from inductor_bench.source import standalone_header
+from inductor_bench.source.harness import cpp_main, timing_cpu
+from inductor_bench.source.kernel_text import read_threads
+from inductor_bench.source.standalone_header import UnwritableKernelError, harness_text
+from inductor_bench.source.standalone_writer import argument_types, quoted, vector_bits, written_arguments
 
 
 def test_argument_types_are_those_of_the_entry() -> None:
@@ -63,7 +62,7 @@ def test_no_part_of_the_harness_defines_what_another_has_defined(
 ) -> None:
     for name in ("one", "other"):
         (tmp_path / f"{name}.py").write_text("import os\n\nSAMPLES = 5\n")
-    monkeypatch.setattr(paste, "HARNESS", tmp_path)
+    monkeypatch.setattr(standalone_header, "HARNESS", tmp_path)
     assert harness_text("one.py")
     with pytest.raises(ValueError, match=r"other.py defines SAMPLES once more"):
         harness_text("one.py", "other.py")
@@ -78,7 +77,9 @@ def test_a_kernel_for_more_threads_than_there_are_cpus_is_refused() -> None:
     threads = cpp_main.usable_processors() + 1
     facts = {"argument_types": ["float*"], "literal_threads": threads, "vector_bits": None}
     kernel = cpp_main.CppKernel({"name": "k", "launch": {}, "cpp": facts}, "no C++ at all")
-    with pytest.raises(cpp_main.RefusedError, match=f"exactly {threads} threads, and there are {threads - 1} CPUs"):
+    with pytest.raises(
+        cpp_main.MachineRefusedError, match=f"exactly {threads} threads, and there are {threads - 1} CPUs"
+    ):
         kernel.compile()
 
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.launch import Argument, Launch, Storage, TensorView, Values
-from inductor_bench.source.standalone.harness import operator_main
-from inductor_bench.source.standalone.header import StandaloneHeader, UnwritableKernelError
-from inductor_bench.source.standalone.operator import device_type, operator_text
-from inductor_bench.store.formats.codec import encode
+from inductor_bench.records.code import Argument, Launch, Storage, TensorView, Values
+from inductor_bench.source.harness import operator_main
+from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
+from inductor_bench.source.standalone_writer import device_type, operator_text
+from inductor_bench.store.codec import encode
 
 NORMAL = Values("normal")
 

@@ -19,16 +19,14 @@ import torch
 from source_data import GPU, module_of, text_of
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.launch import Argument, Launch, Storage, TensorView, Values
-from inductor_bench.records.code.source import KernelDefinition
-from inductor_bench.source.standalone.harness import arguments as harness
-from inductor_bench.source.standalone.harness import comparison, triton_definition
-from inductor_bench.source.standalone.harness.triton_main import TritonKernel
-from inductor_bench.source.standalone.header import StandaloneHeader, UnwritableKernelError
-from inductor_bench.source.standalone.triton import kernel_source
-from inductor_bench.source.standalone.writer import file_name, file_text
-from inductor_bench.source.static.launches import read_static_launches
-from inductor_bench.store.formats import codec
+from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
+from inductor_bench.source.harness import arguments as harness
+from inductor_bench.source.harness import fingerprints, triton_definition
+from inductor_bench.source.harness.triton_main import TritonKernel
+from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
+from inductor_bench.source.standalone_writer import file_name, file_text, kernel_source
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.store import codec
 
 SOURCE = '''
 import triton
@@ -204,18 +202,20 @@ def test_values_are_of_the_right_kind_and_repeat_beyond_the_pattern() -> None:
 
 def test_fingerprints_tell_tensors_apart() -> None:
     floats = torch.randn(5000)
-    reference = json.loads(json.dumps(comparison.fingerprint([floats, torch.arange(9)])))
-    assert comparison.same(comparison.fingerprint([floats * (1 + 1e-6), torch.arange(9)]), reference)[0]
+    reference = json.loads(json.dumps(fingerprints.fingerprint([floats, torch.arange(9)])))
+    assert fingerprints.same(fingerprints.fingerprint([floats * (1 + 1e-6), torch.arange(9)]), reference)[0]
     for wrong in (
         [floats * 1.01, torch.arange(9)],
         [floats, torch.arange(9).flip(0)],
         [floats.half(), torch.arange(9)],
     ):
-        passed, why = comparison.same(comparison.fingerprint(wrong), reference)
+        passed, why = fingerprints.same(fingerprints.fingerprint(wrong), reference)
         assert not passed and why
     special = torch.tensor([float("nan"), float("-inf"), 1.0])
-    assert comparison.same(comparison.fingerprint([special]), comparison.fingerprint([special]))[0]
-    assert not comparison.same(comparison.fingerprint([special]), comparison.fingerprint([special.nan_to_num()]))[0]
+    assert fingerprints.same(fingerprints.fingerprint([special]), fingerprints.fingerprint([special]))[0]
+    assert not fingerprints.same(fingerprints.fingerprint([special]), fingerprints.fingerprint([special.nan_to_num()]))[
+        0
+    ]
 
 
 class Launcher:

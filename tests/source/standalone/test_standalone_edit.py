@@ -9,7 +9,7 @@ import pytest
 from gather_kernel import SOURCE, gather_text
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.standalone.edit import edit_standalone
+from inductor_bench.source.standalone_writer import edit_standalone
 
 
 def literals(text: str) -> dict[str, Any]:

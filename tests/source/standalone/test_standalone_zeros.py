@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from inductor_bench.records.code.launch import Launch
-from inductor_bench.source.standalone.harness import cpp_main, operator_main, timing_cpu
-from inductor_bench.store.formats import codec
-from inductor_bench.worker.launches.recorder import watch_launches
+from inductor_bench.records.code import Launch
+from inductor_bench.source.harness import cpp_main, operator_main, timing_cpu
+from inductor_bench.store import codec
+from inductor_bench.worker.profile.recorder import watch_launches
 
 TABLE = torch.randn(300, 16)
 INDEX = torch.arange(200).flip(0) * 7 % 300

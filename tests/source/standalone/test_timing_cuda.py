@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.source.standalone.harness import launch_gap, timing_cuda
-from inductor_bench.source.standalone.harness.launch_gap import measure_cuda
-from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
+from inductor_bench.source.harness import launch_gap, timing_cuda
+from inductor_bench.source.harness.launch_gap import measure_cuda
+from inductor_bench.source.harness.timing_cuda import GpuTimer
 from tests.support.fake_gpu import FRESH, LAUNCH, USED, Device, Kernel, copied
 
 GAPS = {"cold": 5e-7, "warm": 2e-7}

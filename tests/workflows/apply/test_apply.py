@@ -18,21 +18,26 @@ from inline import change
 from retuned_runs import make_retune, write_winners
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.pins import APPLY, PINNED, Pins, PinState
+from inductor_bench.messages.observed import APPLY, PINNED, Pins, PinState
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.launch import Argument, Launch, TensorView
-from inductor_bench.records.retunes.pins import InputLayout, LibraryPin, TritonPin
-from inductor_bench.records.retunes.verification import Verification
+from inductor_bench.records.code import Argument, Launch, TensorView
+from inductor_bench.records.retune import InputLayout, LibraryPin, TritonPin, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import Config
+from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.apply.dropped import with_verification
-from inductor_bench.workflows.apply.folder import page
-from inductor_bench.workflows.apply.guard import require_same
-from inductor_bench.workflows.apply.pins import PinnedRun, lookup_table, make_pin, make_pins, with_mode
-from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
-from inductor_bench.workflows.apply.proof.kernels import describe_kernels, sum_predicted
+from inductor_bench.workflows.apply import page, require_same, with_verification
+from inductor_bench.workflows.pins import (
+    PinnedRun,
+    join_states,
+    lookup_table,
+    make_pin,
+    make_pins,
+    pinned_environment,
+    read_states,
+    with_mode,
+)
+from inductor_bench.workflows.proof import describe_kernels, sum_predicted
 
 pytestmark = pytest.mark.xdist_group("captures")
 

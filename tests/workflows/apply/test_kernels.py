@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.messages.pins import APPLY, PINNED, PinnedProcess, Pins, PinState
+from inductor_bench.messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
 from inductor_bench.records.category import Category
-from inductor_bench.records.retune import RetuneRow
-from inductor_bench.records.retunes.pins import TritonPin
-from inductor_bench.trace.program.durations import StepDurations
-from inductor_bench.workflows.apply import run
-from inductor_bench.workflows.apply.pins import PinnedRun, Unpinned
-from inductor_bench.workflows.apply.proof.kernels import savings_by_kernel, savings_by_name
-from inductor_bench.workflows.apply.run import ApplyOptions
+from inductor_bench.records.retune import RetuneRow, TritonPin
+from inductor_bench.trace.program_trace import StepDurations
+from inductor_bench.workflows import apply
+from inductor_bench.workflows.apply import ApplyOptions
+from inductor_bench.workflows.pins import PinnedRun, Unpinned
+from inductor_bench.workflows.proof import savings_by_kernel, savings_by_name
 
 
 def process(**names: str) -> PinnedProcess:
@@ -66,8 +65,8 @@ def test_a_program_that_says_nothing_leaves_the_reasons_that_are_known(
     pins = Pins(APPLY, "digest", "2.11", "3.6", (pin,), ())
     rows = {"p": row._replace(name="triton_poi_0", kernel_id="p")}
     pinned = PinnedRun(pins, {}, rows, (Unpinned(row, "another number of threads"),))
-    monkeypatch.setattr(run, "run_in_terminal", lambda command, environment: 0)
-    monkeypatch.setattr(run, "read_states", lambda work: [])
-    outcome = run._run(tmp_path, pinned, ApplyOptions(tmp_path, ("python", "train.py")))
+    monkeypatch.setattr(apply, "run_in_terminal", lambda command, environment: 0)
+    monkeypatch.setattr(apply, "read_states", lambda work: [])
+    outcome = apply._run(tmp_path, pinned, ApplyOptions(tmp_path, ("python", "train.py")))
     reasons = {kernel.name: kernel.reason for kernel in outcome.kernels}
-    assert reasons == {"triton_poi_0": run.SILENT, "mm": "another number of threads"}
+    assert reasons == {"triton_poi_0": apply.SILENT, "mm": "another number of threads"}

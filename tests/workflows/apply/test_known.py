@@ -10,14 +10,20 @@ from inline import change
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import UsageError
-from inductor_bench.records.retune import TuningOrigin
-from inductor_bench.records.retunes.pins import CppPin, InputLayout, LibraryPin, TritonPin
-from inductor_bench.records.retunes.verification import AppliedKernel, Verification
+from inductor_bench.records.retune import (
+    AppliedKernel,
+    CppPin,
+    InputLayout,
+    LibraryPin,
+    TritonPin,
+    TuningOrigin,
+    Verification,
+)
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
-from inductor_bench.store.cache.tunings import KnownTuning, TuningKey, TuningPlace, save_tuning
-from inductor_bench.workflows.apply.dropped import forget_dropped
-from inductor_bench.workflows.apply.known import choose_pins, pin_known, places_of
+from inductor_bench.store.caches import KnownTuning, TuningKey, TuningPlace, save_tuning
+from inductor_bench.workflows.apply import forget_dropped
+from inductor_bench.workflows.pins import choose_pins, pin_known, places_of
 
 HERE = change(Environment(), torch="2.11.0", triton="3.6.0", accelerator="NVIDIA H200", cpu="a CPU", threads=4)
 

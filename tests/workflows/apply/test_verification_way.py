@@ -11,19 +11,14 @@ import step_runs
 from inductor_bench.cli.main import main as entry
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.pins import APPLY, COMPARE, Pins
-from inductor_bench.messages.steps import DONE, ObservedSteps
+from inductor_bench.messages.observed import APPLY, COMPARE, DONE, ObservedSteps, Pins
 from inductor_bench.records.category import Category
-from inductor_bench.records.retune import Retune, RetuneRow
-from inductor_bench.records.retunes.pins import LibraryPin, TritonPin
-from inductor_bench.records.retunes.verification import Verification
+from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.apply import run as apply
-from inductor_bench.workflows.apply.pins import PinnedRun, make_pins
-from inductor_bench.workflows.apply.proof import processes, verification
-from inductor_bench.workflows.apply.proof.processes import VerificationInterrupted
-from inductor_bench.workflows.apply.proof.program import Plan
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import apply, proof
+from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.pins import PinnedRun, make_pins
+from inductor_bench.workflows.proof import ProofPlan, VerificationInterrupted
 
 
 def test_a_program_that_replays_cuda_graphs_is_compared_by_processes_at_once(
@@ -35,13 +30,13 @@ def test_a_program_that_replays_cuda_graphs_is_compared_by_processes_at_once(
         ran.append(f"{mode} {name}")
         raise InductorBenchError("that is enough")
 
-    monkeypatch.setattr(verification, "start", start)
-    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "start", start)
     decode, blocks = step_runs.decode(), step_runs.transformer()
     for run, first in ((decode, f"{APPLY} compare-1"), (blocks, f"{COMPARE} compare")):
-        plan = Plan(RunFolder(tmp_path), ["python"], {}, replays=verification.replays_graphs(run))
+        plan = ProofPlan(RunFolder(tmp_path), ["python"], {}, replays=proof.replays_graphs(run))
         with pytest.raises(InductorBenchError, match="that is enough"):
-            verification.verify(make_pins(run, RunFolder(tmp_path)), plan, Silent())
+            proof.verify(make_pins(run, RunFolder(tmp_path)), plan, Silent())
         assert ran.pop() == first
 
 
@@ -61,12 +56,12 @@ def test_processes_that_ended_before_an_interruption_are_kept(
     def read_steps(work: Path) -> list[ObservedSteps]:
         return [ObservedSteps(1, "cpu", DONE, step_times_s=(float(work.name),) * 5)]
 
-    monkeypatch.setattr(processes, "start", start)
-    monkeypatch.setattr(processes, "read_steps", read_steps)
+    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "read_steps", read_steps)
     folder, run = RunFolder(tmp_path), step_runs.decode()
-    plan = Plan(folder, ["python"], {}, replays=True)
+    plan = ProofPlan(folder, ["python"], {}, replays=True)
     with pytest.raises(KeyboardInterrupt) as stop:
-        verification.verify(make_pins(run, folder), plan, Silent())
+        proof.verify(make_pins(run, folder), plan, Silent())
     found = stop.value.found if isinstance(stop.value, VerificationInterrupted) else None
     assert (found is not None) == bool(compared)
     if found is not None:
@@ -92,10 +87,10 @@ def test_library_calls_are_compared_by_processes_where_they_make_much_of_the_sav
         ran.append("steps" if mode == COMPARE else "processes")
         raise InductorBenchError("that is enough")
 
-    monkeypatch.setattr(verification, "start", start)
-    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "start", start)
     with pytest.raises(InductorBenchError, match="that is enough"):
-        verification.verify(PinnedRun(pins, {}, rows), Plan(RunFolder(tmp_path), ["python"], {}), Silent())
+        proof.verify(PinnedRun(pins, {}, rows), ProofPlan(RunFolder(tmp_path), ["python"], {}), Silent())
     assert ran == [way]
 
 

@@ -13,10 +13,10 @@ from inline import change
 
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.cli import main as entry
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.code.details import MachineLoad
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.run import Run
-from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.folder import BatchFolder
 
 BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
 SAID = "its figures do not count, so its gain limits are left out: the machine was busy"

@@ -10,10 +10,9 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batches.batch import BatchModel, ModelRequest
-from inductor_bench.workflows.batch.attempt import breakdown_words
-from inductor_bench.workflows.batch.list_options import merge
-from inductor_bench.workflows.batch.list_text import read_list, select
+from inductor_bench.records.batch import BatchModel, ModelRequest
+from inductor_bench.workflows.batch_state import breakdown_words
+from inductor_bench.workflows.model_list import merge, read_list, select
 
 
 def listed(folder: Path, text: str, name: str = "list.txt") -> tuple[ModelRequest, ...]:

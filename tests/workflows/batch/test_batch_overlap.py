@@ -16,17 +16,16 @@ import pytest
 import torch
 from conftest import RARE_COLLECTION, ROOT
 
-from inductor_bench.launch import jobs
-from inductor_bench.launch.cores import COMPILE_THREADS, OMP_THREADS, compile_threads, jobs_at_once
-from inductor_bench.launch.jobs import Began, Job
-from inductor_bench.launch.local import LocalExecutor
-from inductor_bench.records.batches.batch import BatchModel
-from inductor_bench.store.device_turn import TURN, WAITING, DeviceTurn
+from inductor_bench.launch import executors
+from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, Began, Job, compile_threads, jobs_at_once
+from inductor_bench.launch.local_executor import LocalExecutor
+from inductor_bench.records.batch import BatchModel
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.worker.device.sharing import SharedDevice
-from inductor_bench.workflows import devices as batch_devices
-from inductor_bench.workflows.batch.run import BatchOptions, run_batch
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.store.lock import TURN, WAITING, DeviceTurn
+from inductor_bench.worker.device.runtime import SharedDevice
+from inductor_bench.workflows import batch as batch_devices
+from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.options import Silent
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start(code: str) -> subprocess.Popen[str]:
-    code = f"from inductor_bench.store.device_turn import DeviceTurn\n{textwrap.dedent(code)}"
+    code = f"from inductor_bench.store.lock import DeviceTurn\n{textwrap.dedent(code)}"
     return subprocess.Popen([sys.executable, "-c", code], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
@@ -108,7 +107,7 @@ def test_there_must_be_cores_for_it(cores: int, devices: tuple[str, ...], at_onc
 
 PROGRAM = """
     import os, sys, torch
-    from inductor_bench.worker.device.sharing import SharedDevice
+    from inductor_bench.worker.device.runtime import SharedDevice
     from torch._inductor.runtime.benchmarking import benchmarker
     def other_may(what):
         lock = os.open(os.environ["INDUCTOR_BENCH_DEVICE_TURN"], os.O_RDWR | os.O_CREAT)
@@ -184,8 +183,8 @@ def test_a_program_leaves_the_turn_while_it_compiles(
 
 def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, BatchModel], list[str]]:
     """The models of a batch whose pretended children overlap on one pretended GPU, and what happened."""
-    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
-    monkeypatch.setattr("inductor_bench.workflows.batch.state.LOOK_S", 0.01)
+    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
@@ -249,7 +248,7 @@ def job_of(folder: Path, device: str | None = None) -> Job:
 
 
 def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.launch.local.usable_cores", lambda: 16)
+    monkeypatch.setattr("inductor_bench.launch.local_executor.usable_cores", lambda: 16)
     for name in (COMPILE_THREADS, OMP_THREADS):
         monkeypatch.delenv(name, raising=False)
     executor = LocalExecutor(("0",), 4, lambda line: None)
@@ -268,9 +267,9 @@ def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, m
 
 def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("inductor_bench.launch.local.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("inductor_bench.launch.local_executor.time.monotonic", lambda: now[0])
     (tmp_path / "child.py").write_text("import time; time.sleep(600)")
-    monkeypatch.setattr(jobs, "ENTRY", (str(tmp_path / "child.py"),))
+    monkeypatch.setattr(executors, "ENTRY", (str(tmp_path / "child.py"),))
     executor = LocalExecutor(("0",), 2, lambda line: None)
     executor.settle(tmp_path, ())
     executor.start(job_of(tmp_path))
@@ -326,7 +325,7 @@ def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> N
     (shared / "compiled.py").write_text(MODULE)
     program = f"""
         from pathlib import Path
-        from inductor_bench.worker.device.sharing import load_in_turn
+        from inductor_bench.worker.device.runtime import load_in_turn
         from torch._inductor.runtime.benchmarking import TritonBenchmarker
         TritonBenchmarker.benchmark_gpu = lambda self, run, **_: run()
         load_in_turn(Path({str(shared / "compiled.py")!r}))
@@ -352,7 +351,7 @@ def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> N
 def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path) -> None:
     program = """
         import sys, torch
-        from inductor_bench.messages.capture import RunProgram
+        from inductor_bench.messages.observed import RunProgram
         from inductor_bench.worker.capture import programs
         programs.build_model = lambda *_: programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
         use = programs.SharedDevice.use

@@ -13,16 +13,22 @@ import pytest
 from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.launch import jobs
-from inductor_bench.launch.jobs import Began, Event, Job, Lost
-from inductor_bench.launch.ray import executor
-from inductor_bench.launch.ray.messages import Order
-from inductor_bench.launch.ray.node import NodeJob, make_scratch, read_pieces, read_program, remove_scratch, write_piece
-from inductor_bench.records.batches.batch import BatchModel
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.workflows.batch import run as batch
-from inductor_bench.workflows.batch.run import BatchOptions, run_batch
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.launch import executors, ray_executor
+from inductor_bench.launch.executors import Began, Event, Job, Lost
+from inductor_bench.launch.ray_cluster import (
+    NodeJob,
+    make_scratch,
+    read_pieces,
+    read_program,
+    remove_scratch,
+    write_piece,
+)
+from inductor_bench.launch.ray_executor import Order
+from inductor_bench.records.batch import BatchModel
+from inductor_bench.store.folder import BatchFolder
+from inductor_bench.workflows import batch
+from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.options import Silent
 
 
 class Listener(Silent):
@@ -119,7 +125,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
 
 
 def run(
@@ -192,7 +198,7 @@ def test_a_cluster_without_a_gpu(nodes: TwoNodes, tmp_path: Path) -> None:
 
 def test_an_address_where_nothing_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    monkeypatch.setattr(executor, "CONNECT_S", 3.0)
+    monkeypatch.setattr(ray_executor, "CONNECT_S", 3.0)
     (tmp_path / "list.txt").write_text("good")
     options = BatchOptions(tmp_path / "list.txt", tmp_path / "b", executor="ray", address="127.0.0.1:9")
     with pytest.raises(UsageError, match=r"no Ray cluster answers at 127\.0\.0\.1:9 within 3 s"):
@@ -201,7 +207,7 @@ def test_an_address_where_nothing_answers(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_executor.importlib.util, "find_spec", lambda name: None)
     (tmp_path / "list.txt").write_text("good")
     with pytest.raises(UsageError, match="not installed") as refused:
         run_batch(BatchOptions(tmp_path / "list.txt", tmp_path / "b", executor="ray"), Silent())
@@ -211,7 +217,7 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_batch_that_was_killed_leaves_nothing(silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    from inductor_bench.launch.ray import cluster as ray_cluster
+    from inductor_bench.launch import ray_cluster
 
     (tmp_path / "scratch").mkdir()
     (requests, theirs), (their_answers, answers) = os.pipe(), os.pipe()
@@ -340,7 +346,7 @@ def test_a_machine_of_the_cluster_writes_within_its_folder(name: str, tmp_path: 
 
 
 def test_a_folder_arrives_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.launch.ray.node.PIECE_BYTES", 10)
+    monkeypatch.setattr("inductor_bench.launch.ray_cluster.PIECE_BYTES", 10)
     contents = {"record.json": b"0123456789" * 3, "modules/a.py": b"", "modules/b.py": b"12345", "kernels/k.py": b"12"}
     for name, data in {**contents, ".work/cache/x": b"scratch"}.items():
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -24,17 +24,17 @@ from inductor_bench.analysis.batch_aggregation import (
     summarize_model,
 )
 from inductor_bench.cli import main as entry
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.batches.results import BatchResults
+from inductor_bench.records.base import Failure
+from inductor_bench.records.batch import Batch, BatchModel, BatchResults, ModelRequest
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.retune import Retune
-from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.run import Run
 from inductor_bench.report.batch.phrases import family_name, of_peak, place_words
 from inductor_bench.report.text import names
-from inductor_bench.source.module.identity import family_id
+from inductor_bench.source.identity import family_id
 from inductor_bench.store import digest
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.formats.schema import FORMAT
+from inductor_bench.store.codec import FORMAT
+from inductor_bench.store.folder import BatchFolder
 
 
 def layer_norm(number: int, time_s: float, kernel_id: str, **fields: object) -> object:

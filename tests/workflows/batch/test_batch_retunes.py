@@ -14,21 +14,19 @@ from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
-from inductor_bench.launch import jobs
-from inductor_bench.launch.ray.messages import Order
-from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.retunes.verification import Saving, Verification
+from inductor_bench.launch import executors
+from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
+from inductor_bench.launch.ray_executor import Order
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.retune import Saving, Verification
 from inductor_bench.report.batch.console import batch_lines
 from inductor_bench.report.batch.markdown import batch_markdown
 from inductor_bench.report.batch.view import BatchView
-from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.batch import run as batch_run
-from inductor_bench.workflows.breakdown import autotune
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.store.folder import BatchFolder, RunFolder
+from inductor_bench.workflows import batch as batch_run
+from inductor_bench.workflows import retuning
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
 
 __all__ = ["quick"]
 ONE, TWO, SLOW = RetuneOptions("max", 1), RetuneOptions("max", 2), RetuneOptions("exhaustive", 1)
@@ -36,7 +34,7 @@ ONE, TWO, SLOW = RetuneOptions("max", 1), RetuneOptions("max", 2), RetuneOptions
 
 @pytest.fixture(autouse=True)
 def children(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "retune_fakes.py"),))
+    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "retune_fakes.py"),))
 
 
 def done(tmp_path: Path) -> list[str]:
@@ -117,7 +115,7 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
         for piece in read_pieces(place):
             node.put(piece)
         words = ("breakdown", "{run}", *ONE.words)
-        node.begin(Order(tuple(jobs.ENTRY), words, {}, 60.0), {}, gpu=False)
+        node.begin(Order(tuple(executors.ENTRY), words, {}, 60.0), {}, gpu=False)
         while node.look()[1] is None:
             pass
         while piece := node.piece():
@@ -133,14 +131,14 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
     """Two models that were retuned, one of which waits for its host, and one that was not."""
     folder = BatchFolder(tmp_path / "b")
     models = []
-    monkeypatch.setattr(autotune, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
     for name, wall_s in (("one", (10.8e-3, 2.2e-3)), ("waits", (200e-3, 50e-3)), ("plain", (10.8e-3, 2.2e-3))):
         place = folder.run(name)
         made = make_run(place, wall_s)
         if name != "plain":
-            monkeypatch.setattr(autotune, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
+            monkeypatch.setattr(retuning, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
             options = BreakdownOptions((str(place.path),), retune=RetuneOptions("max"))
-            autotune.autotune_run(made, place, options, Silent(), place.save)
+            retuning.autotune_run(made, place, options, Silent(), place.save)
         models.append(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}"))
     folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", "", "suite.txt", tuple(models)))
     return folder

@@ -15,16 +15,15 @@ import pytest
 from batch_runs import Listener, begun, quick, rows, run, statuses
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.batches.batch import BatchModel
-from inductor_bench.store.batch import BatchFolder
+from inductor_bench.records.batch import BatchModel
+from inductor_bench.store.folder import BatchFolder
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows import devices as batch_devices
-from inductor_bench.workflows.batch import attempt
-from inductor_bench.workflows.batch import state as batch_state
-from inductor_bench.workflows.batch.run import BatchOptions, default_folder, run_batch
-from inductor_bench.workflows.batch.state import BatchState
-from inductor_bench.workflows.devices import find_devices, find_jobs_at_once
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import batch as batch_devices
+from inductor_bench.workflows import batch_state
+from inductor_bench.workflows import batch_state as attempt
+from inductor_bench.workflows.batch import BatchOptions, default_folder, find_devices, find_jobs_at_once, run_batch
+from inductor_bench.workflows.batch_state import BatchState
+from inductor_bench.workflows.options import Silent
 
 __all__ = ["quick"]
 

@@ -11,20 +11,17 @@ from breakdown_runs import copy_of, factory
 from inline import change
 from retune_fakes import retuned
 
-from inductor_bench.autotune.variants.cpp_text import default_config
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.retune import Retune
-from inductor_bench.records.retunes.verification import Verification
+from inductor_bench.autotune.cpp_edits import default_config
+from inductor_bench.records.base import Failure
+from inductor_bench.records.retune import Retune, Verification
 from inductor_bench.records.run import Run
-from inductor_bench.source.standalone.edit import recorded_facts, source_text
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.kernel_index import read_index
+from inductor_bench.source.standalone_writer import recorded_facts, source_text
+from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows.apply.dropped import with_verification
-from inductor_bench.workflows.breakdown import again
-from inductor_bench.workflows.breakdown.verification import lacks_proof
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import breakdown
+from inductor_bench.workflows.apply import with_verification
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.retuning import lacks_proof
 
 pytestmark = pytest.mark.xdist_group("captures")
 FOUND = Verification("steps", 1e-3)
@@ -75,13 +72,13 @@ def test_a_run_that_is_retuned_again_is_proven_once(
 
     stale = Failure("verify", "invalid", "of another time")
     folder.save(replace(folder.load(), verification=before, failures=(stale,)))
-    monkeypatch.setattr(again, "verify_retunes", prove)
-    monkeypatch.setattr(again, "autotune_run", lambda run, *_: run)
-    monkeypatch.setattr(again, "read_environment", lambda python: folder.load().environment)
+    monkeypatch.setattr(breakdown, "verify_retunes", prove)
+    monkeypatch.setattr(breakdown, "autotune_run", lambda run, *_: run)
+    monkeypatch.setattr(breakdown, "read_environment", lambda python: folder.load().environment)
     options = BreakdownOptions(
         (str(folder.path),), retune=RetuneOptions("coordesc", 1, verify=verify), python="python3"
     )
-    again.break_down_again(folder, options, Redaction(), Silent())
+    breakdown.break_down_again(folder, options, Redaction(), Silent())
     run = folder.load()
     assert calls == ["python3"] * asked
     assert run.verification == (FOUND if asked or before else None)
@@ -97,9 +94,9 @@ def test_on_another_machine_or_without_its_file_a_run_is_not_proven(
     here = change(run.environment, cpu="another") if moved else run.environment
     if not moved:
         folder.save(replace(run, request=replace(run.request, target="gone.py:net")))
-    monkeypatch.setattr(again, "verify_retunes", lambda *_: pytest.fail("the program was run"))
-    monkeypatch.setattr(again, "autotune_run", lambda run, *_: run)
-    monkeypatch.setattr(again, "read_environment", lambda python: here)
+    monkeypatch.setattr(breakdown, "verify_retunes", lambda *_: pytest.fail("the program was run"))
+    monkeypatch.setattr(breakdown, "autotune_run", lambda run, *_: run)
+    monkeypatch.setattr(breakdown, "read_environment", lambda python: here)
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("coordesc", 1), python="python3")
-    again.break_down_again(folder, options, Redaction(), Silent())
+    breakdown.break_down_again(folder, options, Redaction(), Silent())
     assert folder.load().verification is None and not folder.load().failures

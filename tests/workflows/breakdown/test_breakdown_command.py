@@ -10,8 +10,8 @@ import breakdown_runs as runs
 import pytest
 
 from inductor_bench.errors import UsageError
-from inductor_bench.workflows.breakdown.request import folder_title_of, request_of, title_of
-from inductor_bench.workflows.modules.command import arguments_of, interpreter_of, program_of
+from inductor_bench.workflows.modules.program_run import arguments_of, interpreter_of, program_of
+from inductor_bench.workflows.modules.request_words import folder_title_of, request_of, title_of
 from inductor_bench.workflows.modules.targets import resolve_target
 from inductor_bench.workflows.options import BreakdownOptions
 

@@ -12,13 +12,14 @@ import pytest
 import step_runs
 
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.steps import DONE, WAITING, ObservedSteps
+from inductor_bench.messages.observed import DONE, WAITING, ObservedSteps
+from inductor_bench.records.base import Failure
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
-from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.run import Run
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.breakdown import eager
-from inductor_bench.workflows.breakdown.eager import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.modules import eager_run
+from inductor_bench.workflows.modules.eager_run import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager
+from inductor_bench.workflows.options import Silent
 
 
 def observed(*times_s: float, source: str = OPTIMIZER_STEPS) -> ObservedSteps:
@@ -30,8 +31,8 @@ def timed(
     run: Run, folder: Path, patch: pytest.MonkeyPatch, ended: ProcessResult, found: Sequence[ObservedSteps]
 ) -> tuple[Run, tuple[Failure, ...]]:
     """Times a run without compilation, with the end of the program and what its processes observed."""
-    patch.setattr(eager, "run_program", lambda *arguments, **keywords: ended)
-    patch.setattr(eager, "read_steps", lambda place: tuple(found))
+    patch.setattr(eager_run, "run_program", lambda *arguments, **keywords: ended)
+    patch.setattr(eager_run, "read_steps", lambda place: tuple(found))
     made = RunFolder(folder)
     made.work.mkdir(parents=True)
     return time_eager(run, replace(run.request, kind="script"), made, {}, sys.executable, Silent())

@@ -11,17 +11,16 @@ from inline import change
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.failure import NO_CANDIDATES, Failure
-from inductor_bench.records.retunes.verification import Verification
+from inductor_bench.records.base import NO_CANDIDATES, Failure
+from inductor_bench.records.retune import Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.breakdown import autotune
-from inductor_bench.workflows.breakdown.known import digest_launch
-from inductor_bench.workflows.kernel.advice import busy_notes
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import retuning
+from inductor_bench.workflows.kernel_timing import busy_notes
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.retuning import digest_launch
 
 FILE = """RECORDED = {
     'kernel_id': 'k',
@@ -47,7 +46,7 @@ class Listening(Silent):
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(autotune, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
     return tmp_path / "cache" / "tunings"
 
 
@@ -62,9 +61,9 @@ def tune(
     """A run that is made and retuned: its record, the kernels that the engine tuned, and the notes."""
     folder, engine, progress = RunFolder(place), engine or Engine(), Listening()
     run = make_run(folder, text=text, environment=environment)
-    monkeypatch.setattr(autotune, "run_kernel", engine)
+    monkeypatch.setattr(retuning, "run_kernel", engine)
     wanted = BreakdownOptions((str(place),), retune=RetuneOptions("max", **options))
-    run = autotune.autotune_run(run, folder, wanted, progress, folder.save)
+    run = retuning.autotune_run(run, folder, wanted, progress, folder.save)
     assert folder.load() == run and not run.failures
     return run, engine.begun, progress.notes
 
@@ -160,16 +159,16 @@ def test_what_has_nothing_to_choose_from_is_known_too(tmp_path: Path, monkeypatc
 def test_retunes_that_come_later_undo_the_proof_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _, _ = tune(tmp_path / "first", monkeypatch)
     folder, proof = RunFolder(tmp_path / "first"), Verification("steps", 1e-3)
-    monkeypatch.setattr(autotune, "run_kernel", Engine())
+    monkeypatch.setattr(retuning, "run_kernel", Engine())
     for options, kept in ((RetuneOptions("max"), proof), (RetuneOptions("coordesc"), None)):
         wanted = BreakdownOptions((str(folder.path),), retune=options)
-        again = autotune.autotune_run(replace(run, verification=proof), folder, wanted, Silent(), folder.save)
+        again = retuning.autotune_run(replace(run, verification=proof), folder, wanted, Silent(), folder.save)
         assert again.verification == kept, options.method
 
 
 def test_a_search_that_others_cut_short_counts_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(tmp_path / "first", monkeypatch, changed(cut_short="gain"))
-    monkeypatch.setattr(autotune, "find_least", lambda stakes: 1e-9)
+    monkeypatch.setattr(retuning, "find_least", lambda stakes: 1e-9)
     assert tune(tmp_path / "second", monkeypatch)[1] == []
 
 
@@ -207,7 +206,7 @@ def test_a_store_that_cannot_be_written_costs_nothing_else(
 
 def test_an_edited_file_is_not_taken_for_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(tmp_path / "first", monkeypatch)
-    monkeypatch.setattr("inductor_bench.workflows.breakdown.most_expensive.is_edited", lambda kernel, folder: True)
+    monkeypatch.setattr("inductor_bench.workflows.retuning.is_edited", lambda kernel, folder: True)
     run, begun, _ = tune(tmp_path / "second", monkeypatch)
     assert begun == [] and not any(one.known_from for one in run.retunes)
 
@@ -223,7 +222,7 @@ def test_a_launch_is_told_by_its_sizes() -> None:
 
 
 def test_remeasure_needs_a_retune() -> None:
-    from inductor_bench.cli.options.autotune import take_autotune
+    from inductor_bench.cli.options import take_autotune
 
     with pytest.raises(UsageError, match="--remeasure is for a retune"):
         take_autotune({"autotune": None, "budget_s": None, "remeasure": True, "verify": None}, 3)

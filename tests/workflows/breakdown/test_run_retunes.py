@@ -14,13 +14,14 @@ from breakdown_runs import command, copy_of, factory
 from breakdown_runs import run as run_command
 from retune_fakes import Engine, make_run, retuned
 
-from inductor_bench.analysis.retunes import retunes_of
+from inductor_bench.analysis.batch_aggregation import retunes_of
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.base import Failure
 from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.records.program import GRAPH, Part
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
-from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.folder import write_report
@@ -28,12 +29,11 @@ from inductor_bench.report.run.markdown import markdown
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked
-from inductor_bench.workflows.apply.pins import make_pins
-from inductor_bench.workflows.breakdown import autotune
-from inductor_bench.workflows.breakdown.run import run_breakdown
-from inductor_bench.workflows.extract.into_run import extract_run
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import retuning
+from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.modules.kernel_files import extract_run
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.pins import make_pins
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def folder(tmp_path: Path) -> RunFolder:
 def retune(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, engine: Engine, method: str = "max", top: int = 10
 ) -> Run:
-    monkeypatch.setattr(autotune, "run_kernel", engine)
-    monkeypatch.setattr(autotune, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(retuning, "run_kernel", engine)
+    monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top, 7.0), python="python3")
-    found = autotune.autotune_run(folder.load(), folder, options, Silent(), folder.save)
+    found = retuning.autotune_run(folder.load(), folder, options, Silent(), folder.save)
     assert folder.load() == found, "all of it is in the record"
     return found
 
@@ -104,9 +104,9 @@ def test_a_file_that_somebody_edited_is_not_the_models_kernel(
     assert poi.failure is not None
     assert poi.failure.hint == f"inductor-bench kernel {file} --autotune retunes it as it is"
     assert f"triton_poi_2: {EDITED}" in " ".join(text_of(run).replace("\n   ", "").split())
-    assert not autotune.has_retunes_left((one.row for one in run.retunes), folder, options), "a batch is done"
+    assert not retuning.has_retunes_left((one.row for one in run.retunes), folder, options), "a batch is done"
     file.write_text("")
-    assert autotune.has_retunes_left((one.row for one in run.retunes), folder, options)
+    assert retuning.has_retunes_left((one.row for one in run.retunes), folder, options)
     run = retune(folder, monkeypatch, engine, top=2)
     assert engine.begun[1:] == ["triton_poi_2"] and run.retunes[1].row.speedup == 1.25
     file.write_text("# edited once more\n")
@@ -130,13 +130,13 @@ def test_a_damaged_index_is_written_again(text: str, folder: RunFolder, monkeypa
     whole = index.read_text()
     index.write_text(text)
     options = RetuneOptions("max", 1, None)
-    assert autotune.has_retunes_left((), folder, options), "a batch goes on with it"
+    assert retuning.has_retunes_left((), folder, options), "a batch goes on with it"
 
     def write(folder: RunFolder, values: str) -> None:
         index.write_text(whole)
         raise InductorBenchError("written")  # what comes after it needs modules
 
-    monkeypatch.setattr(autotune, "extract_run", write)
+    monkeypatch.setattr(retuning, "extract_run", write)
     (failure,) = retune(folder, monkeypatch, Engine()).failures
     assert failure.message == "written"
     assert [row.name for row in retune(folder, monkeypatch, Engine(), top=1).retunes] == ["triton_red_1"]
@@ -191,9 +191,9 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
     (failure,) = run.failures
     assert "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "where it was" in failure.hint
     assert {one.row.problem for one in run.retunes if one.file} == {INTERRUPTED}
-    monkeypatch.setattr(autotune, "visible_gpus", tuple)
+    monkeypatch.setattr(retuning, "visible_gpus", tuple)
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2))
-    (failure,) = autotune.autotune_run(run, folder, options, Silent(), folder.save).failures
+    (failure,) = retuning.autotune_run(run, folder, options, Silent(), folder.save).failures
     assert failure.message == "the run was measured on NVIDIA H200, and there is no GPU here"
     assert failure.kind == run.failures[0].kind == "elsewhere"
     engine = Engine()
@@ -202,7 +202,7 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
 
 def test_two_at_once_on_one_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
-    monkeypatch.setattr(autotune, "run_kernel", engine)
+    monkeypatch.setattr(retuning, "run_kernel", engine)
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2), plots=False)
     with locked(folder.path), pytest.raises(UsageError, match=f"another .* is writing .*process {os.getpid()}"):
         run_breakdown(options, Silent())

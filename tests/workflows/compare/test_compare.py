@@ -21,18 +21,15 @@ import inductor_bench
 from inductor_bench.cli.compare import command
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.batches.batch import DONE, FAILED, Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import DONE, FAILED, Batch, BatchModel, ModelRequest
 from inductor_bench.records.run import Run
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.folder import RECORD, RunFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.store.formats.archive import unpacked_run
-from inductor_bench.workflows.breakdown.outcome import BreakdownOutcome
-from inductor_bench.workflows.compare import pair as pair_workflow
-from inductor_bench.workflows.compare.pair import PairOptions, interleaved, run_pair
-from inductor_bench.workflows.compare.run import compare_program, compare_records
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.store import codec
+from inductor_bench.store.folder import RECORD, BatchFolder, RunFolder
+from inductor_bench.store.run_files import unpacked_run
+from inductor_bench.workflows import compare as pair_workflow
+from inductor_bench.workflows.breakdown import BreakdownOutcome
+from inductor_bench.workflows.compare import PairOptions, compare_program, compare_records, interleaved, run_pair
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 

@@ -10,13 +10,11 @@ import pytest
 from conftest import ROOT
 
 import inductor_bench
-from inductor_bench.records.comparisons.run import ADDED, CODE, CONFIG, REMOVED, SPLIT, UNCHANGED
+from inductor_bench.records.comparison import ADDED, CODE, CONFIG, REMOVED, SPLIT, UNCHANGED
 from inductor_bench.records.program import EAGER
-from inductor_bench.workflows.breakdown.run import run_breakdown
-from inductor_bench.workflows.compare.pair import PairOptions
-from inductor_bench.workflows.compare.run import compare_program
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.compare import PairOptions, compare_program
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 PROGRAM = ROOT / "tests" / "programs" / "compared.py"
 

@@ -16,17 +16,15 @@ from typing import Any
 import pytest
 from source_data import CPU, GPU, module_of, text_of
 
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.records.code.launch import Launch
-from inductor_bench.records.code.source import ModuleSource
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.standalone.edit import recorded_facts
-from inductor_bench.source.standalone.paste import HARNESS_END, HARNESS_TITLE
-from inductor_bench.source.static.launches import read_static_launches
-from inductor_bench.worker.launches.recorder import watch_launches
-from inductor_bench.workflows.extract.candidates import list_candidates
-from inductor_bench.workflows.extract.files import write_kernels
-from inductor_bench.workflows.extract.module import ModuleKernels
+from inductor_bench.records.code import Launch, ModuleSource
+from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.standalone_header import HARNESS_END, HARNESS_TITLE
+from inductor_bench.source.standalone_writer import recorded_facts
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.worker.profile.recorder import watch_launches
+from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
+from inductor_bench.workflows.modules.kernel_files import write_kernels
 
 MODULES = sorted(str(path.relative_to(GPU))[: -len(".py.gz")] for path in GPU.rglob("*.py.gz"))
 TRACES = {

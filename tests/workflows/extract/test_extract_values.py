@@ -20,13 +20,12 @@ from breakdown_runs import PROGRAMS
 
 from inductor_bench import units
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.code.details import Complaint
-from inductor_bench.records.code.launch import Launch
-from inductor_bench.source.standalone.harness import arguments as harness
-from inductor_bench.store.formats import codec
-from inductor_bench.store.formats.tensors import FlatTensor, write_tensors
-from inductor_bench.worker.launches import values as launch_values
-from inductor_bench.worker.launches.recorder import watch_launches
+from inductor_bench.records.code import Complaint, Launch
+from inductor_bench.source.harness import arguments as harness
+from inductor_bench.store import codec
+from inductor_bench.store.tensors import FlatTensor, write_tensors
+from inductor_bench.worker.profile import launch_values
+from inductor_bench.worker.profile.recorder import watch_launches
 
 sys.path.insert(0, str(PROGRAMS))
 from real_values import counted, rows

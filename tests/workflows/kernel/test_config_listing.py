@@ -15,13 +15,13 @@ from measured_kernels import measured
 from inductor_bench.autotune.compile_pool import CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Binary
+from inductor_bench.messages.kernel_requests import Binary
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from inductor_bench.report.kernel.console import measured_lines
 from inductor_bench.report.kernel.tuning import tuning_lines
 from inductor_bench.report.text.layout import Line as ScreenLine
-from inductor_bench.workflows.kernel.configs import ConfigTimer
+from inductor_bench.workflows.kernel import ConfigTimer
 
 
 def listing(device: Device, variants: Line = SIX) -> Any:

@@ -12,19 +12,25 @@ from pathlib import Path
 import pytest
 from device_bench import Bench
 
-from inductor_bench.analysis.device_use import describe_use
+from inductor_bench.analysis.roofline import describe_use
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.messages.kernels import Load
-from inductor_bench.messages.machine import FindDeviceUse
-from inductor_bench.messages.times import Measure
-from inductor_bench.records.device_use import DeviceUse, OtherProcess
+from inductor_bench.messages.job_requests import FindDeviceUse
+from inductor_bench.messages.kernel_requests import Load, Measure
+from inductor_bench.records.base import DeviceUse, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel, TimingClock
 from inductor_bench.worker.device import nvml
-from inductor_bench.worker.device.nvml import Driver, GpuProcess
-from inductor_bench.worker.device.use import IDLE, Clock, ClockSummary, ClockWatch, describe_clocks, find_use
-from inductor_bench.workflows.kernel.advice import advise
-from inductor_bench.workflows.kernel.run import _measure_all
-from inductor_bench.workflows.kernel.timing import measure_file
+from inductor_bench.worker.device.nvml import (
+    IDLE,
+    ClockSummary,
+    ClockWatch,
+    Driver,
+    GpuClock,
+    GpuProcess,
+    describe_clocks,
+    find_use,
+)
+from inductor_bench.workflows.kernel import _measure_all
+from inductor_bench.workflows.kernel_timing import advise, measure_file
 from inductor_bench.workflows.options import KernelOptions
 
 GIB = 1 << 30
@@ -60,7 +66,7 @@ def test_what_is_said_of_a_gpu_in_use(use: DeviceUse, words: str) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.workflows.kernel.timing.COOLING_S", 0.0)
+    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.COOLING_S", 0.0)
 
 
 @pytest.fixture
@@ -104,8 +110,8 @@ def test_times_are_taken_again_where_the_clock_was_held_back(
 def test_roofs_are_not_measured_on_a_gpu_in_use(
     tmp_path: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inductor_bench.workflows.kernel.timing.load_peaks", lambda key: None)
-    monkeypatch.setattr("inductor_bench.workflows.kernel.timing.take_survey", None)
+    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.load_peaks", lambda key: None)
+    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.take_survey", None)
     bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
     del bench.peaks["cuda"]
     (kernel,) = _measure_all(files[1:2], bench, lambda found, environment: None).kernels
@@ -280,30 +286,35 @@ def test_the_clock_is_read_while_something_is_measured() -> None:
 
     with ClockWatch(Ticking([], [], None)) as watch:
         assert read.wait(600)
-    assert watch.clocks[0] == Clock(1980, 4)
+    assert watch.clocks[0] == GpuClock(1980, 4)
     with ClockWatch(None) as nothing:
         pass
     assert nothing.clocks == [] and describe_clocks([]) == ClockSummary()
 
 
 def test_an_idle_and_a_rising_clock_do_not_count() -> None:
-    clocks = [Clock(345, IDLE)] * 20 + [Clock(900, 0), Clock(1500, 0)] + [Clock(1980, 0)] * 6 + [Clock(1965, 0)] * 3
+    clocks = (
+        [GpuClock(345, IDLE)] * 20
+        + [GpuClock(900, 0), GpuClock(1500, 0)]
+        + [GpuClock(1980, 0)] * 6
+        + [GpuClock(1965, 0)] * 3
+    )
     found = describe_clocks(clocks)
     assert (found.mhz, found.throttled) == (1980, ())
     assert found.change == pytest.approx(1965 / 1980 - 1)
-    assert describe_clocks([Clock(345, IDLE)]) == ClockSummary()
-    assert describe_clocks([Clock(1980, 0)] * 5).change is None
+    assert describe_clocks([GpuClock(345, IDLE)]) == ClockSummary()
+    assert describe_clocks([GpuClock(1980, 0)] * 5).change is None
 
 
 def test_what_held_the_clock_back_is_named_where_it_did_so_often() -> None:
-    clocks = [Clock(1980, 0)] * 6 + [Clock(1400, 0x4 | 0x20)] * 5 + [Clock(1400, 0x4 | 0x20 | 0x80)]
+    clocks = [GpuClock(1980, 0)] * 6 + [GpuClock(1400, 0x4 | 0x20)] * 5 + [GpuClock(1400, 0x4 | 0x20 | 0x80)]
     found = describe_clocks(clocks)
     assert found.throttled == ("power cap", "thermal limit")
     assert found.change == pytest.approx(1400 / 1980 - 1)
-    assert describe_clocks([Clock(1980, 0)] * 7 + [Clock(1400, 0x4)] * 5).throttled == ()
+    assert describe_clocks([GpuClock(1980, 0)] * 7 + [GpuClock(1400, 0x4)] * 5).throttled == ()
 
 
 def test_a_limit_that_is_met_at_nearly_the_highest_clock_is_no_trouble() -> None:
-    assert describe_clocks([Clock(1965, 0x4)] * 9, 1980).throttled == ()
-    assert describe_clocks([Clock(1700, 0x4)] * 9, 1980).throttled == ("power cap",)
-    assert describe_clocks([Clock(1700, 0x4)] * 9).throttled == (), "it may be as high as it goes"
+    assert describe_clocks([GpuClock(1965, 0x4)] * 9, 1980).throttled == ()
+    assert describe_clocks([GpuClock(1700, 0x4)] * 9, 1980).throttled == ("power cap",)
+    assert describe_clocks([GpuClock(1700, 0x4)] * 9).throttled == (), "it may be as high as it goes"

@@ -13,18 +13,28 @@ import pytest
 from fake_device import Line, Silent
 from measured_kernels import OWN, measured
 
-from inductor_bench.autotune.variants.triton import TritonVariants
+from inductor_bench.autotune.variants import TritonVariants
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Compiled, Drop, Facts, Load, RecordedFacts, Vary
-from inductor_bench.messages.request import Answer, Request
-from inductor_bench.messages.times import Check, Checked, Sample, Times
-from inductor_bench.records.comparisons.kernels import Comparison, Pairing
-from inductor_bench.records.run import Failure
+from inductor_bench.messages.kernel_requests import (
+    Checked,
+    CompareOutputs,
+    CompiledResources,
+    Drop,
+    KernelFacts,
+    Load,
+    RecordedFacts,
+    Sample,
+    Times,
+    Vary,
+)
+from inductor_bench.messages.request import Answer, WorkerRequest
+from inductor_bench.records.base import Failure
+from inductor_bench.records.comparison import Pairing, TimedPair
 from inductor_bench.records.tuning import Config, MeasuredKernel, Ratio, Tuning
 from inductor_bench.report.kernel.comparison import comparison_lines, explain_difference
-from inductor_bench.source.standalone.same_arguments import takes_alike
-from inductor_bench.workflows.kernel import compare
-from inductor_bench.workflows.kernel.compare import find_config_conflict
+from inductor_bench.source.standalone_header import takes_alike
+from inductor_bench.workflows import kernel_comparison
+from inductor_bench.workflows.kernel_comparison import find_config_conflict
 from inductor_bench.workflows.options import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
@@ -47,20 +57,20 @@ class Work:
 
     def open(self) -> None: ...
 
-    def ask(self, request: Request[Answer], limit_s: float) -> Answer:
+    def ask(self, request: WorkerRequest[Answer], limit_s: float) -> Answer:
         answer: Answer = getattr(self, f"do_{type(request).__name__.lower()}")(request)
         return answer
 
-    def do_load(self, request: Load) -> Facts:
+    def do_load(self, request: Load) -> KernelFacts:
         name = Path(request.file).stem
         self.kernels[request.number] = (name, OWN[name])
-        return Facts("cpp", "cpu", RecordedFacts(name, "0", "cpp"))
+        return KernelFacts("cpp", "cpu", RecordedFacts(name, "0", "cpp"))
 
-    def do_vary(self, request: Vary) -> Compiled:
+    def do_vary(self, request: Vary) -> CompiledResources:
         self.kernels[request.number] = (self.kernels[request.of][0], request.change.config["value"])
-        return Compiled()
+        return CompiledResources()
 
-    def do_check(self, request: Check) -> Checked:
+    def do_check(self, request: CompareOutputs) -> Checked:
         wrong = self.kernels[request.number][1] in self.wrong
         return Checked("output 0: 5 of 9 elements differ" if wrong else "")
 
@@ -76,7 +86,7 @@ def tuning(best: int, own: int) -> Tuning:
 
 def compared(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, works: list[Work], found: dict[str, Any] | None = None
-) -> Comparison:
+) -> TimedPair:
     files = [tmp_path / f"{name}.py" for name in OWN]
     for file in files:
         file.write_text("RECORDED = {'launch': {'storages': [], 'arguments': []}}\n")
@@ -86,13 +96,13 @@ def compared(
             outcome = (found or {})[file.stem]
             yield replace(kernel, tuning=outcome) if isinstance(outcome, Tuning) else outcome
 
-    def find_variants(facts: Facts, *_: Any) -> Line:
+    def find_variants(facts: KernelFacts, *_: Any) -> Line:
         return Line({"value": OWN[facts.recorded.name]}, {"value": SPACE["value"]})
 
-    monkeypatch.setattr(compare, "measure_file", measured)
-    monkeypatch.setattr(compare, "tune", tune)
-    monkeypatch.setattr(compare, "find_variants", find_variants)
-    return compare._compare(files, works, Silent())  # type: ignore[arg-type]
+    monkeypatch.setattr(kernel_comparison, "measure_file", measured)
+    monkeypatch.setattr(kernel_comparison, "tune", tune)
+    monkeypatch.setattr(kernel_comparison, "find_variants", find_variants)
+    return kernel_comparison._compare(files, works, Silent())  # type: ignore[arg-type]
 
 
 def configs(pairing: Pairing | None) -> tuple[int, int]:
@@ -211,7 +221,7 @@ def test_whose_merit_it_is(whole: tuple[float, str], code: tuple[float, str], wo
     assert explain_difference(standing, standing) == ""
 
 
-def shown(found: Comparison, width: int = 80) -> str:
+def shown(found: TimedPair, width: int = 80) -> str:
     lines = ["".join(word.text for word in line) for line in comparison_lines(found, width)]
     assert [line for line in lines if len(line) > width] == []
     return "\n".join(lines)
@@ -220,18 +230,18 @@ def shown(found: Comparison, width: int = 80) -> str:
 def test_the_screen_has_a_line_for_each_pairing() -> None:
     first, second = measured(Path("first.py"), None), measured(Path("second.py"), None)
     standing, same, best = pairing(0.6, "faster", 3), pairing(0.95, "faster"), pairing(0.97, "faster", 4)
-    text = shown(Comparison(first, second, "cold", standing, same, best, "", True))
+    text = shown(TimedPair(first, second, "cold", standing, same, best, "", True))
     table, _, words = text.partition("second.py is faster\n")
     assert "first.py " in table and "second.py " in table, "two kernels of one name go by their files"
     rows = [line.split()[:4] for line in words.splitlines()]
     assert ["as", "they", "stand", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
     assert "both in value=0" in words and "first in value=0; second in value=4" in words
     assert "most of it is the config" in words and "both compute the same" in words
-    text = shown(Comparison(first, second, "cold", standing, standing, standing, "they differ", False))
+    text = shown(TimedPair(first, second, "cold", standing, standing, standing, "they differ", False))
     assert "same config    as they stand" in text and "outputs: they differ" in text
 
 
 def test_files_that_are_no_kernels_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "first.py").write_text("print('no kernel')\n")
     with pytest.raises(InductorBenchError, match="is not a standalone kernel file"):
-        compare._compare([tmp_path / "first.py"] * 2, [], Silent())
+        kernel_comparison._compare([tmp_path / "first.py"] * 2, [], Silent())

@@ -9,12 +9,12 @@ import pytest
 from measured_kernels import measured
 from retuning_bench import Bench
 
-from inductor_bench.messages.kernels import Forget
-from inductor_bench.messages.machine import TellEnvironment
-from inductor_bench.records.run import Failure
+from inductor_bench.messages.job_requests import TellEnvironment
+from inductor_bench.messages.kernel_requests import Forget
+from inductor_bench.records.base import Failure
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.workflows.kernel import run
-from inductor_bench.workflows.kernel.run import KernelOutcome, KernelsInterrupted
+from inductor_bench.workflows import kernel
+from inductor_bench.workflows.kernel import KernelOutcome, KernelsInterrupted
 
 MEASURED, FAILED, INTERRUPTED = "measured", "failed", "interrupted"
 
@@ -33,10 +33,10 @@ def interrupted(
         return replace(measured(Path("first.py"), None), file=str(file))
 
     files = [Path(f"{number}.py") for number in range(len(measuring))]
-    monkeypatch.setattr(run, "measure_file", lambda file, _: outcome(file, measuring[files.index(file)]))
-    monkeypatch.setattr(run, "tune", lambda *_: map(outcome, files, tuning))
+    monkeypatch.setattr(kernel, "measure_file", lambda file, _: outcome(file, measuring[files.index(file)]))
+    monkeypatch.setattr(kernel, "tune", lambda *_: map(outcome, files, tuning))
     with pytest.raises(KernelsInterrupted) as stop:
-        run._measure_all(files, bench, lambda found, environment: None)
+        kernel._measure_all(files, bench, lambda found, environment: None)
     return stop.value.outcome
 
 

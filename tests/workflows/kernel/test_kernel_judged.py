@@ -11,13 +11,13 @@ from inline import change, make
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.extraction import ExtractedKernel
+from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.kernel.console import measured_lines
+from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_file, write_json
-from inductor_bench.store.formats import codec
-from inductor_bench.workflows.kernel.timing import judge_times, measure_file
+from inductor_bench.workflows.kernel_timing import judge_times, measure_file
 from inductor_bench.workflows.options import KernelOptions
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)

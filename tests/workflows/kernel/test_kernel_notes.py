@@ -10,8 +10,8 @@ import pytest
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.tuning import MeasuredKernel, Timing
-from inductor_bench.source.standalone.harness import timing_cpu
-from inductor_bench.workflows.kernel.advice import advise, busy_notes
+from inductor_bench.source.harness import timing_cpu
+from inductor_bench.workflows.kernel_timing import advise, busy_notes
 
 STEADY = summarize([1e-3 + number * 1e-7 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
 IDLE = "2 threads; cold: 9 copies in turn, evicted before"
@@ -73,7 +73,7 @@ def test_threads_that_wait_or_a_load_make_the_times_unreliable(monkeypatch: pyte
 
 WAITING = """
 import os, time
-from inductor_bench.source.standalone.harness.timing_cpu import waited_seconds
+from inductor_bench.source.harness.timing_cpu import waited_seconds
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 other = os.fork()
 while not other:

@@ -14,19 +14,17 @@ from conftest import Tool
 from documented import documented
 from source_data import CPU, GPU, module_of, text_of
 
-from inductor_bench.autotune.variants.triton import triton_variants
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
+from inductor_bench.autotune.variants import triton_variants
+from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.session import WorkerSession
-from inductor_bench.launch.worker import default_python
-from inductor_bench.messages.kernels import ListTritonConfigs, Load, TritonConfigs
-from inductor_bench.messages.machine import Pretend
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.source.static.launches import read_static_launches
-from inductor_bench.worker.upstream.triton import pretend_gpu
-from inductor_bench.workflows.extract.candidates import list_candidates
-from inductor_bench.workflows.extract.files import write_kernels
-from inductor_bench.workflows.extract.module import ModuleKernels
+from inductor_bench.launch.worker import WorkerSession, default_python
+from inductor_bench.messages.job_requests import Pretend
+from inductor_bench.messages.kernel_requests import ListTritonConfigs, Load, TritonConfigs
+from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
+from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
+from inductor_bench.workflows.modules.kernel_files import write_kernels
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="needs triton")

@@ -14,36 +14,33 @@ from fake_device import SIX, TOO_LATE, Device, Line, Session, finds, times_of, t
 from measured_kernels import measured
 from retuning_bench import Bench
 
-from inductor_bench.autotune.candidates import BudgetSpentError, Candidate, NoCandidatesError, make_no_verdict_error
 from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompileJob, CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
+from inductor_bench.autotune.timing_worker import BudgetSpentError, Candidate, NoCandidatesError, make_no_verdict_error
 from inductor_bench.autotune.tuner import Tuner
-from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
-from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.nvidia import ARCHITECTURES, NVIDIA
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Build, Change, Drop, Facts, Forget, Load, RecordedFacts
-from inductor_bench.messages.machine import (
+from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.job_requests import (
     LAUNCH_GAP,
     LAUNCHES_TRITON,
+    CompilerVersions,
     FindDeviceUse,
     GetReady,
     Pretend,
     StartCompilers,
     TellArchitecture,
     TellEnvironment,
-    Versions,
 )
-from inductor_bench.messages.request import Request
-from inductor_bench.records.device_use import DeviceUse, OtherProcess
-from inductor_bench.records.failure import NO_CANDIDATES
-from inductor_bench.records.run import Failure
+from inductor_bench.messages.kernel_requests import Build, Drop, Forget, KernelFacts, Load, RecordedFacts, VariantChange
+from inductor_bench.messages.request import WorkerRequest
+from inductor_bench.records.base import NO_CANDIDATES, DeviceUse, Failure, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
-from inductor_bench.store.device_turn import TURN
-from inductor_bench.workflows.kernel import session, tuning
-from inductor_bench.workflows.kernel.configs import list_configs
-from inductor_bench.workflows.kernel.session import failure_of
-from inductor_bench.workflows.kernel.tuning import tune as tune_files
+from inductor_bench.store.lock import TURN
+from inductor_bench.workflows import kernel_session, kernel_timing
+from inductor_bench.workflows.kernel import list_configs
+from inductor_bench.workflows.kernel_session import failure_of
+from inductor_bench.workflows.kernel_timing import tune as tune_files
 
 GREETING = Pretend(ARCHITECTURES["sm_90"])
 HUNG = WorkerLostError("hung", TOO_LATE)
@@ -57,21 +54,21 @@ class OnGpu(Line):
 class Greeted(Session):
     """A worker that fails its greeting as often as ``device`` is told to, and takes down its limits."""
 
-    def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
+    def post(self, request: WorkerRequest[Any], timeout_s: float | None = None) -> None:
         super().post(request, timeout_s)
         self.device.limits[type(request)] = timeout_s  # type: ignore[attr-defined]
 
-    def do_pretend(self, request: Pretend) -> Versions:
+    def do_pretend(self, request: Pretend) -> CompilerVersions:
         troubles: list[Exception] = self.device.greetings  # type: ignore[attr-defined]
         if troubles:
             raise troubles.pop(0)
-        return Versions("2.13.0", "3.6.0")
+        return CompilerVersions("2.13.0", "3.6.0")
 
 
 class Unwilling(Device):
     def __init__(self, *greetings: Exception) -> None:
         super().__init__(times_of)
-        self.greetings, self.limits = list(greetings), dict[type[Request[Any]], float | None]()
+        self.greetings, self.limits = list(greetings), dict[type[WorkerRequest[Any]], float | None]()
 
     def start(self, name: str) -> Any:
         self.sessions.append(Greeted(self))
@@ -102,7 +99,7 @@ def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trou
 def test_after_a_failed_greeting_a_pool_begins_anew() -> None:
     device = Unwilling(InductorBenchError("not yet"))
     pool = CompilePool(device.start, 2, 1.0, 30.0, GREETING)
-    jobs = [CompileJob(number, "k.py", partial(Build, change=Change({"value": number}))) for number in range(4)]
+    jobs = [CompileJob(number, "k.py", partial(Build, change=VariantChange({"value": number}))) for number in range(4)]
     with pytest.raises(InductorBenchError, match="not yet"):
         list(pool.compile(jobs, lambda: False))
     assert not any(session.alive for session in device.sessions)
@@ -152,7 +149,7 @@ def test_what_goes_wrong_ahead_is_left_to_the_measurement(tmp_path: Path, troubl
 
 
 def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> None:
-    facts = Facts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
+    facts = KernelFacts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
     bench, kernel = Bench(tmp_path, {Load: facts}), measured(tmp_path / "first.py", None)
     (listed,) = list_configs({tmp_path / "first.py": kernel}, bench)
     assert isinstance(listed, MeasuredKernel) and listed.tuning is not None
@@ -163,7 +160,7 @@ def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> Non
 # The budget
 
 
-THREADS = Facts("operator", "cpu", RecordedFacts("k", "0", "operator"), processors=2)
+THREADS = KernelFacts("operator", "cpu", RecordedFacts("k", "0", "operator"), processors=2)
 
 
 def retuned(bench: Bench, kernel: MeasuredKernel) -> Any:
@@ -181,7 +178,7 @@ def test_what_the_budget_did_not_last_for_keeps_its_times(tmp_path: Path, monkey
     assert "the budget was spent" in added and "--budget" in added
     bench = Bench(tmp_path, {Load: THREADS}, autotune="max")
     untried = [(Path(kernel.file), BudgetSpentError("untried"))]
-    monkeypatch.setattr(tuning, "run_tuners", lambda *_: iter(untried))
+    monkeypatch.setattr(kernel_timing, "run_tuners", lambda *_: iter(untried))
     assert retuned(bench, kernel) == outcome
 
 
@@ -225,7 +222,7 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
         order.extend((file.stem, tuner.opens_last) for file, tuner in tuners.items())
         return iter(())
 
-    monkeypatch.setattr(tuning, "run_tuners", tuned)
+    monkeypatch.setattr(kernel_timing, "run_tuners", tuned)
     assert list(tune_files(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
     assert order == [("poi", False), ("red", False), ("gemm", True), ("conv", True)]
 
@@ -234,8 +231,8 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
 def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
     gpus: tuple[str, ...], library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "visible_gpus", lambda: gpus)
-    monkeypatch.setattr(session, "usable_cores", lambda: 16)
+    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(kernel_session, "usable_cores", lambda: 16)
     bench = Bench(tmp_path, {})
     workers = bench.timing_workers(9, {NVIDIA.type}, library=library)
     looked = [TellEnvironment, FindDeviceUse, TellArchitecture]
@@ -257,7 +254,7 @@ def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
 def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: ("0",))
     for cores, memory, kernels, expected in (
         (16, 140, 9, 3),
         (8, 140, 9, 2),
@@ -266,7 +263,7 @@ def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
         (16, 8, 9, 1),
         (16, 140, 1, 1),
     ):
-        monkeypatch.setattr(session, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(kernel_session, "usable_cores", lambda cores=cores: cores)
         bench = Bench(tmp_path, {})
         device = replace(bench.environment.device, accelerator_memory_bytes=memory << 30)
         bench.environment = replace(bench.environment, device=device)
@@ -277,7 +274,7 @@ def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
 def test_what_the_first_worker_could_not_say_is_not_asked_while_it_times(
     failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: ("0",))
     bench = Bench(tmp_path, {FindDeviceUse: failure, TellArchitecture: failure})
     bench.timing_workers(9, {NVIDIA.type})
     asked = len(bench.requests)
@@ -288,8 +285,8 @@ def test_what_the_first_worker_could_not_say_is_not_asked_while_it_times(
 
 
 def test_workers_that_time_take_turns_at_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
-    monkeypatch.setattr(session, "usable_cores", lambda: 12)
+    monkeypatch.setattr(kernel_session, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(kernel_session, "usable_cores", lambda: 12)
     bench = Bench(tmp_path, {})
     bench.start_ahead([written(tmp_path, f"k{number}", "") for number in range(5)])
     assert bench.started[:3] == ["measure", "measure-1", "measure-2"]
@@ -312,7 +309,7 @@ def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypat
             list(tuner._open())
             yield file, won
 
-    monkeypatch.setattr(tuning, "run_tuners", tuned)
+    monkeypatch.setattr(kernel_timing, "run_tuners", tuned)
     bench = Bench(tmp_path, {Load: THREADS}, autotune="max")
     (outcome,) = tune_files({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
     assert isinstance(outcome, MeasuredKernel) and outcome.tuning is not None

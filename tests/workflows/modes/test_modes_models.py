@@ -8,16 +8,14 @@ import mode_rows
 import pytest
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.modes.comparison import ModeComparison, ModeProcess
-from inductor_bench.records.run import Failure, Request
-from inductor_bench.workflows.modes import run as modes
-from inductor_bench.workflows.modes.models import ListInterrupted, folder_of, is_list, run_list
-from inductor_bench.workflows.modes.process import Place, ProgramRunner
-from inductor_bench.workflows.modes.run import ModesOptions
-from inductor_bench.workflows.modes.sets import read_sets
-from inductor_bench.workflows.modules.survey import Survey
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import ModeComparison, ModeProcess
+from inductor_bench.records.run import Request
+from inductor_bench.workflows import modes
+from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner, read_sets
+from inductor_bench.workflows.modes import ListInterrupted, ModesOptions, folder_of, is_list, run_list
+from inductor_bench.workflows.modules.module_profiling import Survey
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 STEPS = {"eager": 0.1, "default": 0.05}
 
@@ -27,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
     """The requests of the processes that ran. A list of two models lies in a folder of its own."""
     requests: list[Request] = []
 
-    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+    def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         requests.append(self._request)
         return mode_rows.process(place.round, STEPS[place.name], compile_time_s=10.0)
 
@@ -80,7 +78,7 @@ def test_a_folder_with_other_files_or_a_link_is_refused(ran: list[Request]) -> N
 def test_an_interrupted_list_has_what_was_measured(ran: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ProgramRunner.run
 
-    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+    def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         if len(ran) == 5:
             raise KeyboardInterrupt
         return whole(self, place, rounds, other)

@@ -15,21 +15,20 @@ import pytest
 from program_traces import ProgramTraceBuilder
 
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.modes import ModeReport
-from inductor_bench.messages.steps import DONE, ObservedSteps
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.settings import ModeSet
+from inductor_bench.messages.observed import DONE, ModeReport, ObservedSteps
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import ModeSet
 from inductor_bench.records.run import Request
-from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows.modes.process import Place, ProgramRunner, describe
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner, describe
+from inductor_bench.workflows.options import Silent
 
 
 @pytest.mark.parametrize(("round", "graphs", "said"), [(0, 2, ""), (1, 0, ""), (1, 2, "compiled 2 graphs again")])
 def test_a_later_round_that_compiles_again_says_so(round: int, graphs: int, said: str, tmp_path: Path) -> None:
     steps = ObservedSteps(1, "cpu", DONE, step_times_s=(0.1, 0.1), window_s=0.2)
-    place = Place(0, "default", ModeSet("default"), round)
+    place = ProcessTurn(0, "default", ModeSet("default"), round)
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
     found = describe(place, steps, ModeReport(calls=1, compiled_graphs=graphs), ended)
     assert said in " ".join(found.notes) and bool(found.notes) == bool(said)
@@ -39,7 +38,7 @@ def test_the_compile_time_is_that_of_the_steps_that_compile(tmp_path: Path) -> N
     settling = {"settled_after": 3, "settling_time_s": 10.0, "settling_steps_s": 4.0, "compiling_steps": 2}
     steps = ObservedSteps(1, "cpu", DONE, step_times_s=(0.1, 0.1), window_s=0.2, **settling)  # type: ignore[arg-type]
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
-    found = describe(Place(0, "default", ModeSet("default"), 0), steps, ModeReport(calls=1), ended)
+    found = describe(ProcessTurn(0, "default", ModeSet("default"), 0), steps, ModeReport(calls=1), ended)
     assert found.compile_time_s == pytest.approx(10 - 4 - 2 * 0.1)
 
 
@@ -54,7 +53,7 @@ def test_the_busy_share_is_that_of_the_timed_step(step_s: float, share: float, t
     path = str(trace.write(tmp_path / "t.json"))
     steps = ObservedSteps(1, "cuda", DONE, step_times_s=(step_s, step_s), window_s=2 * step_s, trace=path)
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
-    work = describe(Place(0, "eager", ModeSet("eager"), 0), steps, ModeReport(), ended).work
+    work = describe(ProcessTurn(0, "eager", ModeSet("eager"), 0), steps, ModeReport(), ended).work
     assert work is not None and work.busy_share == pytest.approx(share)
 
 
@@ -63,7 +62,7 @@ def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Fa
     folder = ModesFolder(tmp_path)
     folder.records.mkdir()
     runner = ProgramRunner(request, folder, os.environ, sys.executable, Redaction(), Silent(), profiles=False)
-    found = runner.run(Place(0, "default", ModeSet("default"), 0), 2, None)
+    found = runner.run(ProcessTurn(0, "default", ModeSet("default"), 0), 2, None)
     assert isinstance(found, Failure)
     return found
 

@@ -14,24 +14,20 @@ import mode_rows
 import pytest
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.failure import Failure
-from inductor_bench.records.modes.comparison import NOT_TIMED, ModeProcess
-from inductor_bench.records.modes.settings import ModeSet
+from inductor_bench.records.base import Failure
+from inductor_bench.records.mode_comparison import NOT_TIMED, ModeProcess, ModeSet
 from inductor_bench.records.program import PATTERN
 from inductor_bench.records.run import Request
-from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows.modes import run as modes
-from inductor_bench.workflows.modes.order import Turns
-from inductor_bench.workflows.modes.process import UNCOMPILED, Place, ProgramRunner
-from inductor_bench.workflows.modes.run import LATER, ModesInterrupted, ModesOptions, run_modes
-from inductor_bench.workflows.modes.sets import read_sets
-from inductor_bench.workflows.modules.survey import Survey
-from inductor_bench.workflows.options import BreakdownOptions
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows import modes
+from inductor_bench.workflows.mode_process import UNCOMPILED, ProcessTurn, ProgramRunner, read_sets
+from inductor_bench.workflows.modes import LATER, ModesInterrupted, ModesOptions, Turns, run_modes
+from inductor_bench.workflows.modules.module_profiling import Survey
+from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 STEPS = {"eager": 0.1, "default": 0.05, "max-autotune": 0.04}
-Answer = Callable[[Place], ModeProcess | Failure]
+Answer = Callable[[ProcessTurn], ModeProcess | Failure]
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, int]
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]], answer: Answer | None = None) -> None:
-    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+    def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         ran.append((place.name, place.round))
         if answer is not None:
             return answer(place)
@@ -112,7 +108,7 @@ def test_an_interpreter_that_is_no_python_is_named(ran: list[tuple[str, int]]) -
 
 
 def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
-    def interrupted(place: Place) -> ModeProcess:
+    def interrupted(place: ProcessTurn) -> ModeProcess:
         if len(ran) == 3:
             raise KeyboardInterrupt
         return mode_rows.process(place.round, 0.1)
@@ -135,7 +131,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
 def test_a_row_that_fails_keeps_its_reason_and_the_other_rounds_go_on_without_it(
     monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
 ) -> None:
-    def failing(place: Place) -> ModeProcess | Failure:
+    def failing(place: ProcessTurn) -> ModeProcess | Failure:
         if place.name == "max-autotune":
             return Failure("mode", "timeout", "the program was stopped by the time limit after 9 s")
         return mode_rows.process(place.round, STEPS[place.name], compile_time_s=10.0)
@@ -163,7 +159,7 @@ def test_eager_is_not_run_where_its_end_would_not_be_known(
 ) -> None:
     folder, request = ModesFolder(tmp_path), Request("train.py", "script")
     runner = ProgramRunner(request, folder, {}, "python", Redaction(), Silent(), profiles=False)
-    found = runner.run(Place(0, "eager", ModeSet("eager"), 0), 4, other)
+    found = runner.run(ProcessTurn(0, "eager", ModeSet("eager"), 0), 4, other)
     assert isinstance(found, Failure) and found.kind == NOT_TIMED and said in found.message
 
 
@@ -186,7 +182,7 @@ def test_eager_gets_the_first_process_that_compiled(
 ) -> None:
     others: list[ModeProcess | None] = []
 
-    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+    def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         others.append(other)
         if place.name == "default":
             return Failure("mode", "exit", "no")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.modes.settings import MODES, ModeSet
-from inductor_bench.workflows.modes.sets import read_set, read_sets
+from inductor_bench.records.mode_comparison import MODES, ModeSet
+from inductor_bench.workflows.mode_process import read_set, read_sets
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....analysis.retunes import retunes_of
-from ....records.retune import FASTER, Retune, RetuneRow
-from ....records.retunes.verification import AppliedKernel
+from ....analysis.batch_aggregation import retunes_of
+from ....records.retune import FASTER, AppliedKernel, Retune, RetuneRow
 from ....records.run import Run
 from ....records.tuning import TriedCandidate, Tuning
 from ...page.parts import FEW_ROWS, GOOD, Cell, Column, DataTable, Lines, Part, Row

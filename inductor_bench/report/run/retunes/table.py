@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .... import units
-from ....analysis.costs.step import step_of
-from ....analysis.findings.phrases import plural
-from ....analysis.retunes import RetuneSummary, retunes_of
+from ....analysis.batch_aggregation import RetuneSummary, retunes_of
+from ....analysis.findings.finding import plural
+from ....analysis.step_costs import step_of, whole_time_s
 from ....records.retune import FASTER, KEPT, RetuneRow, by_kernel
 from ....records.run import Run
 from ...text import names
 from ...text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
-from ...text.ranking import Entry, whole_time_s
+from ...text.ranking import Entry
 
 MOST_PROBLEMS = 4
 PROJECTION = (

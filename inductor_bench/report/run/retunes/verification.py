@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....analysis.findings.phrases import join_words, plural
+from ....analysis.findings.finding import join_words, plural
 from ....analysis.statistics import CONFIDENCE, samples_needed
-from ....records.retunes.verification import (
+from ....records.retune import (
     NO_DIFFERENCE,
     SAVES,
     SLOWER,
@@ -16,7 +16,7 @@ from ....records.retunes.verification import (
     UNDECIDED,
     UNPINNABLE,
     AppliedKernel,
-    Outputs,
+    PinnedOutputs,
     Saving,
     Verification,
 )
@@ -142,7 +142,7 @@ def blamed_kernels(found: Verification) -> list[AppliedKernel]:
     return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
 
 
-def outputs_words(outputs: Outputs) -> str:
+def outputs_words(outputs: PinnedOutputs) -> str:
     """Whether the outputs agree."""
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"

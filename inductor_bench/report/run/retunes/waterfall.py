@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .... import units
-from ....records.retunes.verification import AppliedKernel, Saving, Verification
+from ....records.retune import AppliedKernel, Saving, Verification
 from ...text import names, palette
 from ..plot_parts import Axes
 from .verification import PINNED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....analysis.costs.step import graph_use
+from ....analysis.step_costs import graph_use
 from ....records.run import Run
 from ...text import names
 from ...text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped

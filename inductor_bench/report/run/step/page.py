@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .... import units
-from ....analysis.costs.step import step_of
+from ....analysis.step_costs import step_of
 from ....records.program import GRAPH, IDLE, Interval, Timeline
 from ....records.run import Run
 from ...page.parts import FEW_ROWS, Bar, Cell, Column, DataTable, Lanes, Lines, Part, Row, Stretch, columns_of

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.model_sources import LIBRARIES
+from ....errors import InductorBenchError
+from ....records.model_sources import LIBRARIES
 
 if TYPE_CHECKING:
     import torch
@@ -74,3 +74,28 @@ def broken(kind: str, error: BaseException) -> InductorBenchError:
         error = error.__cause__
     first = (str(error).splitlines() or [""])[0]
     return InductorBenchError(f"{kind} is installed but broken: {type(error).__name__}: {first}")
+
+
+# Builds a named model of a library. It downloads nothing: a name that needs a download raises an error.
+
+
+def build_model(source: str, name: str, batch_size: int, training: bool) -> Example:
+    """Builds a named model.
+
+    Args:
+        source: the library, by its prefix in ``records.model_sources``.
+        name: the name of the model in the library.
+        batch_size: the batch size of the inputs.
+        training: whether the inputs include labels.
+
+    Raises:
+        InductorBenchError: the library or the model is missing, the model needs a download, or the kind of its inputs
+            is unknown.
+    """
+    row = LIBRARIES[source]
+    if any(mark in name for mark in row.download_marks):
+        raise DownloadNeededError(
+            f"{name} has to be downloaded, and nothing is fetched", "write a factory that builds it: FILE.py:FACTORY"
+        )
+    example: Example = importlib.import_module(row.builder).build(name, batch_size, training)
+    return example

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inductor_bench.worker.capture.zoo.example import Example, cross_entropy, library, unknown
+from .example import Example, cross_entropy, library, unknown
 
 
 def build(name: str, batch_size: int, training: bool) -> Example:

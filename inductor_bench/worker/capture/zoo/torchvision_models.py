@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.worker.capture.zoo.example import Example, cross_entropy, library, unknown
+from ....errors import InductorBenchError
+from .example import Example, cross_entropy, library, unknown
 
 
 def build(name: str, batch_size: int, training: bool) -> Example:

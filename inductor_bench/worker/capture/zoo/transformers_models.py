@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from inductor_bench.errors import InductorBenchError
-from inductor_bench.worker.capture.zoo.example import BROKEN, Example, broken, library, unknown
+from ....errors import InductorBenchError
+from .example import BROKEN, Example, broken, library, unknown
 
 if TYPE_CHECKING:
     import torch

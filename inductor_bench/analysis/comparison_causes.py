@@ -1,0 +1,421 @@
+"""The cause of the difference of matched kernels, in seconds by cause, and what is known about it in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from .. import units
+from ..records.comparison import (
+    ADDED,
+    CALLS,
+    CODE,
+    CONFIG,
+    GRAPH_REST,
+    KERNEL_CAUSES,
+    LIBRARY,
+    MERGED,
+    PRECISION,
+    REMOVED,
+    REST,
+    SAME,
+    SPLIT,
+    UNCHANGED,
+    UNDECIDED,
+    EnvironmentDifference,
+    KernelChange,
+    KernelSide,
+    PartChange,
+    StepChange,
+)
+from ..records.program import IDLE, OTHERS
+from .comparison_noise import INTERRUPTION, SMALLEST_SHARE, Noise, judge, kernel_effect_s, kernel_error_s, part_error_s
+from .comparison_pairing import LEFT, GraphPair, Match
+from .comparison_sides import (
+    Side,
+    SideGraph,
+    SideKernel,
+    SidePart,
+    Sources,
+    has_other_calls,
+    has_other_precision,
+    has_same_configs,
+    is_library,
+    same_calls,
+    text_likeness,
+)
+from .comparison_words import INTERPRETER, TORCH
+from .findings.finding import join_words, plural, short_paths
+
+COUNTED = (CALLS, ADDED, REMOVED)
+"""The causes that rest on the number of calls in the profiled steps."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cause of a difference depends on, beside the kernels.
+
+    Attributes:
+        noise: the noise between the runs.
+        texts: the texts of the kernels of both sides.
+        around: the differences that may change the time of equal kernels.
+        is_busy: whether another program's load may change it as much.
+        choices: the differences that may change which config Inductor chooses.
+        same_compiler: whether both sides have the same torch, Triton and device.
+        tuned: the median seconds of a call by kernel id and config, from the records' retunes.
+        several: whether each side has several runs.
+        single_step: whether the parts of some run come from one profiled step only.
+    """
+
+    noise: Noise
+    texts: tuple[Sources, Sources] = ({}, {})
+    same_compiler: bool = True
+    around: tuple[EnvironmentDifference, ...] = ()
+    is_busy: bool = False
+    choices: tuple[EnvironmentDifference, ...] = ()
+    tuned: tuple[tuple[str, dict[str, int], float], ...] = ()
+    several: bool = False
+    single_step: bool = False
+
+    @property
+    def explains_equal_kernels(self) -> bool:
+        """Whether another time of equal kernels has a likelier reason than the clock and noise."""
+        return bool(self.around) and not self.is_busy
+
+    def shows_each_step(self, run_calls: Iterable[float]) -> bool:
+        """Whether the profiled steps show how often each step makes these calls, given as means of each run's steps.
+
+        Calls that only some steps make may fall between the few profiled ones of the other side.
+        """
+        return not self.single_step and all(math.isclose(calls, round(calls), abs_tol=1e-6) for calls in run_calls)
+
+
+def kernel_change(match: Match, setting: Setting) -> KernelChange:
+    """The difference of one match: its cause, interval and verdict."""
+    seconds, detail = _explained(match, setting)
+    a_s, b_s = (sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b))
+    cause = max(seconds, key=lambda name: (abs(seconds[name]), name != UNCHANGED))
+    kernels = (*match.a, *match.b)
+    error_s = math.hypot(kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
+    low, high, verdict = judge(a_s, b_s, error_s, kernel_effect_s(match.a or match.b))
+    if cause == UNCHANGED and verdict != SAME and not setting.explains_equal_kernels:
+        verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program
+    if cause in COUNTED and not setting.shows_each_step(kernel.calls for kernel in kernels):
+        verdict = UNDECIDED
+    return KernelChange(_shown(match.a), _shown(match.b), b_s - a_s, low, high, verdict, cause, seconds, detail)
+
+
+def _explained(match: Match, setting: Setting) -> tuple[dict[str, float], str]:
+    """The seconds by cause, and the words."""
+    a_s, b_s = (sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b))
+    if not match.a or not match.b:
+        return {(REMOVED if match.a else ADDED): b_s - a_s}, ""
+    if match.equal:
+        return _same_code(match.a[0], match.b[0], setting)
+    if len(match.a) == 1 == len(match.b) and not is_library(match.a[0]) and not is_library(match.b[0]):
+        if has_other_precision(match.a[0], match.b[0]):
+            return {PRECISION: b_s - a_s}, _tf32_words(match.a[0], match.b[0])
+        return {CODE: b_s - a_s}, _code_words(match.a[0], match.b[0], setting)
+    if any(is_library(kernel) for kernel in (*match.a, *match.b)):
+        return _library(match, b_s - a_s)
+    counts = f"{plural(len(match.a), 'kernel')} of A, {len(match.b)} of B"
+    cause = SPLIT if len(match.a) < len(match.b) else MERGED if len(match.a) > len(match.b) else CODE
+    return {cause: b_s - a_s}, f"{counts} for {_work(match.a, match.b)}"
+
+
+def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str, float], str]:
+    """Divides the difference of one kernel: calls at A's time of a call, then the change of a call at B's calls."""
+    delta = b.time_s - a.time_s
+    seconds: dict[str, float] = {}
+    words = []
+    if not same_calls(a.calls, b.calls) and a.calls and b.calls:
+        seconds[CALLS] = _further_calls_s(a, b)
+        words.append(f"{units.count(a.calls)} → {units.count(b.calls)} calls")
+    elif not a.calls or not b.calls:
+        return {CALLS: delta}, f"{units.count(a.calls)} → {units.count(b.calls)} calls"
+    rest = delta - sum(seconds.values())
+    if has_other_precision(a, b):
+        return {**seconds, PRECISION: rest}, "; ".join([*words, _tf32_words(a, b)])
+    if not has_same_configs(a, b):
+        return {**seconds, CONFIG: rest}, "; ".join([*words, _config_words(a, b, setting)])
+    return {**seconds, UNCHANGED: rest}, "; ".join(words)
+
+
+def _further_calls_s(a: SideKernel, b: SideKernel) -> float:
+    """The seconds of B's further calls at A's time of a call; by the shapes of the calls where they are known."""
+    groups = _by_shapes(a), _by_shapes(b)
+    if not groups[0].keys() & groups[1].keys():
+        return (b.calls - a.calls) * a.time_s / a.calls
+    found = 0.0
+    for shapes in {**groups[0], **groups[1]}:
+        (calls, time_s), (others, other_s) = (group.get(shapes, (0.0, 0.0)) for group in groups)
+        found += (others - calls) * time_s / calls if calls else other_s
+    return found
+
+
+def _by_shapes(side: SideKernel) -> dict[str, tuple[float, float]]:
+    """The calls and the seconds of a kernel by the shapes of its calls."""
+    groups = side.kernel.shapes
+    calls, time_s = sum(group.calls for group in groups), sum(group.time_s for group in groups)
+    if not calls or not time_s:
+        return {}
+    return {group.shapes: (group.calls * side.calls / calls, group.time_s * side.time_s / time_s) for group in groups}
+
+
+def _library(match: Match, delta: float) -> tuple[dict[str, float], str]:
+    libraries = [kernel for kernel in (*match.a, *match.b) if is_library(kernel)]
+    operators = join_words(list(dict.fromkeys(kernel.kernel.operator or "" for kernel in libraries)))
+    a, b = ([kernel for kernel in kernels if is_library(kernel)] for kernels in (match.a, match.b))
+    if a and b and has_other_precision(a[0], b[0]):
+        return {PRECISION: delta}, f"{operators}: {_tf32_words(a[0], b[0])}"
+    if a and b:
+        return {LIBRARY: delta}, f"{operators}: another kernel of the library"
+    what = join_words(list(dict.fromkeys(kernel.kernel.category.title for kernel in (match.b if a else match.a))))
+    return {LIBRARY: delta}, f"{operators}: {f'a library → {what}' if a else f'{what} → a library'}"
+
+
+def _tf32_words(a: SideKernel, b: SideKernel) -> str:
+    return f"float32 products with TF32 {'→ without' if a.tf32 else 'in B only'}"
+
+
+def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
+    own = [_per_call(kernel) for kernel in (a, b)]
+    words = f"{differing_config(a.configs, b.configs)}: {own[0]} → {own[1]} a call"
+    tuned = [
+        time_s
+        for configs in (a.configs, b.configs)
+        for kernel_id, config, time_s in setting.tuned
+        if kernel_id == a.kernel.kernel_id and config in configs
+    ]
+    if len(tuned) >= 2:
+        words += f", timed side by side in a retune {units.seconds(tuned[0])} and {units.seconds(tuned[1])}"
+    repeated = any(config in b.configs for config in a.configs)
+    if repeated:
+        return f"{words}; luck of the choice: runs of one side chose differently, too"
+    if setting.choices:
+        return f"{words}; by {join_words([row.name for row in setting.choices])}, or luck of the choice"
+    if setting.same_compiler:
+        return f"{words}; luck of the choice"
+    return f"{words}; another compiler's choice, or luck"
+
+
+def _per_call(kernel: SideKernel) -> str:
+    return units.seconds(kernel.time_s / kernel.calls if kernel.calls else None)
+
+
+def differing_config(a: Sequence[dict[str, int]], b: Sequence[dict[str, int]]) -> str:
+    """The settings that differ: ``XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8``."""
+    first, second = (configs[0] if configs else {} for configs in (a, b))
+    if len(a) > 1 or len(b) > 1:
+        first = next((config for config in a if config not in b), first)
+        second = next((config for config in b if config not in a), second)
+    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    sides = (", ".join(f"{name} {config[name]}" for name in names if name in config) for config in (first, second))
+    return " → ".join(side or "unknown" for side in sides)
+
+
+def _code_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
+    first, second = a.kernel, b.kernel
+    words = []
+    if first.category != second.category:
+        words.append(f"{first.category.title} → {second.category.title}")
+    if first.family_id and first.family_id == second.family_id:
+        words.append("the same structure with other sizes")
+    texts = setting.texts[0].get((a.graph, first.name)), setting.texts[1].get((b.graph, second.name))
+    if texts[0] and texts[1]:
+        words.append(f"{units.whole_percent(text_likeness(texts[0], texts[1]))} of the lines are equal")
+    return "; ".join(words)
+
+
+def _work(*sides: Iterable[SideKernel]) -> str:
+    operators = dict.fromkeys(op for kernels in sides for kernel in kernels for op in kernel.kernel.origin.aten_ops)
+    return join_words(list(operators)) or "the same work"
+
+
+def _shown(kernels: Iterable[SideKernel]) -> tuple[KernelSide, ...]:
+    return tuple(
+        KernelSide(
+            one.kernel.name,
+            one.kernel.kernel_id,
+            one.kernel.category,
+            one.graph,
+            one.calls,
+            one.time_s,
+            one.configs,
+            one.kernel.file,
+            one.kernel.operator,
+        )
+        for one in kernels
+    )
+
+
+# The parts of the difference of two steps: by the cause of kernels, and by what is no kernel. They add up to it.
+
+
+NEGLIGIBLE = 1e-9
+"""Share of the step below which what the parts leave is an error of rounding."""
+
+
+LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothing in some run: known only roughly"
+
+
+@dataclass(frozen=True)
+class VerdictBasis:
+    """What the verdicts on parts rest on.
+
+    Attributes:
+        idle_noise: the noise of idle time.
+        least_s: the least difference that counts.
+        step_s: the longer step.
+        on_host: whether the device is the host itself.
+    """
+
+    setting: Setting
+    idle_noise: Noise
+    least_s: float
+    step_s: float
+    on_host: bool = False
+
+
+def difference_parts(
+    a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, setting: Setting
+) -> list[PartChange]:
+    """The parts, the largest difference first; what the records' parts leave comes last."""
+    least = SMALLEST_SHARE * step.a_s
+    idle_noise = replace(setting.noise, relative=step.noise)
+    limits = VerdictBasis(setting, idle_noise, least, max(a.step_s, b.step_s), a.on_host)
+    rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
+    rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
+    a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
+    least_rest = NEGLIGIBLE * limits.step_s
+    if max(abs(a_s), abs(b_s)) > least_rest:
+        a_s, b_s = (0.0 if abs(rest_s) <= least_rest else rest_s for rest_s in (a_s, b_s))
+        delta = step.delta_s - sum(row.delta_s for row in rows)
+        rows.append(PartChange(a_s, b_s, delta, None, None, UNDECIDED, REST))
+    return rows
+
+
+def _kernel_parts(kernels: Sequence[KernelChange], limits: VerdictBasis) -> Iterator[PartChange]:
+    """A part for each cause. A kernel's own time stands in that of its main cause; see :func:`_time_in_a`."""
+    for cause in KERNEL_CAUSES:
+        rows = [change for change in kernels if cause in change.seconds]
+        if not rows:
+            continue
+        a_s = sum(_time_in_a(change, cause) for change in rows)
+        delta = sum(change.seconds[cause] for change in rows)
+        own = math.hypot(*((change.high_s - change.low_s) / 2 for change in rows))
+        error = math.hypot(own, limits.setting.noise.relative * max(a_s, a_s + delta))
+        low, high, verdict = judge(a_s, a_s + delta, error, limits.least_s)
+        detail = _around_words(limits.setting) if cause == UNCHANGED else ""
+        if cause == UNCHANGED and verdict != SAME and not limits.setting.explains_equal_kernels:
+            verdict = UNDECIDED
+        run_calls = (side.calls for change in rows for side in (*change.a, *change.b))
+        if cause in COUNTED and not limits.setting.shows_each_step(run_calls):
+            verdict = UNDECIDED
+        yield PartChange(a_s, a_s + delta, delta, low, high, verdict, cause, detail=detail, kernels=len(rows))
+
+
+def _time_in_a(change: KernelChange, cause: str) -> float:
+    """The seconds of A that a cause stands for: what it takes away, and for the main cause all that is left."""
+    taken = {name: -seconds for name, seconds in change.seconds.items() if name != change.cause and seconds < 0}
+    if cause != change.cause:
+        return taken.get(cause, 0.0)
+    return sum(side.time_s for side in change.a) - sum(taken.values())
+
+
+def _around_words(setting: Setting) -> str:
+    if not setting.around:
+        return "clocks and noise"
+    versions = any(row.name == TORCH for row in setting.around)
+    rows = [row for row in setting.around if row.name != INTERPRETER or not versions]
+    changes = (f"{row.name} {row.a or 'not set'} → {row.b or 'not set'}" for row in rows)
+    return f"not the generated code: {join_words(list(changes), 2)}, or clocks and noise"
+
+
+def _graph_rest(graphs: Sequence[GraphPair], limits: VerdictBasis) -> Iterator[PartChange]:
+    rests = []
+    for sides in ([pair.a for pair in graphs], [pair.b for pair in graphs]):
+        found = [_outside_of_kernels(graph) for graph in sides if graph is not None]
+        rest = [sum(times) for times in zip(*found, strict=True)] or [0.0]
+        rests.append(rest if abs(fmean(rest)) > NEGLIGIBLE * limits.step_s else [0.0] * len(rest))
+    a_s, b_s = rests
+    if any(a_s) or any(b_s):
+        row = _part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
+        yield row if _has_cause(row, (), limits) else _undecided(row)
+
+
+def _outside_of_kernels(graph: SideGraph) -> list[float]:
+    """The seconds of a graph by run, without those of its kernels."""
+    return [
+        whole - sum(kernel.times_s[number] for kernel in graph.kernels) for number, whole in enumerate(graph.times_s)
+    ]
+
+
+def _others(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartChange]:
+    rows: tuple[dict[tuple[str, str], SidePart], ...] = tuple(
+        {(part.kind, part.label): part for part in side.parts} for side in (a, b)
+    )
+    for kind, label in dict.fromkeys([*rows[0], *rows[1]]):
+        one, other = (found.get((kind, label)) for found in rows)
+        a_s, b_s = (part.times_s if part else (0.0,) * len(side.runs) for part, side in ((one, a), (other, b)))
+        if label == LEFT:  # two windows of the program are compared, and not one change
+            row = _part(kind, a_s, b_s, limits, kind, label, LEFT_WORDS)
+            yield replace(row, low_s=min(0.0, row.delta_s), high_s=max(0.0, row.delta_s), verdict=UNDECIDED)
+            continue
+        row = _part(kind, a_s, b_s, limits, kind, label, _detail(kind, one, other))
+        if kind != IDLE:
+            calls = [part.calls if part else 0.0 for part in (one, other)]
+            row = replace(row, a_calls=calls[0], b_calls=calls[1])
+        run_calls = [calls for part in (one, other) if part for calls in part.run_calls]
+        yield row if _has_cause(row, run_calls, limits) else _undecided(row)
+
+
+def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis) -> bool:
+    """Whether something that both sides' records hold may make a part that is no kernel slower or faster.
+
+    Where the device is the host, other programs' load and single interruptions make any part longer, so that time
+    alone is no evidence: the calls have to differ, or something around the program that several runs show to matter.
+    Calls differ if each profiled step makes as many: one that some steps make may fall between the few profiled ones.
+    """
+    around = limits.setting.several and limits.setting.explains_equal_kernels
+    if not has_other_calls(row):
+        return around or not limits.on_host
+    if not limits.setting.shows_each_step(run_calls):
+        return False
+    more = ((row.b_calls or 0.0) - (row.a_calls or 0.0)) * row.delta_s > 0
+    return around or more or not limits.on_host
+
+
+def _undecided(row: PartChange) -> PartChange:
+    """The part without a verdict on what makes it slower or faster."""
+    return row if row.verdict == SAME else replace(row, verdict=UNDECIDED)
+
+
+def _part(
+    kind: str, a_s: Sequence[float], b_s: Sequence[float], limits: VerdictBasis, cause: str, label: str, detail: str
+) -> PartChange:
+    noise = limits.idle_noise if kind == IDLE else limits.setting.noise
+    error_s = part_error_s(kind, a_s, b_s, noise, limits.step_s, on_host=limits.on_host)
+    a, b = fmean(a_s), fmean(b_s)
+    if label == OTHERS:  # what one side sums up, the other may list
+        error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)
+    low, high, verdict = judge(a, b, error_s, limits.least_s)
+    return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
+
+
+def _detail(kind: str, a: SidePart | None, b: SidePart | None) -> str:
+    """What is new or gone: the calls, and the lines of the program."""
+    words = []
+    calls = [part.calls if part else 0.0 for part in (a, b)]
+    if kind != IDLE and not same_calls(*calls):
+        words.append(f"{units.count(calls[0])} → {units.count(calls[1])} calls")
+    places = [part.places if part else () for part in (a, b)]
+    new = [place for place in places[1] if place not in places[0]]
+    gone = [place for place in places[0] if place not in places[1]]
+    if new:
+        words.append(f"in B at {join_words(list(map(short_paths, new)), 2)}")
+    elif gone and b is None:
+        words.append(f"in A at {join_words(list(map(short_paths, gone)), 2)}")
+    return ", ".join(words)

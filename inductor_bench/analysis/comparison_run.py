@@ -1,0 +1,238 @@
+"""Compares two sides: pairs their graphs and kernels, and divides the difference of their steps into parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from ..errors import InductorBenchError
+from ..records.comparison import (
+    FASTER,
+    ITERATION,
+    NOT_COMPARABLE,
+    SLOWER,
+    STEP,
+    UNCHANGED,
+    UNDECIDED,
+    EnvironmentDifference,
+    GraphChange,
+    KernelChange,
+    PartChange,
+    RunComparison,
+    SideSummary,
+    StepChange,
+)
+from ..records.run import Run
+from .comparison_causes import Setting, difference_parts, kernel_change
+from .comparison_noise import (
+    DISTURBED,
+    NO_CAUSE,
+    UNEXPLAINED,
+    Noise,
+    judge,
+    noise_between,
+    step_effect_s,
+    step_error_s,
+    undeciding_noise,
+)
+from .comparison_pairing import GraphPair, Match, pair_graphs, pair_kernels, regrouped, with_kernels_of_both
+from .comparison_sides import Side, Sources, has_other_calls, make_side, names_all_operators, profiled_one_step
+from .comparison_words import (
+    TORCH,
+    around_choices,
+    around_kernels,
+    busy_share,
+    busy_words,
+    doubts,
+    environment_differences,
+    machine_words,
+    same_compiler,
+    why_incomparable,
+)
+from .findings.doubts import disturbed
+from .findings.finding import join_words
+from .step_costs import step_of
+
+Row = TypeVar("Row", PartChange, KernelChange)
+NO_STEP = (
+    "the figures are those of one iteration of each graph, outside of the program: no step was profiled in {}, so that "
+    "eager operators, copies and the calls of graphs are not compared"
+)
+ONE_PROFILE = (
+    "the kernels of {} are known of one side alone, because the other's profile failed; all of its time is in the part "
+    "'graphs, outside of their kernels'"
+)
+ONE_RUN = (
+    "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
+    "TARGET` makes several of each side, interleaved"
+)
+
+
+def compare_runs(
+    a: Sequence[Run],
+    b: Sequence[Run],
+    names: tuple[str, str] = ("A", "B"),
+    texts: tuple[Sources, Sources] = ({}, {}),
+    changed: Sequence[EnvironmentDifference] = (),
+) -> RunComparison:
+    """Compares the runs of B with those of A.
+
+    Args:
+        a, b: the records of each side; several runs of one program are averaged.
+        names: of the sides, as the user would type them.
+        texts: the texts of their kernels, where they are known.
+        changed: what was changed on purpose; it comes first, and the records may not hold it.
+
+    Raises:
+        InductorBenchError: a side measured nothing.
+    """
+    _check_measured(names, (a, b))
+    stepless = [side for side, runs in (("A", a), ("B", b)) if any(step_of(run) is None for run in runs)]
+    side_of = partial(make_side, in_step=not stepless, lists_all=all(map(names_all_operators, (*a, *b))))
+    first, second = regrouped(side_of(a), side_of(b))
+    graphs, unknown = with_kernels_of_both(pair_graphs(first, second))
+    matches = pair_kernels(graphs, texts)
+    found = environment_differences(a[0], b[0])
+    differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
+    busy = [note for side, runs in (("A", a), ("B", b)) for note in busy_words(side, runs)]
+    around, several = around_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
+    if not busy and several:  # interleaved runs on a quiet machine: what was changed on purpose may be it
+        around = tuple(dict.fromkeys((*changed, *around)))
+    noise_of = partial(_noise, first, second, matches, () if busy else around, differences)
+    noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
+    compiler, choices, tuned = same_compiler((*a, *b)), around_choices(differences), _tuned((*a, *b))
+    single_step = any(map(profiled_one_step, (*first.runs, *second.runs)))
+    setting = Setting(noise, texts, compiler, around, bool(busy), choices, tuned, several, single_step)
+    kernels = [kernel_change(match, setting) for match in matches]
+    step = _step_change(first, second, step_noise)
+    parts = difference_parts(first, second, graphs, kernels, step, setting)
+    has_cause = bool(differences) or _has_cause(parts, kernels)
+    if doubt := _doubt(first, second, step, parts, around, has_cause=has_cause):
+        step = _step_change(first, second, undeciding_noise(step_noise, first, second, doubt))
+    reasons = why_incomparable(first, second, matches)
+    return RunComparison(
+        comparable=not reasons,
+        reasons=reasons,
+        verdict=NOT_COMPARABLE if reasons else step.verdict,
+        environment_differences=differences,
+        a=_summary(names[0], a),
+        b=_summary(names[1], b),
+        step=step,
+        parts=_without_verdicts(parts, reasons),
+        graphs=tuple(map(_graph_change, graphs)),
+        kernels=_without_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
+        notes=tuple(dict.fromkeys(_notes(a, b, unknown, busy, stepless))),
+    )
+
+
+def _notes(
+    a: Sequence[Run], b: Sequence[Run], unknown: list[str], busy: Sequence[str], stepless: Sequence[str]
+) -> Iterator[str]:
+    """What limits the figures: the records, graphs whose kernels are unknown, a busy machine, sides without a step."""
+    yield from (note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run))
+    if unknown:
+        yield ONE_PROFILE.format(join_words(unknown))
+    yield from busy
+    if stepless:
+        yield NO_STEP.format(" and ".join(stepless))
+    if len(a) == 1 == len(b):
+        yield ONE_RUN
+
+
+def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
+    """Whether the parts that are surely slower, or faster, leave no more of such a step's difference than noise."""
+    sure_s = sum(part.delta_s for part in parts if part.verdict == step.verdict)
+    unexplained_s = abs(step.delta_s - sure_s)
+    return step.verdict not in (SLOWER, FASTER) or unexplained_s <= step.noise * max(step.a_s, step.b_s)
+
+
+def _has_cause(parts: Sequence[PartChange], kernels: Sequence[KernelChange]) -> bool:
+    """Whether other code, other configs or other calls make a part or a kernel slower or faster."""
+    rows = [part for part in parts if has_other_calls(part)], [row for row in kernels if row.cause != UNCHANGED]
+    return any(row.verdict in (SLOWER, FASTER) for group in rows for row in group)
+
+
+def _doubt(
+    a: Side,
+    b: Side,
+    step: StepChange,
+    parts: Sequence[PartChange],
+    around: Sequence[EnvironmentDifference],
+    *,
+    has_cause: bool,
+) -> str:
+    """Why the difference may be noise as a whole; empty where nothing says so."""
+    single = len(a.runs) == 1 == len(b.runs)
+    if single and any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
+        return DISTURBED
+    if a.on_host and not has_cause:
+        return NO_CAUSE
+    return UNEXPLAINED if single and a.on_host and not around and not _is_explained(step, parts) else ""
+
+
+def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
+    """The rows; where sides are not comparable, no row is slower or faster, either."""
+    return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
+
+
+def _noise(
+    a: Side,
+    b: Side,
+    matches: Sequence[Match],
+    around: Sequence[EnvironmentDifference],
+    differences: Sequence[EnvironmentDifference],
+    *,
+    of_step: bool,
+) -> Noise:
+    """The noise of the step, or of the device's work. Kernels around which something differs that may change their
+    time are no measure of it."""
+    same_machine = all(row.name == TORCH for row in around)
+    same_libraries = all(row.name != TORCH for row in differences)
+    waited = busy_share((*a.runs, *b.runs))
+    return noise_between(
+        a, b, matches, of_step=of_step, same_machine=same_machine, same_libraries=same_libraries, waited=waited
+    )
+
+
+def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence[Run]]) -> None:
+    for name, run in ((name, run) for name, runs in zip(names, sides, strict=True) for run in runs):
+        if not run.modules and step_of(run) is None:
+            failure = next(iter(run.failures), None)
+            why = f": {failure.stage}: {failure.message}" if failure is not None else ""
+            raise InductorBenchError(f"{name} holds no measurement{why}", failure.hint if failure is not None else "")
+
+
+def _summary(name: str, runs: Sequence[Run]) -> SideSummary:
+    return SideSummary(name, runs[0].title, machine_words(runs[0]), runs[0].created, len(runs))
+
+
+def _tuned(runs: Sequence[Run]) -> tuple[tuple[str, dict[str, int], float], ...]:
+    return tuple(
+        (retune.kernel_id, candidate.config, candidate.median_s)
+        for run in runs
+        for retune in run.retunes
+        if retune.tuning is not None
+        for candidate in retune.tuning.candidates
+        if candidate.median_s is not None
+    )
+
+
+def _step_change(a: Side, b: Side, noise: Noise) -> StepChange:
+    error = noise.relative * max(a.step_s, b.step_s)
+    if not noise.measured:
+        error = math.hypot(error, step_error_s(a), step_error_s(b))
+    low, high, verdict = judge(a.step_s, b.step_s, error, step_effect_s(a.step_s))
+    currency = STEP if a.in_step else ITERATION
+    return StepChange(
+        a.step_s, b.step_s, b.step_s - a.step_s, low, high, verdict, currency, noise.relative, noise.source
+    )
+
+
+def _graph_change(pair: GraphPair) -> GraphChange:
+    a_s, b_s = (graph.time_s if graph else 0.0 for graph in (pair.a, pair.b))
+    a, b = (graph.label if graph else None for graph in (pair.a, pair.b))
+    a_calls, b_calls = (graph.calls if graph else 0.0 for graph in (pair.a, pair.b))
+    return GraphChange(a, b, a_s, b_s, b_s - a_s, a_calls, b_calls, pair.alike)

@@ -1,0 +1,372 @@
+"""The sides of a comparison, and which kernels and graphs of them are alike."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from statistics import fmean
+from typing import TypeVar
+
+from ..records.comparison import PartChange
+from ..records.kernel import Kernel
+from ..records.module import ModuleRecord
+from ..records.program import EAGER, GRAPH, OTHERS, Part
+from ..records.run import Run
+from .step_costs import cost_of, graph_use, module_time_s, runs_on_host, step_of, whole_time_s
+
+# One side of a comparison: the step of one or more runs of a program, as kernels of graphs and other parts.
+#
+# Every figure is kept by run; the figure of the side is their mean. Means add up, so that the parts of a side add up to
+# its step as those of each record do.
+
+
+SAME_CALLS = 0.01
+"""Relative difference of two numbers of calls per step up to which they are the same: means over few steps."""
+
+Key = TypeVar("Key", bound=Hashable)
+Row = TypeVar("Row")
+
+
+def key_of(kernel: Kernel) -> Hashable:
+    """The identity of a kernel's code: the id, or the operator and the name of a library's kernel."""
+    return (kernel.operator, kernel.name) if kernel.operator or not kernel.kernel_id else kernel.kernel_id
+
+
+@dataclass(frozen=True)
+class SideKernel:
+    """A kernel of a graph. ``runs`` are its rows in the runs that have it; ``times_s`` has a time for each run."""
+
+    graph: str
+    runs: tuple[Kernel, ...]
+    calls: float
+    times_s: tuple[float, ...]
+    tf32: bool = False
+
+    @property
+    def kernel(self) -> Kernel:
+        """Its row in the first run that has it."""
+        return self.runs[0]
+
+    @property
+    def time_s(self) -> float:
+        return fmean(self.times_s)
+
+    @property
+    def configs(self) -> tuple[dict[str, int], ...]:
+        """The distinct configs in which the runs have it."""
+        found = [kernel.compiled.config for kernel in self.runs if kernel.compiled.config]
+        return tuple(config for index, config in enumerate(found) if config not in found[:index])
+
+    @property
+    def key(self) -> Hashable:
+        return key_of(self.kernel)
+
+
+@dataclass(frozen=True)
+class SideGraph:
+    """A compiled graph; ``times_s`` are its seconds of the step by run, ``kernels`` those that the step runs.
+
+    There are no kernels where those of some run are unknown, because its profile failed.
+    """
+
+    label: str
+    role: str
+    calls: float
+    times_s: tuple[float, ...]
+    kernels: tuple[SideKernel, ...]
+
+    @property
+    def time_s(self) -> float:
+        return fmean(self.times_s)
+
+
+@dataclass(frozen=True)
+class SidePart:
+    """What is no kernel of a graph.
+
+    Attributes:
+        run_calls: the calls by run; ``listed`` is the number of the runs whose records say how many there are.
+        places: the lines of the program, as ``FILE:LINE``.
+    """
+
+    kind: str
+    label: str
+    run_calls: tuple[float, ...]
+    times_s: tuple[float, ...]
+    places: tuple[str, ...] = ()
+    listed: int = 1
+
+    @property
+    def calls(self) -> float:
+        """The mean of the runs that say it."""
+        return sum(self.run_calls) / self.listed
+
+    @property
+    def time_s(self) -> float:
+        return fmean(self.times_s)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side.
+
+    Attributes:
+        in_step: whether its seconds are those of the program's step, else of an iteration.
+        lists_all: whether its parts are all that its steps have, so that what is no part of it was not called.
+    """
+
+    runs: tuple[Run, ...]
+    in_step: bool
+    lists_all: bool
+    steps_s: tuple[float, ...]
+    graphs: tuple[SideGraph, ...]
+    parts: tuple[SidePart, ...]
+
+    @property
+    def step_s(self) -> float:
+        return fmean(self.steps_s)
+
+    @property
+    def on_host(self) -> bool:
+        return runs_on_host(self.runs[0])
+
+    @property
+    def kernels(self) -> tuple[SideKernel, ...]:
+        return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
+
+
+def same_calls(a: float, b: float) -> bool:
+    """Whether two numbers of calls per step are the same."""
+    return abs(a - b) <= SAME_CALLS * max(a, b)
+
+
+def has_other_calls(part: PartChange) -> bool:
+    """Whether a step of B makes another number of the part's calls."""
+    return part.a_calls is not None and part.b_calls is not None and not same_calls(part.a_calls, part.b_calls)
+
+
+def profiled_one_step(run: Run) -> bool:
+    """Whether the parts of a run's step come from one profiled step, which cannot show what other steps do."""
+    program = step_of(run)
+    return program is not None and any(rank.profiled_steps == 1 for rank in program.ranks)
+
+
+def names_all_operators(run: Run) -> bool:
+    """Whether the record says which operators it sums up. Those of older versions do not."""
+    program = step_of(run)
+    parts = program.parts if program is not None else ()
+    return all(part.summed for part in parts if (part.kind, part.label) == (EAGER, OTHERS))
+
+
+def make_side(runs: Sequence[Run], *, in_step: bool, lists_all: bool) -> Side:
+    """The side of one or more runs of one program.
+
+    Args:
+        runs: the records.
+        in_step: whether the currency is the program's step, which each record then has.
+        lists_all: whether operators that a record sums up are parts of their own; each record then names them.
+    """
+    rows = tuple(run if in_step else replace(run, program=None) for run in runs)
+    steps = tuple(whole_time_s(run) for run in rows)
+    return Side(rows, in_step, lists_all, steps, _graphs(rows), _parts(rows, lists_all=lists_all))
+
+
+def _graphs(runs: Sequence[Run]) -> tuple[SideGraph, ...]:
+    grouped = _grouped((module.label, number, module) for number, run in enumerate(runs) for module in run.modules)
+    found = [_graph(runs, label, dict(modules)) for label, modules in grouped]
+    return tuple(graph for graph in found if graph.time_s or graph.kernels)
+
+
+def _graph(runs: Sequence[Run], label: str, modules: dict[int, ModuleRecord]) -> SideGraph:
+    first = next(iter(modules.values()))
+    kernels = [_kernel(runs, modules, label, rows) for rows in _rows_by_kernel(modules)]
+    times, calls = [0.0] * len(runs), [0.0] * len(runs)
+    for number, module in modules.items():
+        if step_of(runs[number]) is not None:
+            use = graph_use(runs[number], module)
+            times[number], calls[number] = use.time_s, use.calls
+        else:
+            times[number], calls[number] = module_time_s(module), 1.0
+    unknown = any(times[number] and not module.kernels for number, module in modules.items())
+    shown = () if unknown else tuple(kernel for kernel in kernels if kernel.time_s or kernel.calls)
+    return SideGraph(label, first.role, fmean(calls), tuple(times), shown)
+
+
+def _rows_by_kernel(modules: dict[int, ModuleRecord]) -> list[dict[int, Kernel]]:
+    """The rows of each kernel by run: equal code of equal name first, then equal code, which another run may number."""
+    found: list[dict[int, Kernel]] = []
+    for number, module in modules.items():
+        left = list(module.kernels)
+        for by_name in (True, False):
+            left = list(_not_placed(left, number, found, by_name=by_name))
+        found += [{number: kernel} for kernel in left]
+    return found
+
+
+def _not_placed(
+    kernels: Iterable[Kernel], number: int, found: Iterable[dict[int, Kernel]], *, by_name: bool
+) -> Iterator[Kernel]:
+    """Puts each kernel of a run into the first rows of its code that miss this run. Yields those without any."""
+    free: dict[Hashable, list[dict[int, Kernel]]] = {}
+    for rows in found:
+        if number not in rows:
+            one = next(iter(rows.values()))
+            free.setdefault((key_of(one), one.name if by_name else ""), []).append(rows)
+    for kernel in kernels:
+        rows_of_code = free.get((key_of(kernel), kernel.name if by_name else ""))
+        if rows_of_code:
+            rows_of_code.pop(0)[number] = kernel
+        else:
+            yield kernel
+
+
+def _kernel(runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, rows: dict[int, Kernel]) -> SideKernel:
+    times, calls = [0.0] * len(runs), [0.0] * len(runs)
+    for number, kernel in rows.items():
+        run, module = runs[number], modules[number]
+        if step_of(run) is None or graph_use(run, module).time_s:  # the step is that of one rank, without other ranks'
+            cost = cost_of(run, module, kernel)
+            times[number], calls[number] = cost.time_s, cost.calls
+    tf32 = any(module.tf32 for module in modules.values())
+    return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), tf32)
+
+
+def _parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, ...]:
+    rows: list[tuple[tuple[str, str], int, Part]] = []
+    for number, run in enumerate(runs):
+        slugs = {module.slug for module in run.modules}
+        program = step_of(run)
+        listed_parts = program.parts if program is not None else ()
+        for part in chain.from_iterable(map(_divided, listed_parts)) if lists_all else listed_parts:
+            if part.kind != GRAPH or part.graph not in slugs:
+                rows.append(((part.kind, part.label), number, part))
+    found = []
+    for (kind, label), parts in _grouped(rows):
+        times, calls = [0.0] * len(runs), [0.0] * len(runs)
+        for number, part in parts:
+            times[number] += part.time_s
+            calls[number] += part.calls
+        listed = len(runs) if lists_all else len({number for number, _ in parts})
+        places = (f"{part.source.file}:{part.source.line}" for _, part in parts if part.source is not None)
+        found.append(SidePart(kind, label, tuple(calls), tuple(times), tuple(dict.fromkeys(places)), listed))
+    return tuple(found)
+
+
+def _divided(part: Part) -> Iterable[Part]:
+    """The operators that a part sums up; the part itself if it sums up none."""
+    return [Part(part.kind, one.label, one.calls, one.time_s, 0.0) for one in part.summed] or [part]
+
+
+def _grouped(rows: Iterable[tuple[Key, int, Row]]) -> list[tuple[Key, list[tuple[int, Row]]]]:
+    """The rows by their key, in the order of the keys; each with the number of its run."""
+    groups: dict[Key, list[tuple[int, Row]]] = {}
+    for key, number, row in rows:
+        groups.setdefault(key, []).append((number, row))
+    return list(groups.items())
+
+
+# How likely two kernels of different code do the same work: by their origin, their operator, their names and text.
+
+
+Sources = Mapping[tuple[str, str], str]
+"""The texts of kernels by the label of their graph and their name; a kernel whose text is unknown is missing."""
+
+_NUMBER = re.compile(r"_\d+$")
+_KIND = re.compile(r"^(?:triton_[a-z]{3}|triton|cpp)_(?:fused_+)?")
+FAMILY = 0.95
+"""Likeness from which on kernels of one family lie, which differ in sizes only."""
+
+
+def is_library(side: SideKernel) -> bool:
+    """Whether a kernel belongs to a call of a library, and not to the module's text."""
+    return side.kernel.line is None and side.kernel.operator is not None
+
+
+def has_same_configs(a: SideKernel, b: SideKernel) -> bool:
+    """Whether both sides ran in the same configs equally often. An unknown config is no other config."""
+    shares = _config_shares(a), _config_shares(b)
+    return not shares[0] or not shares[1] or shares[0] == shares[1]
+
+
+def _config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]], float]:
+    """The share of the runs in each config, of those whose config is known."""
+    found = Counter(frozenset(one.compiled.config.items()) for one in side.runs if one.compiled.config)
+    return {config: count / sum(found.values()) for config, count in found.items()}
+
+
+def has_other_precision(a: SideKernel, b: SideKernel) -> bool:
+    """Whether both compute products of float32, one of them in TF32."""
+    works = (a.kernel.work, b.kernel.work)
+    return a.tf32 != b.tf32 and all(work.dtype == "tf32" or (work.dtype == "float32" and work.flops) for work in works)
+
+
+def name_words(name: str) -> frozenset[str]:
+    """The words in the name of a generated kernel: those of the operators that it computes."""
+    return frozenset(_KIND.sub("", _NUMBER.sub("", name)).split("_")) - {""}
+
+
+def shared_work(a: SideKernel, b: SideKernel) -> float:
+    """The share of the smaller kernel's origin that the other one has, too, 0 to 1.
+
+    A kernel of a library shares work with kernels of the same operator, and with generated ones that compute it.
+    """
+    first, second = a.kernel, b.kernel
+    if is_library(a) and is_library(b):
+        return float(first.operator == second.operator) * (0.5 + 0.5 * _jaccard(_shapes(a), _shapes(b)))
+    if is_library(a) or is_library(b):
+        library, generated = (first, second) if is_library(a) else (second, first)
+        return float(library.operator in generated.origin.aten_ops)
+    for one, other in _origins(a, b):
+        if one and other:
+            return len(one & other) / min(len(one), len(other))
+    return 0.0
+
+
+def likeness(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -> float:
+    """How alike two kernels are, 0 to 1: the mean over what is known of both."""
+    if is_library(a) or is_library(b):
+        return shared_work(a, b) if is_library(a) and is_library(b) else 0.0
+    found = [_jaccard(one, other) for one, other in _origins(a, b) if one and other]
+    found.append(float(a.kernel.category == b.kernel.category))
+    texts = a_texts.get((a.graph, a.kernel.name)), b_texts.get((b.graph, b.kernel.name))
+    if texts[0] and texts[1]:
+        found.append(text_likeness(texts[0], texts[1]))
+    mean = sum(found) / len(found)
+    related = a.kernel.family_id and a.kernel.family_id == b.kernel.family_id
+    return FAMILY + (1 - FAMILY) * mean if related else mean
+
+
+def text_likeness(a: str, b: str) -> float:
+    """The share of lines that two texts have in common, 0 to 1, wherever in the text they stand."""
+    lines = _lines(a), _lines(b)
+    whole = sum(lines[0].values()) + sum(lines[1].values())
+    return 2 * sum((lines[0] & lines[1]).values()) / whole if whole else 1.0
+
+
+@functools.lru_cache(maxsize=4096)
+def _lines(text: str) -> Counter[str]:
+    return Counter(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _origins(a: SideKernel, b: SideKernel) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """What is known of the origin of both, the most exact first."""
+    first, second = a.kernel.origin, b.kernel.origin
+    lines = [frozenset(f"{line.file}:{line.line}" for line in one.source_lines) for one in (first, second)]
+    return [
+        (frozenset(first.source_nodes), frozenset(second.source_nodes)),
+        (frozenset(first.aten_ops), frozenset(second.aten_ops)),
+        (lines[0], lines[1]),
+        (name_words(a.kernel.name), name_words(b.kernel.name)),
+    ]
+
+
+def _shapes(side: SideKernel) -> frozenset[str]:
+    return frozenset(group.shapes for kernel in side.runs for group in kernel.shapes)
+
+
+def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / len(a | b) if a or b else 1.0

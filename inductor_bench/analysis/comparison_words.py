@@ -1,0 +1,488 @@
+"""The sentences of a comparison, and what differs between the environments of its sides."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import PurePath
+
+from .. import units
+from ..devices.table import common_device
+from ..records.comparison import (
+    ADDED,
+    CODE,
+    CONFIG,
+    FASTER,
+    KERNEL_CAUSES,
+    LIBRARY,
+    MERGED,
+    NOT_COMPARABLE,
+    PRECISION,
+    REMOVED,
+    REST,
+    SAME,
+    SLOWER,
+    SPLIT,
+    UNCHANGED,
+    UNDECIDED,
+    EnvironmentDifference,
+    KernelChange,
+    PartChange,
+    RunComparison,
+)
+from ..records.model_sources import LIBRARIES
+from ..records.program import COPY, IDLE, SYNCHRONISING
+from ..records.run import Environment, Request, Run
+from .comparison_pairing import Match
+from .comparison_sides import Side, SideKernel, has_other_calls
+from .findings.doubts import largest_load
+from .findings.finding import join_words, plural
+from .findings.next_commands import NextCommand
+from .statistics import EFFECT
+from .step_costs import runs_on_host
+
+# What differs between the environments and the requests of two sides, and what makes them incomparable.
+
+
+_VERSIONS = ("versions.torch", "versions.triton", "device.cuda", "device.driver", "versions.python")
+_HOST = ("host.cpu", "host.cpu_count", "host.threads", "host.vector_isa", "platform")
+_ACCELERATOR = ("device.accelerator", "device.accelerator_count", "device.cuda", "device.driver")
+_MACHINE = ("device.accelerator", "device.accelerator_count", *_HOST)
+_REQUEST = ("target", "arguments", "training", "batch_size", "amp", "mode", "dynamic", "seed", "live", "steps", "skip")
+_WORDS = {
+    "cuda": "CUDA",
+    "python": "Python",
+    "accelerator": "device",
+    "cpu": "CPU",
+    "vector_isa": "vector instructions",
+}
+_LIBRARIES = (
+    *("OMP_", "MKL_", "KMP_", "GOMP_", "ATEN_", "ONEDNN_", "DNNL_", "CUDA_", "CUBLAS_", "NVIDIA_", "PYTORCH_"),
+    *("HIP_", "ROCR_", "ZE_", "MALLOC_", "LD_"),
+)
+
+TORCH, TRITON = "torch", "triton"
+"""Names of the differences of their versions."""
+INTERPRETER = "interpreter"
+"""Name of the difference of what runs the program, where it was changed on purpose."""
+_COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
+_COMPILATION = ("mode", "dynamic")
+
+BUSY = 0.25
+"""Share of its running time for which a process waited for a core, from which the machine counts as busy."""
+COMMON = 0.1
+"""Share of the kernels' time below which programs of different names have too little in common to be compared."""
+MOST_PARTS = 0.01
+"""Relative difference of a step and the sum of its parts, above which a record is not what the tool wrote."""
+
+
+def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]:
+    """The facts that differ: versions first, then the machine, variables, switches, and what was asked for."""
+    rows = [*_environment_rows(a.environment, b.environment), ("TF32", _tf32(a), _tf32(b))]
+    rows += [("how it was measured", _methods(a), _methods(b)), ("inductor-bench", a.tool_version, b.tool_version)]
+    rows += _request_rows(a.request, b.request)
+    return tuple(EnvironmentDifference(name, one, other) for name, one, other in rows if one != other)
+
+
+def around_kernels(differences: Sequence[EnvironmentDifference], *, on_host: bool) -> tuple[EnvironmentDifference, ...]:
+    """The differences that may change the time of a kernel whose code and config stay the same.
+
+    Another torch brings other libraries; another Triton compiles the same code differently.
+
+    Args:
+        differences: all differences.
+        on_host: whether the kernels run on the host.
+    """
+    names = {TORCH, *map(_name_of, _HOST if on_host else _ACCELERATOR)} | (set() if on_host else {TRITON})
+    return tuple(row for row in differences if row.name in names or _is_variable(row.name))
+
+
+def around_choices(differences: Iterable[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
+    """The differences that may change which config Inductor chooses: its variables, and how the program compiles."""
+    return tuple(row for row in differences if row.name in _COMPILATION or row.name.startswith(_COMPILERS))
+
+
+def _name_of(place: str) -> str:
+    """The name of a field of the environment in words."""
+    name = place.rpartition(".")[2]
+    return _WORDS.get(name, name.replace("_", " "))
+
+
+def _is_variable(name: str) -> bool:
+    """Whether a name is that of a variable that libraries and drivers read when a kernel runs."""
+    return name.startswith(_LIBRARIES)
+
+
+def _environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
+    for place in (*_VERSIONS, *_MACHINE):
+        if any(_text(attrgetter(place)(one)) for one in (a, b)):
+            yield _name_of(place), _fact(place, a), _fact(place, b)
+    for name in sorted({*a.variables, *b.variables}):
+        yield name, a.variables.get(name, ""), b.variables.get(name, "")
+
+
+def _fact(place: str, environment: Environment) -> str:
+    """A fact of the environment in words. A torch that is known was asked, so that what it lacks is not there."""
+    text = _text(attrgetter(place)(environment))
+    if text:
+        return text
+    if not environment.versions.torch:
+        return "unknown"
+    return "not installed" if place == "versions.triton" else "none" if place.startswith("device.") else "unknown"
+
+
+def _request_rows(a: Request, b: Request) -> Iterator[tuple[str, str, str]]:
+    for name in _REQUEST:
+        yield name.replace("_", " "), _text(getattr(a, name)), _text(getattr(b, name))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def _tf32(run: Run) -> str:
+    return join_words(sorted({"on" if module.tf32 else "off" for module in run.modules}))
+
+
+def _methods(run: Run) -> str:
+    return join_words(sorted({module.measurement.method for module in run.modules}))
+
+
+def why_incomparable(a: Side, b: Side, matches: Sequence[Match]) -> tuple[str, ...]:
+    """The reasons why no verdict is given; none for comparable sides."""
+    first, second = a.runs[0], b.runs[0]
+    return tuple(_reasons(first, second)) or tuple(_nothing_in_common(a, b, matches))
+
+
+def _reasons(a: Run, b: Run) -> Iterator[str]:
+    devices = [common_device(module.device for module in run.modules).type for run in (a, b)]
+    if devices[0] != devices[1]:
+        yield f"A ran on {devices[0]}, B on {devices[1]}: their kernels are different programs"
+    if a.request.kind in LIBRARIES and b.request.kind in LIBRARIES and a.request.target != b.request.target:
+        yield f"A is {a.request.target}, B is {b.request.target}: two models"
+    elif a.request.batch_size != b.request.batch_size:
+        sizes = [_text(run.request.batch_size) or "the default" for run in (a, b)]
+        yield f"the batch size of A is {sizes[0]}, that of B {sizes[1]}: a step does not do the same work"
+    if None not in (a.request.training, b.request.training) and a.request.training != b.request.training:
+        kinds = ["training" if run.request.training else "inference" for run in (a, b)]
+        yield f"A is {kinds[0]}, B is {kinds[1]}"
+
+
+def _nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[str]:
+    if not a.kernels or not b.kernels:
+        return
+    equal = [match for match in matches if match.equal]
+    if equal:
+        programs = [PurePath(side.runs[0].request.target).name for side in (a, b)]
+        share = max(_share(a, (match.a for match in equal)), _share(b, (match.b for match in equal)))
+        if programs[0] != programs[1] and share < COMMON:
+            same = f"{units.whole_percent(share)} of their kernels' time at most is in kernels that both have"
+            yield f"A is {programs[0]}, B is {programs[1]}, and {same}: two programs"
+        return
+    families = [{kernel.kernel.family_id for kernel in side.kernels if kernel.kernel.family_id} for side in (a, b)]
+    if families[0] & families[1]:
+        yield "no kernel of A is in B, but kernels of the same structure with other sizes: their inputs differ in size"
+    elif not any(match.a and match.b for match in matches) and a.runs[0].request.target != b.runs[0].request.target:
+        yield "A and B have nothing in common: no graph and no kernel of A is in B"
+
+
+def _share(side: Side, matched: Iterable[Sequence[SideKernel]]) -> float:
+    """The share of a side's kernel time in these kernels of it."""
+    whole_s = sum(kernel.time_s for kernel in side.kernels)
+    return sum(kernel.time_s for kernels in matched for kernel in kernels) / whole_s if whole_s else 0.0
+
+
+def doubts(side: str, run: Run) -> Iterator[str]:
+    """What limits the figures of one run, in words. ``side`` is ``A`` or ``B``."""
+    for failure in run.failures[:2]:
+        about = f" of {failure.subject}" if failure.subject else ""
+        yield f"{side} is not complete: {failure.stage}{about}: {failure.message}"
+    program = run.program
+    if program is not None and program.parts:
+        whole = sum(part.time_s for part in program.parts)
+        if abs(whole - program.step_time_s) > MOST_PARTS * program.step_time_s:
+            share = units.whole_percent(whole / program.step_time_s) if program.step_time_s else "more than all"
+            yield f"the parts of {side}'s step add up to {share} of it: its record was edited"
+
+
+def busy_share(runs: Iterable[Run]) -> float:
+    """The largest share of its time that a process of the runs waited for a core. A GPU works on beside a busy host."""
+    return max((_waited_share(run) for run in runs if runs_on_host(run)), default=0.0)
+
+
+def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Says that the machine was busy during the runs of a side, if it was."""
+    share = busy_share(runs)
+    if share >= BUSY:
+        waited = f"a process waited for a core for {units.whole_percent(share)} of its time"
+        yield f"the machine was busy during {side}: {waited}"
+
+
+def _waited_share(run: Run) -> float:
+    """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
+    load = largest_load(run.modules)
+    return load.delayed_share if load is not None else 0.0
+
+
+def same_compiler(runs: Iterable[Run]) -> bool:
+    """Whether all runs have one torch, one Triton and one device, all known; a trace alone does not name its torch."""
+    read = attrgetter("versions.torch", "versions.triton", "device.accelerator")
+    found = {read(run.environment) for run in runs}
+    return len(found) == 1 and all(run.environment.versions.torch for run in runs)
+
+
+def machine_words(run: Run) -> str:
+    """The device and the versions in one line."""
+    device = common_device(module.device for module in run.modules)
+    environment = run.environment
+    parts = [device.name_in(environment) or environment.host.cpu]
+    versions = (("torch", environment.versions.torch), ("triton", _triton(run)))
+    parts += [f"{name} {version}" for name, version in versions if version]
+    return " · ".join(part for part in parts if part)
+
+
+def _triton(run: Run) -> str:
+    device = common_device(module.device for module in run.modules)
+    return run.environment.versions.triton or "" if device.generates_triton else ""
+
+
+# The first lines of a comparison in words: how much, why, how sure; and what to type next.
+
+
+EXPLAINED = 0.8
+"""Share of the difference that the named parts explain, where at most :data:`MOST_NAMED` of them do."""
+MOST_NAMED = 3
+MOST = 0.5
+"""Share of the difference above which parts are most of it."""
+
+_REWRITTEN = (CODE, SPLIT, MERGED, LIBRARY)
+
+
+def signed(value: float) -> str:
+    """A difference in seconds with its sign: ``+0.31 ms``, ``-12.0 µs``."""
+    return f"{'-' if value < 0 else '+'}{units.seconds(abs(value))}"
+
+
+def signed_percent(delta: float, base: float) -> str:
+    """A difference as a share of ``base``, with its sign."""
+    if not base:
+        return units.MISSING
+    text = units.percent(abs(delta) / base)
+    return text if text.startswith("<") else f"{'-' if delta < 0 else '+'}{text}"
+
+
+def part_name(part: PartChange) -> str:
+    """The name of a part: ``changed code``, ``idle: synchronising``, ``aten.sin``."""
+    if part.cause in (IDLE, COPY):
+        return f"{part.cause}: {part.label}"
+    return part.label.replace("::", ".", 1) or part.cause
+
+
+def headline(comparison: RunComparison, limit: float | None = None) -> str:
+    """The answer in one or two sentences; with ``limit`` also whether B is within it: ``Limit of 5%: passed.``"""
+    if limit is not None:
+        return f"{headline(comparison)} Limit of {100 * limit:g}%: {_judged(comparison, limit)}."
+    step = comparison.step
+    of = f"a {step.currency}" if step.currency != "iteration" else "an iteration of all graphs"
+    times = f"{of} takes {units.seconds(step.a_s)} in A and {units.seconds(step.b_s)} in B"
+    change = f"{signed(step.delta_s)}, {signed_percent(step.delta_s, step.a_s)}"
+    if comparison.verdict == NOT_COMPARABLE:
+        return f"A and B are not comparable: {'; '.join(comparison.reasons)}. No verdict: {times}."
+    if comparison.verdict in (SLOWER, FASTER):
+        share = units.percent(abs(step.delta_s) / step.a_s if step.a_s else None)
+        return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval(comparison)})."
+    if comparison.verdict == SAME:
+        return f"B takes as long as A, within {units.whole_percent(EFFECT)}: {times} ({change})."
+    if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
+        small = units.whole_percent(EFFECT)
+        return f"The difference is too small to count: {times} ({change}, {interval(comparison)}); less than {small}."
+    return (
+        f"Undecided: {times} ({change}, {interval(comparison)}). The noise between runs is "
+        f"±{units.percent(step.noise)}, {step.noise_source}."
+    )
+
+
+def is_above(comparison: RunComparison, limit: float) -> bool:
+    """Whether B is surely slower by more than ``limit``, a share of A's step, or cannot be compared."""
+    too_slow = comparison.verdict == SLOWER and comparison.step.delta_s > limit * comparison.step.a_s
+    return too_slow or comparison.verdict == NOT_COMPARABLE
+
+
+def _judged(comparison: RunComparison, limit: float) -> str:
+    if is_above(comparison, limit):
+        return "failed"
+    high_s = comparison.step.high_s
+    is_open = high_s is None or high_s > limit * comparison.step.a_s
+    return "passed, although the interval reaches above it" if is_open else "passed"
+
+
+def interval(comparison: RunComparison) -> str:
+    """The interval of the step's difference: ``between +0.21 ms and +0.40 ms``."""
+    step = comparison.step
+    if step.low_s is None or step.high_s is None:
+        return "of unknown uncertainty"
+    return f"between {signed(step.low_s)} and {signed(step.high_s)}"
+
+
+def reasons(comparison: RunComparison) -> Iterator[str]:
+    """Why: the parts that explain most of the difference, and what of the generated code changed."""
+    named = main_parts(comparison)
+    if comparison.verdict in (SLOWER, FASTER) and named:
+        share = sum(part.delta_s for part in named) / comparison.step.delta_s
+        lead = "Most of it" if share > MOST else "Its largest parts"
+        yield f"{lead}: {join_words([_named(part) for part in named])}."
+        if named[0].cause == UNCHANGED:
+            yield f"Its largest part is in kernels whose code, config and calls are the same: {named[0].detail}."
+    if comparison.verdict in (UNDECIDED, SAME):
+        sure = [part for part in comparison.parts if part.verdict in (SLOWER, FASTER)]
+        if sure:
+            yield f"Parts that differ beyond noise: {join_words([_named(part) for part in sure])}."
+    else:
+        sure = named
+        opposite = {SLOWER: FASTER, FASTER: SLOWER}.get(comparison.verdict)
+        against = [part for part in comparison.parts if part.verdict == opposite]
+        if against:
+            yield f"Against it: {join_words([_named(part) for part in against[:MOST_NAMED]])}."
+            sure = [*named, *against]
+    yield from _waits(comparison)
+    calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
+    if calls:
+        numbers = join_words([f"{part_name(part)} {_calls(part)}" for part in calls])
+        yield f"Other numbers of calls in the profiled steps: {numbers}."
+    yield code_words(comparison)
+
+
+def _waits(comparison: RunComparison) -> Iterator[str]:
+    """Where B waits for its device, and A does not: afterwards the device waits for the host, whatever that does."""
+    idle = [part for part in comparison.parts if part.cause == IDLE]
+    new = next((part for part in idle if part.label == SYNCHRONISING and part.detail and not part.a_s), None)
+    if new is not None and any(part.verdict == SLOWER for part in idle):
+        place = new.detail.partition("in B ")[2]
+        more = signed(sum(part.delta_s for part in idle))
+        after = f"After that the device waits for the host's next launches: idle {more} in all."
+        yield f"B waits for the device {place}. {after}"
+
+
+def _calls(part: PartChange) -> str:
+    return f"{units.count(part.a_calls)} → {units.count(part.b_calls)}"
+
+
+def main_parts(comparison: RunComparison) -> list[PartChange]:
+    """The largest parts with the sign of the difference that explain most of it, at most :data:`MOST_NAMED`."""
+    delta = comparison.step.delta_s
+    found: list[PartChange] = []
+    for part in comparison.parts:
+        if sum(one.delta_s for one in found) / delta >= EXPLAINED if delta else True:
+            break
+        if part.delta_s * delta > 0 and part.cause != REST and len(found) < MOST_NAMED:
+            found.append(part)
+    return found
+
+
+def _named(part: PartChange) -> str:
+    if part.cause in (ADDED, REMOVED):
+        return f"{plural(part.kernels, part.cause)} {signed(part.delta_s)}"
+    count = f" of {plural(part.kernels, 'kernel')}" if part.kernels and part.cause in KERNEL_CAUSES else ""
+    detail = f" ({part.detail})" if part.detail and part.cause != UNCHANGED else ""
+    return f"{part_name(part)}{count} {signed(part.delta_s)}{detail}"
+
+
+def code_words(comparison: RunComparison) -> str:
+    """What of the kernels changed: ``All 40 kernels have the same code in both; 3 have another config, +0.6 ms: …``"""
+    kernels = comparison.kernels
+    if not kernels:
+        return "No kernel of either side is known."
+    changed = [change for change in kernels if is_rewritten(change)]
+    whole = sum(len(change.b) for change in kernels)
+    other, gone = sum(len(change.b) for change in changed), sum(not change.b for change in changed)
+    libraries = sum(side.operator is not None for change in kernels for side in change.b)
+    if changed and not other:
+        code = f"Of B {plural(whole, 'kernel')} {'has' if whole == 1 else 'have'} the same code in A, and {gone} of A "
+        code += f"{'has' if gone == 1 else 'have'} no counterpart"
+    elif changed:
+        code = f"{other} of the {plural(whole, 'kernel')} of B are other kernels than in A"
+        code += f", and {gone} of A {'has' if gone == 1 else 'have'} no counterpart" if gone else ""
+    elif libraries and any(row.name == TORCH for row in comparison.environment_differences):
+        code = f"{plural(libraries, 'kernel')} of libraries {'has' if libraries == 1 else 'have'} the same name, and "
+        code += "another torch may bring other code"
+        generated = plural(whole - libraries, "generated kernel")
+        code = f"{_all_have(whole - libraries, generated)} the same code in both; {code}" if whole > libraries else code
+    else:
+        code = f"{_all_have(whole, plural(whole, 'kernel'))} the same code in both"
+    configs = [change for change in kernels if CONFIG in change.seconds]
+    if configs:
+        luck = signed(sum(change.seconds[CONFIG] for change in configs))
+        have = "has" if len(configs) == 1 else "have"
+        names = [row.name for row in around_choices(comparison.environment_differences)]
+        why = f"changed by {join_words(names)}, or by luck" if names else "which varies by luck"
+        return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
+    equal = (change for change in kernels if not is_rewritten(change))
+    known = [found for change in equal if any(found := [bool(side.configs) for side in (*change.a, *change.b)])]
+    if not known:
+        return f"{code}."
+    return f"{code}, and no {'config' if all(map(all, known)) else 'known config'} differs."
+
+
+def is_rewritten(change: KernelChange) -> bool:
+    """Whether B runs other kernels than A for the same work, or only one side does the work."""
+    if not change.a or not change.b or change.cause in _REWRITTEN:
+        return True
+    return change.cause == PRECISION and {side.name for side in change.a} != {side.name for side in change.b}
+
+
+def next_commands(comparison: RunComparison) -> list[NextCommand]:
+    """What to type next, the most useful first. Paths are those that the user gave; files in zip files have none."""
+    found: list[NextCommand] = []
+    if not comparison.comparable:
+        return found
+    code, config = _largest(comparison, CODE), _largest(comparison, CONFIG)
+    python = _other_python(comparison)
+    if code is not None and python is not None and _is_folder(comparison.a.name) and _is_folder(comparison.b.name):
+        files = (_file(comparison.a.name, code.a[0].file), _file(comparison.b.name, code.b[0].file))
+        found.append(
+            NextCommand(
+                f"inductor-bench kernel {files[0]} --compare {files[1]}{python}",
+                "times both versions of the kernel in turn, as they stand and in one config",
+            )
+        )
+    if config is not None and _is_folder(comparison.b.name):
+        found.append(
+            NextCommand(
+                f"inductor-bench kernel {_file(comparison.b.name, config.b[0].file)} --autotune",
+                "times this config against others side by side, which the two runs could not",
+            )
+        )
+    return found
+
+
+def _other_python(comparison: RunComparison) -> str | None:
+    """The option for B's interpreter; empty where one torch runs both, ``None`` where it is not known."""
+    differences = {row.name: row for row in comparison.environment_differences}
+    if INTERPRETER in differences:
+        return f" --other-python {shlex.quote(differences[INTERPRETER].b)}"
+    return None if TORCH in differences else ""
+
+
+def _is_folder(name: str) -> bool:
+    return not name.endswith((".zip", ".json"))
+
+
+def _largest(comparison: RunComparison, cause: str) -> KernelChange | None:
+    """The largest change of a cause of which both kernels have a file."""
+    for change in comparison.kernels:
+        if change.cause == cause and change.a and change.b and change.a[0].file and change.b[0].file:
+            return change
+    return None
+
+
+def _all_have(number: int, words: str) -> str:
+    return f"The only {words.removeprefix('1 ')} has" if number == 1 else f"All {words} have"
+
+
+def _file(folder: str, file: str | None) -> str:
+    return shlex.quote(f"{folder}/{file}")

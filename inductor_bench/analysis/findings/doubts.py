@@ -1,0 +1,532 @@
+"""Findings that limit what the figures say: a busy machine, uncertain times, the method, and waiting."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ... import units
+from ...devices.table import device_of
+from ...records.code import MachineLoad
+from ...records.module import ModuleRecord
+from ...records.run import Peaks, Run
+from ..roofline import matrix_roof
+from ..step_costs import host_sets_pace, runs_on_host, step_of, weight_s, whole_time_s
+from .finding import (
+    ADVICE,
+    CAUTION,
+    CUDA_GRAPH_MODES,
+    FINE,
+    GAPS,
+    GRAPH_GAIN,
+    LEAST_SHARE,
+    NOTE,
+    CostedKernel,
+    Finding,
+    RunEvidence,
+    command_again,
+    idle_per_launch,
+    idle_s,
+    join_words,
+    labels,
+    plural,
+    replay_gain_s,
+    replay_words,
+    slugs,
+)
+
+# Whether other processes disturbed a measurement so much that its figures do not count.
+#
+# This file has no row in ``table``: ``headline`` puts its finding into the first line, and ``findings`` leaves out the
+# advice that rests on such figures.
+#
+# Thresholds come from 102 trials with three graphs (0.06, 0.65 and 0.75 ms on 2 threads) on 2 cores. 30 ran beside 0,
+# 1, 2 and 4 spinning processes of equal scheduling weight, 72 beside other jobs at a load of 5 to 11. Of the first 30,
+# with times as multiples of each graph's best:
+#
+# =========  =============  ===================  ==================  =============  ============ processes  delayed
+# share  switches in one run  spread of the wall  wall (median)  profiled run =========  =============
+# ===================  ==================  =============  ============ 0          0.00 to 0.08   0.0 to 0.3
+# 0.06 to 0.16        1.00 to 1.03   1.0 to 1.5 1          0.31 to 0.48   0.0 to 1.0           0.05 to 6.6         1.05
+# to 1.63   2.1 to 6 2          0.51 to 0.54   0.6 to 1.5           0.45 to 5.2         1.07 to 147    4.4 to 102 4
+# 0.65 to 0.68   0.1 to 3.6           0.04 to 13          1.07 to 22     1.8 to 66 =========  =============
+# ===================  ==================  =============  ============
+#
+# - In 97 of the 102 trials the rule for wall times reported a finding exactly where the median was off by more than
+# 10%.
+#   In the other 5 trials the median was off by 6% to 12%.
+# - The load average is no criterion: it was 8 in the trials beside 0 processes, because the jobs behind it gave way.
+# - A median is robust while most runs have no delay: with up to 0.7 switches in a run it was right within 12%. With 5
+# to
+#   12 switches in a run it was wrong by a factor of 200, although the samples agreed within 10%.
+# - A profile is a mean over few runs. Smaller disturbances change it than change the median of the wall time.
+# - Long runs are switched a few times on an idle machine too, at a negligible cost. Switches count only with a delay.
+
+
+DELAYED = 0.25  # waiting time for a CPU core as a share of the running time, from which a process counts as delayed
+SWITCHED = 0.8  # involuntary context switches per run from which the median run counts as disturbed
+SCATTER = 0.5  # spread of the middle half of the wall samples, as a share of their median
+FEWEST_SAMPLES = 5  # smallest number of wall samples with a meaningful spread
+LONGER = 1.1  # ratio of kernel time to wall time above which the kernels of a delayed process count as disturbed
+MUCH_LONGER = 1.5  # the same ratio without a delay, where the difference exceeds both limits below
+LEAST_S = 0.5e-3  # seconds of one run; below this difference the profiler alone can reach the ratio MUCH_LONGER
+LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself takes a few microseconds
+
+
+def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
+    """The graphs whose figures do not count; none where they take less than half of the program's time.
+
+    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it. Where a
+    CPU was busy then, it was for the step, too.
+    """
+    if step_of(run) is not None:
+        return run.modules if runs_on_host(run) and busiest(run.modules) is not None else ()
+    found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
+    return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
+
+
+def disturbed(run: Run) -> Finding | None:
+    """Reports figures that do not count because the machine was busy, the reasons, and the command to measure again.
+
+    On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs the wall times of graphs in which the
+    GPU is idle at times.
+
+    Returns:
+        The finding, or ``None`` where the disturbed graphs take less than half of the program's time.
+    """
+    concerned = () if step_of(run) is not None else disturbed_graphs(run)
+    if not concerned:
+        return None
+    on_host = any(device_of(module.device).runs_on_host for module in concerned)
+    what = "figures" if on_host else "wall times and idle times"
+    whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
+    kept = "" if on_host else " (the kernels' own times do)"
+    again = command_again(run)
+    advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
+    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {advice}"
+    return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
+
+
+def reasons(run: Run, concerned: Sequence[ModuleRecord]) -> str:
+    """Why the figures of these graphs do not count, from the one that takes longest."""
+    return "; ".join(_reasons(max(concerned, key=lambda module: weight_s(run, module))))
+
+
+def _weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
+    return sum(weight_s(run, module) for module in modules)
+
+
+def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
+    """Whether the gain of an advice was computed from figures of these disturbed graphs alone.
+
+    On a GPU the kernels' own times count, so the gain of faster kernels does too.
+    """
+    if finding.level != ADVICE or not finding.gain_s or not finding.modules:
+        return False
+    unreliable = {graph.slug for graph in graphs if not finding.kernels or device_of(graph.device).runs_on_host}
+    return set(finding.modules) <= unreliable
+
+
+def is_wall_disturbed(module: ModuleRecord) -> bool:
+    """Whether the median of the wall samples is likely to be off by more than 10%."""
+    if not device_of(module.device).runs_on_host and (module.times.busy_share or 0.0) >= GAPS:
+        return False  # the device determines the wall time
+    load = module.loads.wall_load
+    switched = load is not None and load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
+    return switched or _spread(module.times.wall_samples_s) >= SCATTER
+
+
+def are_kernels_disturbed(module: ModuleRecord) -> bool:
+    """Whether the times of a CPU graph's kernels are likely to be off by more than 10%."""
+    times = module.times
+    if not device_of(module.device).runs_on_host or not times.wall_time_s or not times.busy_time_s:
+        return False
+    ratio, more_s = times.busy_time_s / times.wall_time_s, times.busy_time_s - times.wall_time_s
+    load = module.loads.profile_load
+    delayed = load is not None and load.delayed_share >= DELAYED
+    calls = module.launches or 0.0
+    return (delayed and ratio > LONGER) or (ratio > MUCH_LONGER and more_s > max(LEAST_S, LEAST_PER_CALL_S * calls))
+
+
+def _spread(samples: Sequence[float]) -> float:
+    """The width of the middle half of the samples as a share of their median."""
+    if len(samples) < FEWEST_SAMPLES:
+        return 0.0
+    low, middle, high = statistics.quantiles(samples, n=4)
+    return (high - low) / middle if middle else 0.0
+
+
+def _reasons(module: ModuleRecord) -> Iterator[str]:
+    """Yields the figures that show the disturbance; the figures of the machine come first."""
+    times = module.times
+    if (worst := busiest([module])) is not None:
+        yield load_words(worst)
+    if are_kernels_disturbed(module):
+        yield f"{units.seconds(times.busy_time_s)} of kernels in {units.seconds(times.wall_time_s)} of wall time"
+    if _spread(times.wall_samples_s) >= SCATTER:
+        low, _, high = statistics.quantiles(times.wall_samples_s, n=4)
+        yield f"wall times from {units.seconds(low)} to {units.seconds(high)} (middle half)"
+
+
+def largest_load(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
+    """The load of the machine that delayed a run of these modules most; ``None`` where it was not recorded."""
+    loads = [load for module in modules for load in (module.loads.wall_load, module.loads.profile_load) if load]
+    return max(loads, key=lambda load: load.delayed_share, default=None)
+
+
+def busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
+    """:func:`largest_load` where it delayed the run; else ``None``."""
+    worst = largest_load(modules)
+    return worst if worst is not None and worst.delayed_share >= DELAYED else None
+
+
+def load_words(load: MachineLoad) -> str:
+    """``the machine was busy (load 6.0 on 2 cores, waiting for a core 79% of the time, …)``."""
+    average = f"load {load.load:.1f} on {plural(load.cores, 'core')}, " if load.load is not None else ""
+    return (
+        f"the machine was busy ({average}waiting for a core {units.whole_percent(load.delayed_share)} of the time, "
+        f"{load.switches:,} involuntary context switches in {plural(load.runs, 'run')})"
+    )
+
+
+# Rules about the certainty of the measured figures.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+PROFILER_SLOWDOWN = 1.25  # ratio of profiled to unprofiled time from which the profiler's overhead is reported
+FEW_SAMPLES = 5  # number of wall samples below which they are too few
+NOISE = 0.1  # spread of the middle half of the wall samples, as a share of their median
+BEYOND = 1.1  # ratio of a kernel's rate to its peak above which the peak is too low
+BEYOND_TIME = 0.1  # share of the whole time of such kernels from which they are reported
+OUTLIERS = 0.1  # share of the iterations from which disturbed iterations are reported
+MANY_OUTLIERS = 0.5  # share of the iterations above which disturbed iterations are a caution
+
+
+def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports that there are no measured peaks to compare the kernels with."""
+    run = evidence.run
+    if run.peaks is None and any(module.kernels for module in run.modules):
+        text = "the device's peaks are not measured, so there is no percent of peak and no gain limit"
+        yield Finding("no-peaks", text, level=CAUTION)
+
+
+def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels that run faster than the measured peaks, which are then too low for all kernels."""
+    factors = [(row, _beyond(row, evidence.run.peaks)) for row in evidence.rows]
+    faster = [(row, factor) for row, factor in factors if factor > BEYOND]
+    time_s = sum(row.cost.time_s for row, _ in faster)
+    if not faster or evidence.whole.part(time_s) < BEYOND_TIME:
+        return
+    most = max(factor for _, factor in faster)
+    takes, runs = ("takes", "runs") if len(faster) == 1 else ("take", "run")
+    text = (
+        f"{plural(len(faster), 'kernel')}, which {takes} {evidence.whole.format(time_s)}, {runs} faster than the "
+        f"measured peaks, by up to {units.whole_percent(most - 1)}: the peaks were measured at a lower clock or on a "
+        "busy machine, and gain limits are too small. Measure them again (inductor-bench doctor --remeasure), and "
+        "break the program down again"
+    )
+    yield Finding("beyond-peaks", text, kernels=tuple(row.place for row, _ in faster), level=CAUTION)
+
+
+def _beyond(row: CostedKernel, peaks: Peaks | None) -> float:
+    """The ratio of a kernel's rate to the measured peak that bounds it; 0 where one of them is unknown.
+
+    No kernel is faster than DRAM: one that seems to be counts as served by the cache.
+    """
+    roof, kernel = row.kernel.roof, row.kernel
+    if peaks is None:
+        return 0.0
+    rates = {
+        "compute": (roof.flop_rate, matrix_roof(kernel.work.dtype, peaks, tf32=row.module.tf32)),
+        "cache": (roof.bandwidth, peaks.cache_bandwidth),
+    }
+    rate, peak = rates.get(roof.bound, (None, None))
+    return rate / peak if rate and peak else 0.0
+
+
+def noise(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports wall times that vary. They matter less to a program whose step was timed in the program itself."""
+    text = "wall times vary (middle half: {}): measure again on an idle machine"
+    yield from _combine(evidence.run, "noise", _noisy, text, NOTE if evidence.in_step else CAUTION)
+
+
+def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels that took longer under the profiler than their graph took without it."""
+    if evidence.in_step:
+        return
+    text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
+    yield from _combine(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
+
+
+def outliers(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports disturbed iterations of the profiled run, which do not count."""
+    profiles = [module.profiled for module in evidence.run.modules]
+    many = any(one.outlier_iterations > MANY_OUTLIERS * one.iterations for one in profiles)
+    text = "some profiled iterations were disturbed ({}); they are recorded, but do not count"
+    yield from _combine(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
+
+
+def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs with few samples of the wall time."""
+    text = "few wall times were taken ({}); a larger --repeat makes the median firmer"
+    yield from _combine(evidence.run, "few-samples", _few, text, NOTE)
+
+
+def profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs in which the profiler slowed the host."""
+    text = "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled"
+    yield from _combine(evidence.run, "profiler-overhead", _slowed, text, NOTE)
+
+
+def _combine(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
+    """Makes one finding about all graphs for which ``rule`` returns a text. ``{}`` in ``sentence`` takes the texts."""
+    texts = [(module, rule(module)) for module in run.modules]
+    hits = [(module, text) for module, text in texts if text]
+    if hits:
+        words = join_words([f"{module.label} {text}" for module, text in hits], 3)
+        yield Finding(kind, sentence.replace("{}", words), slugs(module for module, _ in hits), level=level)
+
+
+def _busy_over_wall(module: ModuleRecord) -> str:
+    times = module.times
+    if not times.wall_time_s or not times.busy_time_s or times.busy_time_s <= times.wall_time_s * 1.0005:
+        return ""
+    return f"{units.seconds(times.busy_time_s)} instead of {units.seconds(times.wall_time_s)}"
+
+
+def _slowed(module: ModuleRecord) -> str:
+    wall_s, profiled_s = module.times.wall_time_s, module.times.profiled_time_s
+    if not wall_s or not profiled_s or profiled_s < PROFILER_SLOWDOWN * wall_s:
+        return ""
+    return f"from {units.seconds(wall_s)} to {units.seconds(profiled_s)}"
+
+
+def _noisy(module: ModuleRecord) -> str:
+    samples = module.times.wall_samples_s
+    if len(samples) < FEW_SAMPLES:
+        return ""
+    low, middle, high = statistics.quantiles(samples, n=4)
+    if not middle or (high - low) / middle <= NOISE:
+        return ""
+    return f"{units.seconds(low)} to {units.seconds(high)}"
+
+
+def _few(module: ModuleRecord) -> str:
+    number = len(module.times.wall_samples_s)
+    return f"{number}" if 0 < number < FEW_SAMPLES else ""
+
+
+def _outliers(module: ModuleRecord) -> str:
+    profiled = module.profiled
+    if not profiled.iterations or profiled.outlier_iterations < max(1, OUTLIERS * profiled.iterations):
+        return ""
+    return f"{profiled.outlier_iterations} of {profiled.iterations}"
+
+
+# Rules about graphs in which the device waits, and CPU graphs with a large host share.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+MOST_NAMED = 2  # largest number of graphs that one sentence names
+
+
+def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs in which the GPU waits for launches."""
+    graphs = evidence.graphs_with("launch-bound")
+    if not graphs:
+        return
+    run = evidence.run
+    faster = [m for m in graphs if replay_gain_s(m) > (1 - GRAPH_GAIN) * (m.times.wall_time_s or 0.0)]
+    if len(graphs) == 1:
+        only, times = graphs[0], graphs[0].times
+        launches = f" in {units.count(only.launches)} launches" if only.launches else ""
+        text = (
+            f"{only.label} is launch-bound: the GPU works {units.whole_percent(times.busy_share)} of "
+            f"{units.seconds(times.wall_time_s)}{launches}"
+        )
+        if faster:
+            ratio = (times.wall_time_s or 0.0) / (times.graph_time_s or 1.0)
+            text += f"; as one CUDA graph {units.seconds(times.graph_time_s)} ({ratio:.1f}x)"
+    else:
+        text = f"{_graph_count(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
+        text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
+    text += _graph_advice(graphs, faster, run.request.mode)
+    gain = sum((replay_gain_s(m) if m.times.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
+    yield Finding("launch-bound", f"{text}. Until then faster kernels win little", slugs(graphs), gain_s=gain)
+
+
+def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
+    if mode in CUDA_GRAPH_MODES:
+        return f"; mode='{mode}' replays CUDA graphs in the program, which timing a graph by itself leaves out"
+    if faster:
+        return ": try mode='reduce-overhead'"
+    if all(module.times.graph_time_s for module in graphs):
+        return "; one CUDA graph takes as long, so a larger batch is what can help"
+    return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
+
+
+def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
+    number, every = len(graphs), len(run.modules)
+    if number <= 2:
+        return labels(graphs)
+    return f"all {number} graphs" if number == every else f"{number} of {every} graphs"
+
+
+def _busy(graphs: list[ModuleRecord]) -> str:
+    times = [(module.times, module.label) for module in graphs]
+    words = [f"{units.whole_percent(t.busy_share)} of {units.seconds(t.wall_time_s)} ({label})" for t, label in times]
+    return join_words(words, MOST_NAMED)
+
+
+def _idle_words(module: ModuleRecord) -> str:
+    return f"{units.whole_percent(1 - (module.times.busy_share or 0))} of {units.seconds(module.times.wall_time_s)}"
+
+
+def _replays(graphs: list[ModuleRecord]) -> str:
+    words = [replay_words(module) for module in graphs]
+    return join_words(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
+
+
+def host_bound(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs in which the GPU waits for the host longer than launches explain."""
+    graphs = evidence.graphs_with("host-bound")
+    if not graphs:
+        return
+    waits = join_words([f"{units.seconds(idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
+    text = (
+        f"{labels(graphs)} {_verb(graphs, 'waits', 'wait')} for the host: the GPU works {_busy(graphs)}, idle "
+        f"{waits} per launch, which is more than launching costs: look in the trace for synchronisation, copies to or "
+        "from the host, or slow Python between kernels"
+    )
+    yield Finding("host-bound", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def cuda_graph(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs that are faster as one CUDA graph."""
+    graphs = evidence.graphs_with("cuda-graph")
+    if not graphs:
+        return
+    run = evidence.run
+    saved = sum(replay_gain_s(module) for module in graphs)
+    if saved < LEAST_SHARE * whole_time_s(run) or run.request.mode in CUDA_GRAPH_MODES:
+        return
+    text = (
+        f"as one CUDA graph {_replays(graphs)}, {units.seconds(saved)} less "
+        f"({units.percent(saved / whole_time_s(run))}): try mode='reduce-overhead'"
+    )
+    yield Finding("cuda-graph", text, slugs(graphs), gain_s=sum(replay_gain_s(m) * _calls(m) for m in graphs))
+
+
+def gaps(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs with gaps in which the GPU is idle."""
+    graphs = evidence.graphs_with("gaps")
+    if not graphs:
+        return
+    run = evidence.run
+    if sum(idle_s(module) for module in graphs) < LEAST_SHARE * whole_time_s(run):
+        return
+    words = [_idle_words(module) for module in graphs]
+    if len(graphs) > 1:
+        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {join_words(words, MOST_NAMED)}"
+    gap = graphs[0].times.idle
+    if len(graphs) == 1 and gap is not None and gap.count:
+        text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
+    yield Finding("gaps", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def host_share(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports CPU graphs that spend much of their time outside kernels."""
+    graphs = evidence.graphs_with("host-share")
+    if not graphs:
+        return
+    words = [_idle_words(module) for module in graphs]
+    if len(graphs) > 1:
+        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    text = (
+        f"{labels(graphs)} {_verb(graphs, 'spends', 'spend')} {join_words(words, MOST_NAMED)} outside kernels (the "
+        "Python wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
+    )
+    yield Finding("host-share", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def _verb(graphs: Iterable[ModuleRecord], one: str, many: str) -> str:
+    return one if len(list(graphs)) == 1 else many
+
+
+def _calls(module: ModuleRecord) -> int:
+    return module.program_calls or 1
+
+
+WAITING = (launch_bound, host_bound, cuda_graph, gaps, host_share)
+
+
+def is_anything_waiting(evidence: RunEvidence) -> bool:
+    """Whether any of these rules reports a finding."""
+    return any(True for rule in WAITING for _ in rule(evidence))
+
+
+# Rules about the methods of profiling, the notes of graphs, and the checks that found no problem.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+_INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
+
+
+def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs that were profiled by another method than their own harness in a fresh process, and the reason."""
+    run = evidence.run
+    for name, reason, modules in methods(run):
+        how = {
+            "live": "profiled live, with the inputs that the program gave",
+            "trace": "read from a trace",
+            "-p": "profiled with -p",
+        }.get(name, f"profiled by {name}")
+        verb = "was" if len(modules) == 1 else "were"
+        text = f"{labels(modules)} {verb} {how}" + (f": {reason}" if reason else "")
+        yield Finding("method", text, slugs(modules), level=NOTE)
+
+
+def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the notes of the graphs."""
+    for module in evidence.run.modules:
+        for note in module.notes:
+            # The finding ``busy-over-wall`` reports such a note for all graphs together.
+            if not note.startswith("under the profiler"):
+                yield Finding("note", f"{module.label}: {note}", (module.slug,), level=NOTE)
+
+
+def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
+    """Groups the graphs that were profiled by another method than their own harness by method and reason.
+
+    Returns:
+        ``(method, reason, graphs)``. Reasons that differ only in the number and size of an input count as one.
+    """
+    groups: dict[tuple[str, str], list[ModuleRecord]] = {}
+    for module in run.modules:
+        measurement = module.measurement
+        if measurement.method != "-p" or measurement.method_reason:
+            reason = _INPUT.sub("integer inputs", measurement.method_reason)
+            groups.setdefault((measurement.method, reason), []).append(module)
+    return [(name, reason, modules) for (name, reason), modules in groups.items()]
+
+
+def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the checks that found no problem, in one line. A check needs evidence in the record."""
+    run = evidence.run
+    fine = []
+    launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
+    busy = all(module.times.busy_share is not None and module.times.busy_share >= GAPS for module in launching)
+    if evidence.in_step:
+        busy = not host_sets_pace(run)
+    if launching and busy and not is_anything_waiting(evidence):
+        fine.append("no launch gaps to speak of")
+    if run.capture.structured and run.modules and not run.capture.disagreement:  # the trace holds all that compiled
+        fine += [] if run.capture.graph_breaks else ["no graph breaks"]
+        fine += [] if run.capture.recompiles else ["no recompilations"]
+    if fine:
+        yield Finding("fine", ", ".join(fine), level=FINE)

@@ -1,0 +1,443 @@
+"""Findings about kernels, library calls, launches and their compilation."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator
+
+from ... import units
+from ...devices.table import device_of
+from ...records.category import Category
+from ...records.program import GUARDS, PYTHON
+from ...records.run import Run
+from ..step_costs import idle_labels
+from .finding import (
+    ADVICE,
+    CAUTION,
+    FAR_FROM_ROOF,
+    LEAST_GAIN,
+    LEAST_SHARE,
+    NOTE,
+    PRODUCTS,
+    SHORT_S,
+    SHORT_TIME,
+    UNTUNABLE,
+    CostedKernel,
+    Finding,
+    Rows,
+    RunEvidence,
+    finding_of,
+    gain_of,
+    in_program,
+    is_addend_copy,
+    is_layout_copy,
+    is_max_autotuned,
+    join_words,
+    labels,
+    plural,
+    short_paths,
+    slugs,
+    time_of,
+)
+
+# Rules about copies to, from and within the device.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+COPIES = 0.03  # share of the whole time from which copies within the device are reported
+
+
+def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports copies to or from the host."""
+    whole = evidence.whole
+    host = [row for row in evidence.rows if _is_host_copy(row)]
+    if host:
+        times = units.count(sum(row.cost.calls for row in host))
+        pageable = any("Pageable" in row.kernel.name for row in host)
+        noun, verb = ("copy", "takes") if times == "1" else ("copies", "take")
+        text = f"{times} {noun} to or from the host {verb} {whole.format(time_of(host))}"
+        text += ", from pageable memory, which makes the host wait" if pageable else ""
+        yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda row: row.cost.time_s))
+
+
+def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports copies within the device."""
+    whole = evidence.whole
+    copies = [row for row in evidence.critical_rows if row.kernel.category is Category.COPY]
+    device = [row for row in copies if not _is_host_copy(row) and not is_addend_copy(row.kernel)]
+    if whole.part(time_of(device)) >= COPIES:
+        within = join_words(list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator)), 3)
+        text = f"copies within the device take {whole.format(time_of(device))}" + (
+            f", made by {within}" if within else ""
+        )
+        yield finding_of("copies", text, device, gain_s=in_program(device, lambda row: row.cost.time_s))
+
+
+def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports products whose addend, such as a residual or a bias, is copied into their output before."""
+    whole, rows = evidence.whole, [row for row in evidence.critical_rows if is_addend_copy(row.kernel)]
+    if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
+        return
+    operators = join_words(list(dict.fromkeys(row.kernel.operator or "" for row in rows)))
+    calls = sum(row.cost.calls for row in rows)
+    per = "step" if evidence.in_step else "iteration"
+    text = (
+        f"{operators} calls copy what they add into their output before the product, {units.count(calls)} times per "
+        f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
+    )
+    if not is_max_autotuned(evidence.run, rows):
+        text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend where it lies"
+    yield finding_of("copied-addends", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+
+
+def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports generated kernels that only copy matrices into larger ones, which Inductor does for faster products."""
+    whole, rows = evidence.whole, [row for row in evidence.critical_rows if row.kernel.origin.padded_sides]
+    if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
+        return
+    sides = dict.fromkeys(side for row in rows for side in row.kernel.origin.padded_sides)
+    grown = join_words([f"{before} to {after}" for before, after in sides], 3)
+    larger = join_words(list(dict.fromkeys(str(after) for _, after in sides)), 3, last="or")
+    text = (
+        f"{plural(len(rows), 'generated kernel')} only {'copies' if len(rows) == 1 else 'copy'} matrices into larger "
+        f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the products that follow; a size of "
+        f"{larger} in the model, such as a padded vocabulary, needs no copies"
+    )
+    yield finding_of("padded-products", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+
+
+def _is_host_copy(row: CostedKernel) -> bool:
+    return row.kernel.category is Category.COPY and ("HtoD" in row.kernel.name or "DtoH" in row.kernel.name)
+
+
+# The rule about matrix products without tensor cores.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+NEARLY_ALL = 0.9  # share of a finding's time from which one cause is reported for all of it
+_FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
+_HALF = ("bfloat16", "float16")
+_SDPA = "scaled_dot_product_attention"
+
+
+def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports matrix products in float32 that do not use tensor cores."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    slow = [
+        row
+        for row in rows
+        if row.kernel.category in PRODUCTS
+        and row.device.has_tf32
+        and not row.module.tf32
+        and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
+    ]
+    if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
+        text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
+        text += _why_float32(slow, rows, run)
+        yield finding_of("full-float32", text, slow, gain_s=in_program(slow, lambda row: row.cost.time_s))
+
+
+def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
+    """Returns the cause of the float32 arithmetic, where the record holds it, and a change that avoids it."""
+    tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
+    products = (*PRODUCTS, Category.TEMPLATE)
+    used = {run.request.amp, *(row.kernel.work.dtype for row in rows if row.kernel.category in products)}
+    half = [dtype for dtype in _HALF if dtype in used]
+    if not half:
+        return f": {tf32}, autocast half precision"
+    beside = f", beside others in {join_words(half, 2)}"
+    attention = [row for row in slow if any(_SDPA in line.code for line in row.kernel.origin.source_lines)]
+    if time_of(attention) < NEARLY_ALL * time_of(slow):
+        return f"{beside}: {tf32}"
+    return (
+        f"{beside}: {_SDPA} multiplies in float32 where none of its fused kernels takes the arguments "
+        f"(mask, head size, type). Best are arguments that one takes; else {tf32}, and, "
+        f"for arguments in {join_words(half, 2)} and less exact, "
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) keeps their type"
+    )
+
+
+# Rules about generated kernels that could be faster.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned. A
+# gain is the saving at a roof, which the kernel may be unable to reach.
+
+
+MORE_CONFIGS = "max-autotune chose their configs, and --autotune coordesc tries more"
+NARROW = 0.75  # number of blocks per multiprocessor below which part of the GPU is idle
+
+
+def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports generated kernels far from the memory or matrix roof. Tuning may make them faster."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    for bound, roof in (("memory", "of the DRAM bandwidth"), ("compute", "of the matrix rate")):
+        low = [
+            row
+            for row in rows
+            if row.kernel.category not in UNTUNABLE
+            and row.kernel.roof.bound == bound
+            and row.kernel.roof.peak_share is not None
+            and row.kernel.roof.peak_share < FAR_FROM_ROOF
+            and whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
+        ]
+        low.sort(key=lambda row: -(row.cost.gain_limit_s or 0.0))
+        if whole.part(gain_of(low)) < LEAST_SHARE:
+            continue
+        verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
+        text = (
+            f"{plural(len(low), 'generated kernel')} {verb} less than {FAR_FROM_ROOF:.0%} {roof}: at 100% {they} would "
+            f"take {whole.format(gain_of(low))} less, an upper bound"
+        )
+        if all(row.device.suggests_tuning for row in low):
+            tunes = f"mode='max-autotune-no-cudagraphs' tunes {them}"
+            text += f"; {MORE_CONFIGS if is_max_autotuned(run, low) else tunes}"
+        gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
+        yield finding_of(f"below-{bound}-limit", text, low, gain_s=gain)
+
+
+def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports generated kernels with fewer blocks than the GPU has multiprocessors."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    multiprocessors = run.environment.device.multiprocessors
+    if not multiprocessors:
+        return
+    narrow = [
+        row
+        for row in rows
+        if row.kernel.category not in UNTUNABLE
+        and row.kernel.launch.grid
+        and math.prod(row.kernel.launch.grid) < NARROW * multiprocessors
+        and row.cost.time_s >= SHORT_S * row.cost.calls
+    ]
+    if whole.part(time_of(narrow)) < LEAST_SHARE:
+        return
+    blocks = max(math.prod(row.kernel.launch.grid) for row in narrow)
+    most = plural(blocks, "block") if len(narrow) == 1 else f"at most {plural(blocks, 'block')}"
+    text = (
+        f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} on "
+        f"{multiprocessors} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
+        f"{whole.format(time_of(narrow))}"
+    )
+    # Upper bound of the gain: the kernel's time multiplied by the share of idle multiprocessors.
+    gain = in_program(narrow, lambda row: row.cost.time_s * (1 - math.prod(row.kernel.launch.grid) / multiprocessors))
+    yield finding_of("few-blocks", text, narrow, gain_s=gain)
+
+
+# Rules about library calls, which Inductor does not tune.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned. A
+# gain is the saving at a roof, which the kernel may be unable to reach.
+
+
+SHARE_UNTUNED = 0.1  # share of the whole time from which slow library calls are reported without a suggestion
+HOTSPOT = 0.2  # share of the whole time from which an operator is reported
+
+
+def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports library calls far from every roof. Another call, layout or algorithm may be faster."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    kinds = {
+        Category.EXTERN_CONV: ("convolutions", ["torch.backends.cudnn.benchmark=True", "channels_last"]),
+        Category.EXTERN_GEMM: ("matrix products", []),
+        Category.EXTERN_ATTENTION: ("attention calls", ["another backend of scaled_dot_product_attention"]),
+    }
+    for category, (noun, advice) in kinds.items():
+        low = [
+            row
+            for row in rows
+            if row.kernel.category is category
+            and not is_layout_copy(row.kernel)
+            and row.kernel.roof.peak_share is not None
+            and row.kernel.roof.peak_share < FAR_FROM_ROOF / 2
+            and whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
+        ]
+        replaceable = all(row.device.suggests_tuning for row in low)
+        if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
+            continue
+        highest = units.whole_percent(max(row.kernel.roof.peak_share or 0.0 for row in low))
+        at = f" at {highest} of its roof" if len(low) == 1 else f", each at {highest} of its roof"
+        if len(low) > 1 and not highest.startswith("<"):
+            at += " or less"
+        text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')}{at}"
+        is_chosen = is_max_autotuned(run, low)
+        tries = [*advice, *([] if is_chosen or category is Category.EXTERN_ATTENTION else ["mode='max-autotune'"])]
+        if tries and replaceable:
+            reason = "" if is_chosen else " Inductor does not tune them:"
+            text += f";{reason} try {join_words(tries, last='or')}"
+        gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
+        yield finding_of("library-below-limit", text, low, gain_s=gain)
+
+
+def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels of library calls that rearrange or convert tensors."""
+    whole = evidence.whole
+    copies = [row for row in evidence.critical_rows if is_layout_copy(row.kernel)]
+    rows = [row for row in copies if not is_addend_copy(row.kernel)]
+    if whole.part(time_of(rows)) >= LEAST_SHARE:
+        operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
+        text = (
+            f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors: "
+            "another memory format (channels_last or contiguous) may need less of it"
+        )
+        yield finding_of("layout-copies", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+
+
+def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports operators that take much of the time, other than convolutions, matrix products and attention."""
+    rows, whole = evidence.critical_rows, evidence.whole
+    groups: dict[str, Rows] = {}
+    for row in rows:
+        if row.kernel.category is Category.EXTERN_ATEN and row.kernel.operator:
+            groups.setdefault(row.kernel.operator, []).append(row)
+    for operator, group in groups.items():
+        if whole.part(time_of(group)) >= HOTSPOT:
+            kernels = plural(len(group), "library kernel")
+            took = whole.format(time_of(group))
+            text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
+            yield finding_of("hotspot", text, group, gain_s=in_program(group, lambda row: row.cost.time_s))
+
+
+# Rules about single launches: short, spilling, unnamed and unsteady kernels.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+UNSTEADY = 0.25  # spread of the middle half of a kernel's samples, as a share of their median
+
+
+def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports a large number of launches shorter than :data:`SHORT_S`."""
+    rows, whole = evidence.critical_rows, evidence.whole
+    short = [
+        row for row in rows if not row.device.runs_on_host and 0 < row.cost.time_s < SHORT_S * max(row.cost.calls, 1)
+    ]
+    calls, every = sum(row.cost.calls for row in short), sum(row.cost.calls for row in rows)
+    if calls >= 20 and whole.part(time_of(short)) >= SHORT_TIME:
+        text = (
+            f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
+            "together: fewer and larger ones would help, tuning them would not"
+        )
+        yield finding_of("short-kernels", text, short, gain_s=in_program(short, lambda row: row.cost.time_s))
+
+
+def spills(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels that spill registers to memory."""
+    rows, whole = evidence.rows, evidence.whole
+    spilling = [row for row in rows if row.kernel.compiled.spills]
+    if spilling:
+        most = max(row.kernel.compiled.spills or 0 for row in spilling)
+        text = (
+            f"{plural(len(spilling), 'kernel')} {'spills' if len(spilling) == 1 else 'spill'} registers to memory "
+            f"(up to {most} a thread): {whole.format(time_of(spilling))}"
+        )
+        matters = whole.part(time_of(spilling)) >= LEAST_SHARE
+        yield finding_of("spills", text, spilling, ADVICE if matters else NOTE)
+
+
+def unnamed_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels that could not be put into a category."""
+    rows, whole = evidence.rows, evidence.whole
+    other = [row for row in rows if row.kernel.category is Category.OTHER]
+    if whole.part(time_of(other)) >= LEAST_SHARE / 2:
+        number = plural(len(other), "kernel")
+        text = f"{number} could not be put into a category: {whole.format(time_of(other))}; please report the names"
+        yield finding_of("other", text, other, CAUTION)
+
+
+def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels whose time varies between iterations."""
+    rows, whole = evidence.rows, evidence.whole
+
+    def moves(row: CostedKernel) -> bool:
+        every, steady = row.kernel.samples_s, row.module.profiled.steady_iterations
+        samples = [every[i] for i in steady if 0 <= i < len(every)] or list(every)
+        if len(samples) < 5 or whole.part(row.cost.time_s) < LEAST_SHARE:
+            return False
+        low, middle, high = statistics.quantiles(samples, n=4)
+        return middle > 0 and (high - low) / middle > UNSTEADY
+
+    unsteady = [row for row in rows if moves(row)]
+    if unsteady:
+        text = (
+            f"{plural(len(unsteady), 'kernel')} {'takes' if len(unsteady) == 1 else 'take'} a different time in each "
+            "iteration: clocks, another user of the device, or work that depends on data"
+        )
+        matters = whole.part(time_of(unsteady)) >= SHORT_TIME
+        yield finding_of("unsteady-kernels", text, unsteady, CAUTION if matters else NOTE)
+
+
+# Rules about compilation: graph breaks, recompilations, disagreement of the two captures, and threads.
+#
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
+
+_REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
+_SIZES = re.compile(r"size|stride")
+_WEIGHTS = re.compile(r"_modules\[|\._parameters|\._buffers|_modules\.")
+"""A guard on a weight: another model runs the same code, and no dynamic shape makes one graph of both."""
+
+
+def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graph breaks and their reasons."""
+    breaks = evidence.run.capture.graph_breaks
+    if breaks:
+        # The user cannot remove a break in torch's own code; torch's optimizers have one.
+        own = [text for text in breaks if "/site-packages/torch/" not in text.replace("\\", "/").partition(": ")[0]]
+        inside = "" if own else ", in torch's own code"
+        reasons = join_words([_short_reason(text) for text in own or breaks], 2)
+        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{_cost_between_graphs(evidence)}"
+        yield Finding("graph-breaks", text, level=CAUTION if own else NOTE)
+
+
+def _cost_between_graphs(evidence: RunEvidence) -> str:
+    """What Python and guards between compiled graphs cost the step; empty where it is little or unknown."""
+    times = idle_labels(evidence.run)
+    time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
+    if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s:
+        return ""
+    return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
+
+
+def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports recompilations and their reasons."""
+    recompiles = evidence.run.capture.recompiles
+    if recompiles:
+        reasons = join_words(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
+        text = f"{plural(len(recompiles), 'recompilation')}: {reasons}"
+        if any(_SIZES.search(reason) and not _WEIGHTS.search(reason) for reason in recompiles):
+            text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
+        yield Finding("recompiles", text, level=CAUTION)
+
+
+def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports modules that only one of the two captures found."""
+    run = evidence.run
+    if run.capture.disagreement:
+        text = f"the printed module lines and the structured trace disagree: {run.capture.disagreement}"
+        yield Finding("capture", text, level=CAUTION)
+
+
+def threads(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports CPU graphs that ran on one thread on a machine with several CPUs."""
+    run = evidence.run
+    single = [m for m in run.modules if device_of(m.device).runs_on_host and m.threads == 1]
+    if single and run.environment.host.cpu_count > 1:
+        cpus = f"{run.environment.host.cpu_count} CPUs"
+        text = f"{labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"
+        yield Finding("threads", text, slugs(single), level=CAUTION)
+
+
+def _short_reason(text: str) -> str:
+    """Returns ``file:line: reason`` with a short path and without Dynamo's placeholders."""
+    place, colon, reason = short_paths(" ".join(text.split())).partition(": ")
+    reason = _REASON_NOISE.sub("", reason).strip()
+    # The reason may be a headline, a colon and an explanation. Either may hold the information, so both are kept.
+    kept = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
+    kept = kept if len(kept) <= MOST_REASON else kept[:MOST_REASON] + "…"
+    return f"{place}: {kept}" if colon and kept else place + kept

@@ -1,0 +1,435 @@
+"""Findings about a program whose host, eager operators or compilations take time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from ... import units
+from ...records.code import SourceLine, total_s
+from ...records.module import ModuleRecord
+from ...records.program import (
+    ALLOCATING,
+    COLLECTIVE,
+    COPY,
+    DATA_LOADING,
+    EAGER,
+    GRAPH,
+    GRAPH_INPUTS,
+    GUARDS,
+    IDLE,
+    KINDS,
+    LAUNCHING,
+    MARKS,
+    OPTIMIZER,
+    OPTIMIZER_STEPS,
+    OTHERS,
+    PATTERN,
+    PYTHON,
+    QUEUED,
+    SYNCHRONISING,
+    Part,
+    Program,
+)
+from ...records.run import Run
+from ..step_costs import (
+    eager_ratio,
+    graph_use,
+    host_idle_share,
+    host_sets_pace,
+    idle_labels,
+    idle_share,
+    median_steps,
+    part_time_s,
+    parts_of,
+    runs_on_host,
+    step_of,
+    step_spread,
+)
+from .finding import (
+    CAUTION,
+    CUDA_GRAPH_MODES,
+    FINE,
+    GRAPH_GAIN,
+    LEAST_SHARE,
+    NOTE,
+    Finding,
+    RunEvidence,
+    join_words,
+    labels,
+    replay_words,
+    slugs,
+)
+
+# Phrases about a program's step.
+
+
+LEAST = 0.005
+"""Smallest share of the step that the first line names."""
+
+MOST_PARTS = 4
+"""Largest number of working parts that the first line names."""
+
+_SOURCES = {
+    MARKS: "marked by the program",
+    OPTIMIZER_STEPS: "optimizer steps",
+    PATTERN: "found in the pattern of compiled calls",
+}
+
+
+def step_words(program: Program) -> str:
+    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, and how it compares with an eager one where known."""
+    source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
+    timed = f"{len(program.step_times_s)} timed"
+    return f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
+
+
+def _eager_words(program: Program) -> list[str]:
+    ratio = eager_ratio(program)
+    if ratio is None:
+        return []
+    if ratio > 1:
+        return [f"{ratio:.2f}x faster than eager"]
+    return ["no difference to eager shows" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
+
+
+def share_words(run: Run, seconds: float) -> str:
+    """Returns a time with its share of the step: ``1.20 ms (3.4%)``."""
+    whole = run.program.step_time_s if run.program else 0.0
+    return f"{units.seconds(seconds)} ({units.percent(seconds / whole)})" if whole else units.seconds(seconds)
+
+
+def line_words(source: SourceLine | None) -> str:
+    """Returns the folder, file and line of a place: ``app/train.py:57``; empty where it is unknown."""
+    return f"{'/'.join(source.file.split('/')[-2:])}:{source.line}" if source else ""
+
+
+def place_words(part: Part) -> str:
+    """Returns where a part comes from: its line, else its module; empty where both are unknown."""
+    return line_words(part.source) or part.module
+
+
+def work_words(run: Run) -> str:
+    """Returns the working parts with their shares: ``Block.forward 38%, AdamW 21%, eager operators 12%``."""
+    whole = run.program.step_time_s if run.program else 0.0
+    named: dict[str, float] = {}
+    for part in parts_of(run, GRAPH, OPTIMIZER):
+        named[part.label] = named.get(part.label, 0.0) + part.time_s
+    named["eager operators"] = part_time_s(run, EAGER)
+    named["exposed collectives"] = part_time_s(run, COLLECTIVE)
+    named["copies"] = part_time_s(run, COPY)
+    for part in run.program.parts if run.program else ():
+        if part.kind not in KINDS:  # of a newer version
+            named[part.kind] = named.get(part.kind, 0.0) + part.time_s
+    shown = sorted(named.items(), key=lambda item: -item[1])
+    shown = [(label, seconds) for label, seconds in shown if seconds >= LEAST * whole > 0]
+    most = MOST_PARTS if len(shown) > MOST_PARTS + 1 else len(shown)
+    words = [f"{label} {units.whole_percent(seconds / whole)}" for label, seconds in shown[:most]]
+    rest = sum(seconds for _, seconds in shown[most:])
+    return ", ".join([*words, f"{len(shown) - most} more {units.whole_percent(rest / whole)}"] if rest else words)
+
+
+def idle_words(run: Run) -> str:
+    """Returns the idle time with what the host did, the longest first: ``37% (Python 20%, launching 12%)``."""
+    whole = run.program.step_time_s if run.program else 0.0
+    labels = [(label, seconds / whole) for label, seconds in idle_labels(run).items() if whole]
+    shown = [(label, share) for label, share in labels if share >= LEAST][:2]
+    idle = units.whole_percent(idle_share(run))
+    if len(labels) == 1:
+        return f"{idle} ({labels[0][0]})"
+    return f"{idle} ({', '.join(f'{label} {units.whole_percent(share)}' for label, share in shown)})" if shown else idle
+
+
+# Rules about what the host does while the device waits in the program's step.
+
+
+MOST_LINES = 3
+GAPS = 0.03  # share of the step from which gaps between launched kernels are reported
+
+
+def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports lines at which the host waits for the device, and the device then for the host."""
+    run = evidence.run
+    parts = [part for part in parts_of(run, IDLE) if part.label == SYNCHRONISING]
+    time_s = sum(part.time_s for part in parts)
+    if runs_on_host(run) or time_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    lines = [(line_words(part.source), share_words(run, part.time_s)) for part in parts if part.source]
+    known = [line if len(parts) == 1 else f"{line} {took}" for line, took in lines]
+    where = f" at {join_words(known, MOST_LINES)}" if known else ""
+    text = (
+        f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}: read results "
+        "(.item(), .cpu(), print) less often, or after the next step is launched"
+    )
+    yield Finding("synchronisations", text, gain_s=time_s)
+
+
+def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the idle time in which the program waits for its data loader."""
+    time_s = idle_labels(evidence.run).get(DATA_LOADING, 0.0)
+    if time_s >= LEAST_SHARE * evidence.whole.time_s:
+        what = "the program waits" if runs_on_host(evidence.run) else "the device is idle"
+        text = (
+            f"{what} for {share_words(evidence.run, time_s)} of a step while data is loaded: more num_workers, a "
+            "larger prefetch_factor, or batches that are prepared beforehand"
+        )
+        yield Finding("data-loading", text, gain_s=time_s)
+
+
+def allocations(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the idle time in which the host allocates device memory from the driver."""
+    time_s = idle_labels(evidence.run).get(ALLOCATING, 0.0)
+    if time_s >= LEAST_SHARE * evidence.whole.time_s:
+        text = (
+            f"the device is idle for {share_words(evidence.run, time_s)} of a step while the driver allocates or frees "
+            "memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
+        )
+        yield Finding("allocations", text, gain_s=time_s)
+
+
+def host_work(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports Python, guards and launches of a program whose host sets the pace."""
+    run = evidence.run
+    times = {label: time_s for label, time_s in idle_labels(run).items() if label in (PYTHON, GUARDS, LAUNCHING)}
+    if not host_sets_pace(run) or sum(times.values()) < LEAST_SHARE * evidence.whole.time_s:
+        return
+    words = [f"{label} {share_words(run, time_s)}" for label, time_s in times.items() if time_s]
+    waits = share_words(run, host_idle_share(run) * evidence.whole.time_s)
+    text = (
+        f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words)}: compile more of the "
+        "step as one graph, or give each step more work"
+    )
+    yield Finding("host-pace", text, gain_s=sum(times.values()))
+
+
+def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the idle time between kernels that were launched early enough."""
+    time_s = idle_labels(evidence.run).get(QUEUED, 0.0)
+    if not runs_on_host(evidence.run) and time_s >= GAPS * evidence.whole.time_s:
+        text = (
+            f"the device is idle for {share_words(evidence.run, time_s)} of a step between kernels that were launched "
+            "in time: fewer and larger kernels have fewer gaps"
+        )
+        yield Finding("kernel-gaps", text, gain_s=time_s)
+
+
+# Rules about CUDA graphs in the program: in use, not in use, refused, and the copies of their inputs.
+
+
+MOST_NAMED = 3
+
+
+def cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the graphs whose calls replay CUDA graphs."""
+    run = evidence.run
+    replayed = [part for part in parts_of(run, GRAPH) if part.replays]
+    if replayed:
+        calls, replays = sum(part.calls for part in replayed), sum(part.replays for part in replayed)
+        names = join_words(list(dict.fromkeys(part.label for part in replayed)), MOST_NAMED)
+        of = "each call" if replays >= calls else f"{units.count(replays)} of {units.count(calls)} calls a step"
+        found = tuple(dict.fromkeys(part.graph for part in replayed if part.graph))
+        yield Finding("cuda-graphs-in-use", f"CUDA graphs replay {names} ({of})", found, level=FINE)
+
+
+def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs that a replay would make faster, in a program whose host sets the pace."""
+    run = evidence.run
+    if not host_sets_pace(run) or run.request.mode in CUDA_GRAPH_MODES:
+        return
+    refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal}
+    launched = [module for module in run.modules if module.slug not in refused and _is_launched(evidence, module)]
+    faster = [module for module in launched if _gain_s(evidence, module) > 0]
+    host = idle_labels(run)
+    idle_s = sum(host.get(label, 0.0) for label in (LAUNCHING, GUARDS, PYTHON))
+    gain = min(idle_s, sum(_gain_s(evidence, module) for module in faster))
+    if gain < LEAST_SHARE * evidence.whole.time_s:
+        return
+    faster.sort(key=lambda module: -_gain_s(evidence, module))
+    less = share_words(run, gain)
+    times = [replay_words(module) for module in faster]
+    are = "is" if len(faster) == 1 else "are"
+    text = (
+        f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
+        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead', at most {less} less"
+    )
+    yield Finding("cuda-graphs-unused", text, slugs(faster), gain_s=gain)
+
+
+def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
+    use = graph_use(evidence.run, module)
+    return use.calls > 0 and not use.replays
+
+
+def _gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
+    """Seconds of the step that replays of a graph save at most; 0 where a replay is slower or was not measured."""
+    times = module.times
+    if not times.graph_time_s or not times.wall_time_s or times.graph_time_s > GRAPH_GAIN * times.wall_time_s:
+        return 0.0
+    return (times.wall_time_s - times.graph_time_s) * graph_use(evidence.run, module).calls
+
+
+def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs for which Inductor uses no CUDA graphs although they were asked for, with its reason."""
+    if runs_on_host(evidence.run):
+        return
+    groups: dict[str, list[str]] = {}
+    for part in parts_of(evidence.run, GRAPH):
+        if part.refusal:
+            groups.setdefault(part.refusal, []).append(part.label)
+    for reason, names in groups.items():
+        who = join_words(names, MOST_NAMED)
+        text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {reason}"
+        found = [part.graph for part in parts_of(evidence.run, GRAPH) if part.refusal == reason and part.graph]
+        yield Finding("cuda-graphs-refused", text, tuple(dict.fromkeys(found)), level=CAUTION)
+
+
+def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the time in which inputs are copied for replays."""
+    run = evidence.run
+    copies = [part for part in parts_of(run, COPY) if part.label == GRAPH_INPUTS]
+    time_s = sum(part.time_s for part in copies)
+    if time_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    moved = sum(part.moved_bytes or 0.0 for part in copies)
+    amount = f" of {units.size(moved)}" if moved else ""
+    text = (
+        f"{units.count(sum(part.calls for part in copies))} copies{amount} bring inputs to CUDA graphs, "
+        f"{share_words(run, time_s)} a step: torch._dynamo.mark_static_address(tensor) spares a tensor that stays "
+        "in place"
+    )
+    replayed = [module for module in run.modules if graph_use(run, module).replays]
+    names = f" ({labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""
+    yield Finding("replay-inputs", text + names, slugs(replayed), gain_s=time_s)
+
+
+# Rules about the parts of the step that are not compiled.
+
+
+WORTH_COMPILING = 0.05
+"""Share of the step from which an eager region is worth compiling."""
+
+HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
+"""The optimizers of torch that take ``fused=True`` on every device."""
+
+MOST_OPERATORS = 3
+_WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
+"""Operators that gather gradients or parameters, for autograd, DDP and FSDP: no compiled function takes them in."""
+
+_STAY_EAGER = re.compile(r"aten::(rand|normal|bernoulli|uniform_|lstm|gru|rnn_|quantized_)")
+"""Operators that make random data, which stands for a program's input, and recurrent networks, which Dynamo leaves to
+torch unless ``torch._dynamo.config.allow_rnn`` is set."""
+
+_LOSS = re.compile(r"loss|cross_entropy|log_softmax|Loss|LogSoftmax")
+_CALL_OF_LOSS = re.compile(rf"({_LOSS.pattern})\w*\(")
+
+
+def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports an optimizer that runs eagerly. A fused one moves as few bytes as its compiled step would."""
+    run = evidence.run
+    parts = [part for part in parts_of(run, OPTIMIZER) if not part.is_fused]
+    time_s = sum(part.time_s for part in parts)
+    if time_s < WORTH_COMPILING * evidence.whole.time_s:
+        return
+    names = join_words(list(dict.fromkeys(part.label for part in parts)), 2)
+    launches = sum(part.launches for part in parts)
+    many = f" in {units.count(launches)} launches" if launches else ""
+    labels = {part.label for part in parts}
+    runs, its = ("runs eagerly and takes", "its") if len(labels) == 1 else ("run eagerly and take", "their")
+    fused = ", or pass fused=True" if labels <= HAVE_FUSED else ""
+    text = (
+        f"{names} {runs} {share_words(run, time_s)} of a step{many}: compile {its} step "
+        f"(torch.compile(optimizer.step)){fused}"
+    )
+    yield Finding("eager-optimizer", text, gain_s=time_s)
+
+
+def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports eager operators that together take a large part of the step, with their lines."""
+    run = evidence.run
+    every = parts_of(run, EAGER)
+    parts = [part for part in every if not _WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
+    wrapped = [part for part in every if _WRAPPERS.search(part.label)]
+    time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
+    whole_s = time_s + wrapped_s
+    if time_s < WORTH_COMPILING * evidence.whole.time_s:
+        return
+    named = [part for part in parts if part.label != OTHERS] or parts
+    words = join_words([_operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
+    loss = sum(part.time_s for part in parts if _is_of_loss(part))
+    what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
+    text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}: compile the {what}"
+    if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
+        largest = wrapped[0].label
+        text += f"; {units.seconds(wrapped_s)} of it gathers gradients or parameters ({largest}) and stays eager"
+    yield Finding("eager-operators", text, gain_s=time_s)
+
+
+def _is_of_loss(part: Part) -> bool:
+    return bool(_LOSS.search(part.label) or (part.source and _CALL_OF_LOSS.search(part.source.code)))
+
+
+def _operator_words(part: Part, evidence: RunEvidence) -> str:
+    place = place_words(part)
+    return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
+        f" ({place})" if place else ""
+    )
+
+
+# Rules about what compilation took, and whether it has paid off.
+
+
+LEAST_COMPILATION_S = 1.0
+"""Seconds of compilation from which they are reported."""
+
+LEAST_PHASE = 0.05
+"""Share of the compilation's time from which a phase is named."""
+
+
+def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the time of compilation by phase."""
+    phases = evidence.run.capture.compile_phases
+    whole = total_s(phases)
+    if whole < LEAST_COMPILATION_S:
+        return
+    named = [phase for phase in phases if phase.time_s >= LEAST_PHASE * whole]
+    words = join_words([f"{phase.name} {units.whole_percent(phase.time_s / whole)}" for phase in named])
+    text = f"compilation with empty caches took {units.seconds(whole)}: {words}"
+    program = step_of(evidence.run)
+    if program is not None and program.step_source != PATTERN and not evidence.run.request.eager:
+        text += ". --eager also times the steps without compilation, and says when it has paid off"
+    yield Finding("compile-time", text, level=NOTE)
+
+
+def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports how compiled steps compare with eager ones, and after how many of them compilation has paid off."""
+    program = step_of(evidence.run)
+    ratio = eager_ratio(program) if program else None
+    if program is None or program.eager_step_time_s is None or ratio is None:
+        return
+    eager, compiled = units.seconds(program.eager_step_time_s), units.seconds(program.step_time_s)
+    whole = total_s(evidence.run.capture.compile_phases)
+    cost = f"the {units.seconds(whole)} of compilation, with empty caches," if whole else "compilation"
+    if ratio > 1:
+        text = (
+            f"in one run of each a compiled step is {ratio:.2f}x faster than an eager one ({compiled}, eager {eager})"
+        )
+        steps = whole / (program.eager_step_time_s - program.step_time_s)
+        text += f": {cost} pays off after about {units.count(_rounded(steps))} steps" if whole else ""
+        yield Finding("against-eager", text, level=FINE)
+    elif ratio == 1:
+        varies = f"steps vary by {units.percent(step_spread(program))}"
+        if medians := median_steps(program):
+            compiled, eager = (f"{units.seconds(median_s)} in the median" for median_s in medians)
+        text = f"compiled and eager steps show no difference ({compiled}, eager {eager}; {varies})"
+        yield Finding("against-eager", f"{text}: {cost} has not paid off", level=CAUTION)
+    else:
+        text = f"in one run of each a compiled step takes longer than an eager one ({compiled}, eager {eager}): "
+        text += f"at these times {cost} does not pay off"
+        yield Finding("against-eager", text, level=CAUTION)
+
+
+def _rounded(steps: float) -> int:
+    """The number of steps, rounded up to two significant digits: its error is that of a difference of two times."""
+    unit = 10 ** max(0, math.floor(math.log10(steps)) - 1) if steps >= 1 else 1
+    return math.ceil(steps / unit) * unit

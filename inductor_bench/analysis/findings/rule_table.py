@@ -1,0 +1,111 @@
+"""The table of rules, and the function that applies them to a run. A new finding needs a rule and a row here.
+
+``rules.busy_machine`` has no row: ``headline`` writes its finding as the first line, and here it removes advice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...records.run import Run
+from ..step_costs import host_sets_pace
+from . import doubts, kernel_findings, program_findings, step_findings
+from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
+
+
+class Rule(NamedTuple):
+    """A function that reports findings, and the kinds of findings that it can report."""
+
+    kinds: tuple[str, ...]
+    find: Callable[[RunEvidence], Iterator[Finding]]
+
+
+CERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "step-note"), step_findings.certainty)
+"""It also applies to a step that was timed and not profiled."""
+
+STEP_RULES = (
+    Rule(("host-pace",), program_findings.host_work),
+    Rule(("synchronisations",), program_findings.synchronisations),
+    Rule(("data-loading",), program_findings.data_loading),
+    Rule(("allocations",), program_findings.allocations),
+    Rule(("kernel-gaps",), program_findings.gaps_between_kernels),
+    Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
+    Rule(("cuda-graphs-refused",), program_findings.cuda_graphs_refused),
+    Rule(("replay-inputs",), program_findings.replay_inputs),
+    Rule(("eager-optimizer",), program_findings.eager_optimizer),
+    Rule(("eager-operators",), program_findings.eager_operators),
+    Rule(("collectives",), step_findings.collectives),
+    Rule(("gradient-copies",), step_findings.gradient_copies),
+    Rule(("uneven-ranks",), step_findings.uneven_ranks),
+    Rule(("busy-step",), step_findings.busy_step),
+    Rule(("unsteady-steps",), step_findings.unsteady_steps),
+    CERTAINTY,
+    Rule(("alone-less", "alone-more"), step_findings.off_by_themselves),
+    Rule(("against-eager",), program_findings.against_eager),
+    Rule(("compile-time",), program_findings.compile_time),
+    Rule(("first-step",), step_findings.first_step),
+    Rule(("cuda-graphs-in-use",), program_findings.cuda_graphs_in_use),
+)
+"""Rules about the program's step; they apply where it was profiled."""
+
+RULES = (
+    Rule(("launch-bound",), doubts.launch_bound),
+    Rule(("host-bound",), doubts.host_bound),
+    Rule(("cuda-graph",), doubts.cuda_graph),
+    Rule(("gaps",), doubts.gaps),
+    Rule(("host-share",), doubts.host_share),
+    Rule(("below-memory-limit", "below-compute-limit"), kernel_findings.below_limit),
+    Rule(("few-blocks",), kernel_findings.few_blocks),
+    Rule(("layout-copies",), kernel_findings.layout_copies),
+    Rule(("library-below-limit",), kernel_findings.library_below_limit),
+    Rule(("hotspot",), kernel_findings.hotspots),
+    Rule(("host-copies",), kernel_findings.host_copies),
+    Rule(("copies",), kernel_findings.device_copies),
+    Rule(("copied-addends",), kernel_findings.copied_addends),
+    Rule(("padded-products",), kernel_findings.padded_products),
+    Rule(("full-float32",), kernel_findings.full_float32),
+    Rule(("short-kernels",), kernel_findings.short_kernels),
+    Rule(("spills",), kernel_findings.spills),
+    Rule(("other",), kernel_findings.unnamed_kernels),
+    Rule(("unsteady-kernels",), kernel_findings.unsteady_kernels),
+    Rule(("graph-breaks",), kernel_findings.graph_breaks),
+    Rule(("recompiles",), kernel_findings.recompilations),
+    Rule(("capture",), kernel_findings.capture_disagreement),
+    Rule(("threads",), kernel_findings.threads),
+    Rule(("no-peaks",), doubts.no_peaks),
+    Rule(("beyond-peaks",), doubts.beyond_peaks),
+    Rule(("noise",), doubts.noise),
+    Rule(("busy-over-wall",), doubts.busy_over_wall),
+    Rule(("outliers",), doubts.outliers),
+    Rule(("few-samples",), doubts.few_samples),
+    Rule(("profiler-overhead",), doubts.profiler_overhead),
+    Rule(("method",), doubts.profiling_methods),
+    Rule(("note",), doubts.graph_notes),
+    Rule(("fine",), doubts.checks_without_problem),
+)
+"""Findings of the same level and gain are listed in the order of these rows, those about the step first."""
+
+_LEVELS = (ADVICE, CAUTION, NOTE, FINE)
+
+
+def findings(run: Run) -> tuple[Finding, ...]:
+    """Returns all findings of a run: advice by the largest possible gain, then cautions, notes, and passed checks.
+
+    Advice is left out where its gain was computed from figures that do not count, because the machine was busy. Advice
+    about kernels is a note while the host sets the pace of the program's step.
+    """
+    evidence, disturbed = RunEvidence(run), doubts.disturbed_graphs(run)
+    of_step = STEP_RULES if evidence.in_step else (CERTAINTY,) if run.program is not None else ()
+    rules = (*of_step, *RULES)
+    every = (finding for rule in rules for finding in rule.find(evidence))
+    found = [finding for finding in every if not doubts.rests_on(finding, disturbed)]
+    if host_sets_pace(run):
+        found = [replace(one, level=NOTE) if one.kernels and one.level == ADVICE else one for one in found]
+    return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))
+
+
+def findings_beside(run: Run, lead: Finding | None) -> list[Finding]:
+    """The findings without the one that the first line tells."""
+    return [finding for finding in findings(run) if lead is None or finding.kind != lead.kind]

@@ -1,0 +1,288 @@
+"""Findings about the steps themselves: unsteady ones, uneven ranks, and modules that differ by themselves."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+
+from ... import units
+from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Program, RankSteps
+from ...records.run import Peaks
+from ..step_costs import (
+    alone_ratio,
+    exposed_s,
+    host_sets_pace,
+    idle_s,
+    is_far_off,
+    pace_setter,
+    parts_of,
+    runs_on_host,
+    step_of,
+    work_s,
+)
+from .doubts import busiest, load_words
+from .finding import (
+    ADVICE,
+    CAUTION,
+    LEAST_SHARE,
+    NOTE,
+    CostedKernel,
+    Finding,
+    Rows,
+    RunEvidence,
+    command_again,
+    finding_of,
+    plural,
+    time_of,
+)
+from .program_findings import share_words
+
+# Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
+
+
+COLD = 2.0  # ratio of the first step to a settled one from which it is reported
+SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
+DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
+APART = 0.2  # gap between two groups of steps, as a share of the median
+SMALLEST_GROUP = 0.2  # share of the steps that a group has at least
+ENOUGH_FOR_GROUPS = 10  # number of steps from which two groups are no chance of a busy machine
+FEW_STEPS = 5  # number of steps below which their mean is uncertain
+LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
+UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
+
+
+def first_step(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the time of the first step, which compiles."""
+    program = step_of(evidence.run)
+    if program is None or not program.first_step_time_s or program.first_step_time_s < COLD * program.step_time_s:
+        return
+    times = program.first_step_time_s / program.step_time_s
+    after = f"; the timed window begins after {plural(program.settled_after, 'step')}" if program.settled_after else ""
+    text = (
+        f"the first step took {units.seconds(program.first_step_time_s)}, as long as {units.count(round(times))} "
+        f"settled steps: it compiles{after}"
+    )
+    yield Finding("first-step", text, level=NOTE)
+
+
+def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports a machine that was busy while modules ran by themselves, where the host's time matters to the step."""
+    run, load = evidence.run, busiest(evidence.run.modules)
+    if load is None or not (runs_on_host(run) or host_sets_pace(run)):
+        return
+    again = command_again(run)
+    where = f" ({again})" if again else ""
+    text = (
+        f"{load_words(load)} when the modules ran by themselves: the step, which was timed shortly before, may take "
+        f"less on an idle machine. Measure it again there{where}"
+    )
+    yield Finding("busy-step", text, level=CAUTION)
+
+
+def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports steps of several groups of times, steps that drift, or steps that vary."""
+    program = step_of(evidence.run)
+    times = program.step_times_s if program else ()
+    if len(times) < FEW_STEPS:
+        return
+    groups, change = _groups(times), _drift(times)
+    low, middle, high = statistics.quantiles(times, n=4)
+    if len(groups) == 2:
+        words = " and ".join(f"{len(one)} of about {units.seconds(statistics.median(one))}" for one in groups)
+        why = (
+            "shapes or work that change" if len(times) >= ENOUGH_FOR_GROUPS else "shapes or work that change, or a load"
+        )
+        text = f"the timed steps come in groups, {words}: {why}; the figures are means over both"
+    elif abs(change) >= DRIFT:
+        third = len(times) // 3
+        first, last = (statistics.mean(some) for some in (times[:third], times[-third:]))
+        text = (
+            f"steps become {'longer' if change > 0 else 'shorter'}, from {units.seconds(first)} to "
+            f"{units.seconds(last)} within the timed window: a growing cache, or clocks"
+        )
+    elif middle and (high - low) / middle >= SPREAD:
+        text = (
+            f"steps take different times: from {units.seconds(min(times))} to {units.seconds(max(times))}, the middle "
+            f"half {units.seconds(low)} to {units.seconds(high)}; the figures are their means"
+        )
+    else:
+        return
+    yield Finding("unsteady-steps", text, level=CAUTION)
+
+
+def _groups(times: Sequence[float]) -> list[list[float]]:
+    """The steps in two groups where their times are far apart; else in one."""
+    ordered = sorted(times)
+    gap, place = max((after - before, at) for at, (before, after) in enumerate(itertools.pairwise(ordered), 1))
+    groups = [ordered[:place], ordered[place:]]
+    large = min(map(len, groups)) >= max(2, SMALLEST_GROUP * len(times))
+    within = max(one[-1] - one[0] for one in groups)
+    return groups if large and gap >= APART * statistics.median(times) and gap > within else [ordered]
+
+
+def _drift(times: Sequence[float]) -> float:
+    """The change from the first to the last third as a share of the mean; 0 where the thirds overlap."""
+    third = len(times) // 3
+    first, last = sorted(times[:third]), sorted(times[-third:])
+    if third < 2 or not (first[-1] < last[0] or last[-1] < first[0]):
+        return 0.0
+    return (statistics.mean(last) - statistics.mean(first)) / statistics.mean(times)
+
+
+def _longer_profile(program: Program) -> Iterator[Finding]:
+    """Reports that the profiler slowed a device that is the host, which makes the parts less certain."""
+    pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
+    profiled_s, timed_s = max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0, 1))
+    if profiled_s >= LONGER_PROFILE * timed_s:
+        text = (
+            f"profiled steps took {units.seconds(profiled_s)}, {units.whole_percent(profiled_s / timed_s - 1)} longer "
+            "than the timed ones: all parts are shortened alike, and those of many short operators may be too large"
+        )
+        yield Finding("longer-profile", text, level=CAUTION)
+
+
+def certainty(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports what limits the figures of the step, or why it was not profiled."""
+    program = evidence.run.program
+    if program is None:
+        return
+    if len(program.step_times_s) < FEW_STEPS:
+        text = f"only {plural(len(program.step_times_s), 'step')} could be timed: their mean is uncertain"
+        yield Finding("few-steps", text, level=CAUTION)
+    if runs_on_host(evidence.run):
+        yield from _longer_profile(program)
+    tied = [rank.tied_share for rank in program.ranks if rank.tied_share is not None]
+    if tied and min(tied) < 1 - UNTIED:
+        text = (
+            f"{units.percent(1 - min(tied))} of the compiled graphs' device time could not be tied to a kernel: the "
+            "kernels' times in the step are lower bounds"
+        )
+        yield Finding("untied", text, level=CAUTION)
+    for note in program.notes:
+        loop = note.startswith(LONGER_LOOP)
+        yield Finding("longer-loop" if loop else "step-note", note, level=CAUTION if loop else NOTE)
+
+
+# Rules about programs of several processes: collectives, and differences between ranks.
+
+
+EXPOSED = 0.03  # share of the step in exposed collectives from which they are advice
+UNEVEN = 0.05  # difference of the ranks' times in exposed collectives, as a share of the step, that is reported
+MAIN = 0.5  # share of that difference from which one reason explains it
+
+
+def collectives(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports collectives, and how much of them other work hides; advice only where the device sets the pace."""
+    run = evidence.run
+    parts = parts_of(run, COLLECTIVE)
+    exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
+    if exposed + hidden < LEAST_SHARE * evidence.whole.time_s:
+        return
+    text = f"collectives take {share_words(run, exposed)} of a step exposed"
+    text += f", and {units.seconds(hidden)} behind computation"
+    matters = exposed >= EXPOSED * evidence.whole.time_s and not host_sets_pace(run)
+    if matters:
+        text += ": start them earlier or in larger buckets, or let more work run beside them"
+    yield Finding("collectives", text, level=ADVICE if matters else NOTE, gain_s=exposed if matters else 0.0)
+
+
+def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports DDP's copies of gradients out of its buckets: as many copies as gradients, beside all-reduces."""
+    run = evidence.run
+    copies = [part for part in parts_of(run, COPY) if part.label == "device to device"]
+    count, time_s = (sum(getattr(part, name) for part in copies) for name in ("calls", "time_s"))
+    gradients = sum(part.calls for part in parts_of(run, EAGER) if part.label == "AccumulateGrad")
+    reduced = any(part.label == "AllReduce" for part in parts_of(run, COLLECTIVE))
+    if not reduced or not gradients or round(count) != round(gradients) or time_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    text = (
+        f"DDP seems to copy each gradient out of its buckets: {units.count(count)} copies, {share_words(run, time_s)} "
+        "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) spares them"
+    )
+    yield Finding("gradient-copies", text, gain_s=time_s)
+
+
+def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the rank that the others wait for in their collectives."""
+    program = step_of(evidence.run)
+    ranks = [rank for rank in program.ranks if rank.parts] if program else []
+    if len(ranks) < 2:
+        return
+    awaited, waiting = pace_setter(ranks), max(ranks, key=exposed_s)
+    longer_s = exposed_s(waiting) - exposed_s(awaited)
+    if longer_s < UNEVEN * awaited.step_time_s:
+        return
+    first, last = rank_name(waiting), rank_name(awaited)
+    others = [rank for rank in ranks if rank is not awaited]
+    late = [rank for rank in others if exposed_s(rank) - exposed_s(awaited) >= UNEVEN * awaited.step_time_s]
+    many = "all others wait" if len(late) == len(others) else f"{len(late)} of {len(others)} other ranks wait"
+    who = f"{first} waits for {last}" if len(late) == 1 else f"{many} for {last}, {first} longest"
+    text = (
+        f"{who}: exposed collectives take {units.seconds(exposed_s(waiting))} of the step of {first}, and "
+        f"{units.seconds(exposed_s(awaited))} of that of {last}, {_reason(awaited, waiting, longer_s)}"
+    )
+    yield Finding("uneven-ranks", text, level=CAUTION)
+
+
+def _reason(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
+    """Why a rank comes last to the collectives: its host, its device's work, or what the trace does not tell apart."""
+    first, last = rank_name(waiting), rank_name(awaited)
+    works, idle = units.seconds(work_s(awaited)), units.seconds(idle_s(awaited))
+    host_s = sum(part.time_s for part in awaited.parts if part.kind == IDLE and part.label != QUEUED)
+    if work_s(awaited) - work_s(waiting) >= MAIN * longer_s:
+        return f"whose device works {works} and not {units.seconds(work_s(waiting))}: give {last} less work"
+    if host_s >= MAIN * longer_s:
+        return (
+            f"whose device works {works} and is idle {idle}: the host of {last} is late, not its device; the wait also "
+            f"hides how long the host of {first} takes"
+        )
+    return f"whose device works {works} and is idle {idle}"
+
+
+def rank_name(rank: RankSteps) -> str:
+    """Returns ``rank 3``, or the process where it has no rank."""
+    return f"process {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+
+
+# The rule about kernels whose time by themselves says little about the program.
+
+
+def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels whose calls in the module's own run are far off those in the program, with the likely cause."""
+    far = [row for row in evidence.rows if is_far_off(alone_ratio(evidence.run, row.kernel))]
+    shorter = [row for row in far if (alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
+    longer = [row for row in far if row not in shorter]
+    for rows, how in ((shorter, "less"), (longer, "more")):
+        if rows:
+            busy = runs_on_host(evidence.run) and busiest(evidence.run.modules) is not None
+            cause = "the machine was busy" if busy else _cause(rows, evidence.run.peaks, how)
+            text = (
+                f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
+                f"{'takes' if len(rows) == 1 else 'take'} over 25% {how} time in the module's own run than in the "
+                f"program: {cause}"
+            )
+            matters = evidence.whole.part(time_of(rows)) >= LEAST_SHARE
+            yield finding_of(f"alone-{how}", text, rows, CAUTION if matters else NOTE)
+
+
+def _cause(rows: Rows, peaks: Peaks | None, how: str) -> str:
+    first = rows[0]
+    cache = first.device.words.whole_cache
+    if all(row.module.dynamic for row in rows):
+        return "its sizes are symbols, and its own run has the sizes for which it was compiled, not the program's"
+    if first.device.runs_on_host:
+        inside = f"its data is in {cache} there" if how == "less" else f"the program left its data in {cache}"
+        return f"{inside}, or the number of threads differs"
+    if how == "less" and _fits(first, peaks):
+        size = units.size((peaks.cache_bytes if peaks else None) or 0)
+        return f"each iteration finds its data in {cache} ({size}), which the program fills with other data meanwhile"
+    if how == "less":
+        return f"in the program other streams run beside it, the clock is lower, or {cache} holds other data"
+    return f"the program leaves its data in {cache}, runs at a higher clock, or has other values"
+
+
+def _fits(row: CostedKernel, peaks: Peaks | None) -> bool:
+    """Whether the bytes of one call fit into the cache."""
+    kernel, cache = row.kernel, peaks.cache_bytes if peaks else None
+    return bool(cache and kernel.work.moved_bytes and kernel.calls and kernel.work.moved_bytes / kernel.calls <= cache)

@@ -1,0 +1,533 @@
+"""The ledger of a step: parts that add up to its wall time, the kernels in it, and its timeline."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from ..records.category import Category
+from ..records.code import SourceLine
+from ..records.kernel import Kernel
+from ..records.module import ModuleRecord
+from ..records.program import (
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    HOST_LANE,
+    IDLE,
+    MOST_INTERVALS,
+    OPTIMIZER,
+    OTHERS,
+    QUEUED,
+    SYNCHRONISING,
+    Interval,
+    Part,
+    SummedOperator,
+    Timeline,
+)
+from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
+from .kernel_aggregation import classify
+
+# Gives each moment of a stretch of time to one of the spans that cover it, or to none.
+
+
+class Span(NamedTuple):
+    """``priority``: the smallest one wins."""
+
+    start_s: float
+    end_s: float
+    priority: int
+
+
+class Pause(NamedTuple):
+    """A stretch without any span. ``following`` is the index of the span that ends it, or -1."""
+
+    start_s: float
+    end_s: float
+    following: int
+
+
+def divide(spans: Sequence[Span], start_s: float, end_s: float) -> tuple[list[float], list[Pause]]:
+    """The seconds that each span gets between ``start_s`` and ``end_s``, and the pauses.
+
+    A moment belongs to the span of the smallest priority that covers it; of several to the one that began first.
+    The seconds and the pauses add up to ``end_s - start_s``. Time is O(n·log n).
+    """
+    given = [0.0] * len(spans)
+    pauses: list[Pause] = []
+    active: list[tuple[int, float, int]] = []
+    now = start_s
+
+    def advance(until: float, following: int) -> None:
+        nonlocal now
+        while now < until:
+            while active and spans[active[0][2]].end_s <= now:
+                heapq.heappop(active)
+            if not active:
+                pauses.append(Pause(now, until, following))
+                now = until
+                return
+            owner = active[0][2]
+            stop = min(until, spans[owner].end_s)
+            given[owner] += stop - now
+            now = stop
+
+    for index in _in_order(spans):
+        one = spans[index]
+        if one.start_s >= end_s:
+            advance(end_s, index)
+            break
+        advance(one.start_s, index)
+        if one.end_s > now:
+            heapq.heappush(active, (one.priority, one.start_s, index))
+    advance(end_s, -1)
+    return given, pauses
+
+
+def _in_order(spans: Sequence[Span]) -> Iterable[int]:
+    return sorted(range(len(spans)), key=lambda index: spans[index].start_s)
+
+
+# Makes the parts of a program's step from its works: disjoint, and together as long as the step.
+#
+# The unprofiled step is the measure. The device's busy time is taken from the profile, because the profiler slows the
+# host only; a collective that waits for a slower host is cut first. The rest of the unprofiled step is idle time,
+# divided as the profiled idle time is. Where the host is the device, all parts of the profiled step are scaled alike.
+
+
+ROUNDING = 1e-9
+"""The share of the step up to which a difference of sums is one of their rounding."""
+
+SMALL = 0.002
+"""The share of the step below which eager parts are merged."""
+
+_PRIORITIES = {COLLECTIVE: 1, COPY: 2}
+
+
+class HostTimes(Protocol):
+    """What the host did; see ``trace.program_works``."""
+
+    def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]: ...
+
+
+class GraphName(NamedTuple):
+    """The name of a compiled graph. ``slug`` is ``None`` where no file describes it; ``refusal`` as in ``Part``."""
+
+    label: str
+    slug: str | None
+    refusal: str = ""
+
+
+class CallPlace(NamedTuple):
+    """Where in the user's program an operator was called."""
+
+    module: str = ""
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The profiled steps of one process, and what is known of them.
+
+    Attributes:
+        step_time_s: the mean unprofiled step.
+        window: the profiled steps that count.
+        works, calls, timeline: what the trace shows.
+        names: the compiled graphs by number.
+        places: the places of outermost operators, by their index.
+        optimizer_calls: the number of calls of each optimizer in the window.
+        on_host: whether the device is the host itself.
+    """
+
+    step_time_s: float
+    window: StepWindow
+    works: Sequence[Work]
+    calls: Sequence[GraphCall]
+    timeline: HostTimes
+    names: Mapping[int, GraphName]
+    places: Mapping[int, CallPlace] = field(default_factory=dict)
+    optimizer_calls: Mapping[str, int] = field(default_factory=dict)
+    on_host: bool = False
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The parts of a step, and in seconds the device's busy time in it and the time of a profiled step."""
+
+    parts: tuple[Part, ...]
+    busy_time_s: float
+    profiled_step_time_s: float
+
+
+class _PartKey(NamedTuple):
+    kind: str
+    label: str
+    graph: str | None = None
+    place: CallPlace = CallPlace()
+    refusal: str = ""
+
+
+@dataclass
+class _Sums:
+    """Sums over the window."""
+
+    time_s: float = 0.0
+    device_time_s: float = 0.0
+    launches: int = 0
+    moved_bytes: int | None = 0
+    fused_s: float = 0.0
+    operators: set[int] = field(default_factory=set)  # without an operator: the launch, as a negative number
+    graph_calls: set[int] = field(default_factory=set)
+    replays: set[int] = field(default_factory=set)
+
+
+def account(steps: Steps) -> Ledger:
+    """The ledger of the steps: parts whose times add up to ``step_time_s``, the longest first."""
+    window = steps.window
+    intervals = [Span(work.start_s, work.end_s, _PRIORITIES.get(work.kind, 0)) for work in steps.works]
+    start, end = window.bounds[0], window.bounds[-1]
+    given, pauses = divide(intervals, start, end)
+    parts, profiled_s = list(_working_parts(steps, given)), (end - start) / window.steps
+    if steps.on_host:
+        scale = steps.step_time_s / profiled_s
+        busy = scale * math.fsum(part.time_s for part in parts)
+    else:
+        parts = _without_waits(parts, steps.step_time_s)
+        busy = math.fsum(part.time_s for part in parts)
+        scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
+    parts = [replace(part, time_s=part.time_s * scale) for part in parts]
+    parts = _merge_small(parts, steps.step_time_s)
+    parts += _idle_parts(steps, pauses, steps.step_time_s - math.fsum(part.time_s for part in parts))
+    shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
+    shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
+    return Ledger(tuple(shared), busy, profiled_s)
+
+
+def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:
+    """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes.
+
+    A collective waits for the last rank. The profiler slows the host of that rank, so that the wait is longer. What is
+    cut is waited, and not hidden: the collective's device time becomes as much shorter.
+    """
+    exposed = math.fsum(part.time_s for part in parts if part.kind == COLLECTIVE)
+    excess = math.fsum(part.time_s for part in parts) - step_time_s
+    if excess <= 0 or not exposed:
+        return parts
+    left = max(0.0, exposed - excess) / exposed
+    return [_shortened(part, part.time_s * (1 - left)) if part.kind == COLLECTIVE else part for part in parts]
+
+
+def _shortened(part: Part, wait_s: float) -> Part:
+    device_s = None if part.device_time_s is None else part.device_time_s - wait_s
+    return replace(part, time_s=part.time_s - wait_s, device_time_s=device_s)
+
+
+def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
+    sums: dict[_PartKey, _Sums] = defaultdict(_Sums)
+    for work, time_s in zip(steps.works, given, strict=True):
+        counted = steps.window.launched(work.launch_start_s)
+        if not counted and not time_s:
+            continue
+        one = sums[_key(work, steps)]
+        one.time_s += time_s
+        if counted:
+            one.device_time_s += work.duration_s
+            one.launches += 1
+            one.fused_s += work.duration_s * work.is_fused
+            known = one.moved_bytes is not None and work.moved_bytes is not None
+            one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if known else None
+            one.operators.add(work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9))
+            if work.replayed:
+                one.replays.add(work.call)
+    for number, call in enumerate(steps.calls):
+        if steps.window.launched(call.start_s):
+            sums[_graph_key(call.graph, steps)].graph_calls.add(number)
+    count = steps.window.steps
+    for key, one in sums.items():
+        yield Part(
+            kind=key.kind,
+            label=key.label,
+            calls=_calls(key, one, steps) / count,
+            time_s=one.time_s / count,
+            share=0.0,
+            device_time_s=None if steps.on_host else one.device_time_s / count,
+            replays=len(one.replays) / count if key.kind == GRAPH else 0.0,
+            launches=0.0 if steps.on_host else one.launches / count,
+            graph=key.graph,
+            module=key.place.module,
+            source=key.place.source,
+            refusal=key.refusal,
+            moved_bytes=one.moved_bytes / count if key.kind == COPY and one.moved_bytes is not None else None,
+            is_fused=key.kind == OPTIMIZER and 2 * one.fused_s > one.device_time_s,
+        )
+
+
+def _key(work: Work, steps: Steps) -> _PartKey:
+    if work.kind == GRAPH and work.graph is not None:
+        return _graph_key(work.graph, steps)
+    place = steps.places.get(work.op, CallPlace()) if work.kind in (EAGER, COPY) and work.op >= 0 else CallPlace()
+    return _PartKey(work.kind, work.label, None, place)
+
+
+def _graph_key(graph: int, steps: Steps) -> _PartKey:
+    name = steps.names.get(graph, GraphName(f"graph {graph}", None))
+    return _PartKey(GRAPH, name.label, name.slug, refusal=name.refusal)
+
+
+def _calls(key: _PartKey, one: _Sums, steps: Steps) -> int:
+    if key.kind == GRAPH:
+        return len(one.graph_calls)
+    if key.kind == OPTIMIZER:
+        return steps.optimizer_calls.get(key.label, 0) or len(one.operators)
+    return len(one.operators) if key.kind == EAGER else one.launches
+
+
+def _merge_small(parts: Iterable[Part], step_time_s: float) -> list[Part]:
+    """Joins small eager parts by their operator, and what is still small into one part, which names each of them."""
+    kept: list[Part] = []
+    small: dict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        if part.kind == EAGER and part.time_s < SMALL * step_time_s:
+            small[part.label].append(part)
+        else:
+            kept.append(part)
+    tiny: list[Part] = []
+    for label, group in small.items():
+        joined = _join(group, label)
+        (tiny if joined.time_s < SMALL * step_time_s else kept).append(joined)
+    if not tiny:
+        return kept
+    summed = tuple(SummedOperator(part.label, part.calls, part.time_s) for part in tiny)
+    return [*kept, replace(_join(tiny, OTHERS), summed=summed)]
+
+
+def _join(parts: Sequence[Part], label: str) -> Part:
+    """One part for several; what they do not share is unknown."""
+    places = {(part.module, part.source) for part in parts}
+    module, source = places.pop() if len(places) == 1 and label != OTHERS else ("", None)
+    times = [part.device_time_s for part in parts if part.device_time_s is not None]
+    return Part(
+        kind=EAGER,
+        label=label,
+        calls=sum(part.calls for part in parts),
+        time_s=math.fsum(part.time_s for part in parts),
+        share=0.0,
+        device_time_s=math.fsum(times) if times else None,
+        launches=sum(part.launches for part in parts),
+        module=module,
+        source=source,
+    )
+
+
+def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Part]:
+    """The idle time of the unprofiled step, in proportion to the profiled idle time of each label and line."""
+    if idle_s <= ROUNDING * steps.step_time_s:
+        return []
+    times: dict[tuple[str, CallPlace], float] = defaultdict(float)
+    counts: Counter[tuple[str, CallPlace]] = Counter()
+    for pause in pauses:
+        reasons = list(_reasons(steps, pause))
+        for key, time_s in reasons:
+            times[key] += time_s
+        counts.update({key for key, _ in reasons})
+    whole = math.fsum(times.values())
+    if not whole:
+        times, counts, whole = (
+            defaultdict(float, {(QUEUED, CallPlace()): 1.0}),
+            Counter({(QUEUED, CallPlace()): 0}),
+            1.0,
+        )
+    return [
+        Part(
+            kind=IDLE,
+            label=label,
+            calls=counts[label, place] / steps.window.steps,
+            time_s=idle_s * time_s / whole,
+            share=0.0,
+            module=place.module,
+            source=place.source,
+        )
+        for (label, place), time_s in times.items()
+        if time_s > 0
+    ]
+
+
+def _reasons(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
+    """The labels of a pause with their seconds.
+
+    After the host's call that launched the next work the device is idle by itself; before it the host is the reason.
+    """
+    until = pause.end_s
+    if not steps.on_host and pause.following >= 0:
+        launched = steps.works[pause.following].launch_end_s
+        until = min(pause.end_s, max(pause.start_s, launched))
+    for one in steps.timeline.between(pause.start_s, until):
+        place = steps.places.get(one.op, CallPlace()) if one.label == SYNCHRONISING else CallPlace()
+        yield (one.label, place), one.end_s - one.start_s
+    if until < pause.end_s:
+        yield (QUEUED, CallPlace()), pause.end_s - until
+
+
+# What each kernel of a compiled module costs in one step of the program.
+
+
+KernelKey = tuple[Category, str, str]
+"""Category, name, and the kernel's id; of a library kernel its operator."""
+
+
+class StepUse(NamedTuple):
+    """The calls and seconds of a kernel in one step; ``estimated`` if the step's trace does not show the kernel."""
+
+    calls: float
+    time_s: float
+    estimated: bool = False
+
+
+def step_kernels(activities: Mapping[str, Iterable[Activity]], steps: int) -> dict[tuple[str, KernelKey], StepUse]:
+    """The use of each kernel in one step.
+
+    Args:
+        activities: the activities of all calls of each module in the profiled steps, by the module's slug.
+        steps: the number of profiled steps.
+    """
+    calls: dict[tuple[str, KernelKey], int] = defaultdict(int)
+    times: dict[tuple[str, KernelKey], float] = defaultdict(float)
+    for slug, found in activities.items():
+        for activity in found:
+            key = slug, activity_key(activity)
+            calls[key] += 1
+            times[key] += activity.duration_s
+    return {key: StepUse(calls[key] / steps, times[key] / steps) for key in calls}
+
+
+def activity_key(activity: Activity) -> KernelKey:
+    """The key of an activity's kernel; the same as that of the row which ``aggregate_kernels`` makes of it."""
+    if activity.kernel is not None and activity.kind == "kernel":
+        return classify(activity), activity.name, activity.kernel.kernel_id
+    return classify(activity), activity.name, (activity.operator or "").replace("::", ".", 1)
+
+
+def kernel_key(kernel: Kernel) -> KernelKey:
+    """The key of a kernel's row."""
+    own = kernel.line is not None
+    return kernel.category, kernel.name, kernel.kernel_id if own else kernel.operator or ""
+
+
+def module_uses(
+    module: ModuleRecord, parts: Sequence[Part], uses: Mapping[tuple[str, KernelKey], StepUse], *, estimate: bool
+) -> list[StepUse]:
+    """The use of each of a module's kernels in one step.
+
+    Args:
+        module: the module's row.
+        parts: the ledger of the step.
+        uses: the uses that the trace shows.
+        estimate: whether the trace may lack kernels that ran, as on a CPU. They get their own time times the module's
+            calls. All kernels of the module are then fitted into the time of its part, which holds them one after the
+            other.
+    """
+    uses = _with_substitutes(module, uses)
+    found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
+    own = [part for part in parts if part.graph == module.slug]
+    calls = sum(part.calls for part in own) if estimate else 0.0
+    every = [
+        use or StepUse(calls * kernel.calls, calls * kernel.time_s, estimated=calls > 0)
+        for kernel, use in zip(module.kernels, found, strict=True)
+    ]
+    room_s, whole_s = sum(part.time_s for part in own), sum(use.time_s for use in every)
+    if not estimate or whole_s <= room_s:
+        return every
+    return [use._replace(time_s=use.time_s * room_s / whole_s) for use in every]
+
+
+def _with_substitutes(
+    module: ModuleRecord, uses: Mapping[tuple[str, KernelKey], StepUse]
+) -> dict[tuple[str, KernelKey], StepUse]:
+    """The uses, with those of library kernels that the module's own run did not launch under a kernel that it did.
+
+    A library may choose another kernel in the program, for one by its shapes. The use goes to the most expensive kernel
+    of the same operator that the program did not launch; else to the most expensive one of that operator.
+    """
+    found = dict(uses)
+    rows = sorted(module.kernels, key=lambda kernel: -kernel.time_s)
+    known = {kernel_key(kernel) for kernel in rows}
+    for (slug, (category, name, operator)), use in uses.items():
+        if slug != module.slug or not operator or (category, name, operator) in known:
+            continue
+        alike = [
+            kernel_key(row) for row in rows if row.line is None and (row.category, row.operator) == (category, operator)
+        ]
+        if alike:
+            target = slug, next((key for key in alike if (slug, key) not in found), alike[0])
+            before = found.get(target, StepUse(0.0, 0.0))
+            found[target] = StepUse(before.calls + use.calls, before.time_s + use.time_s)
+    return found
+
+
+# Makes the timeline of one profiled step, for a picture.
+
+
+VISIBLE = 1 / 4000
+"""The share of a step below which a gap between two intervals of one kind and label cannot be seen."""
+
+
+def lanes_of(steps: Steps, host_works: Sequence[Work], rank: int | None = None) -> Timeline:
+    """The last profiled step: the host's lane, and a lane for each stream of the device.
+
+    Args:
+        steps: the profiled steps.
+        host_works: the graphs and operators of the threads that cross the boundaries and call graphs.
+        rank: the rank of the process.
+    """
+    start, end = steps.window.bounds[-2], steps.window.bounds[-1]
+    lanes: dict[str, list[Interval]] = defaultdict(list)
+    lanes[HOST_LANE] = list(_host_lane(steps, host_works, start, end))
+    if not steps.on_host:
+        for work in steps.works:
+            if work.end_s > start and work.start_s < end:
+                lanes[work.lane].append(_interval(work, steps, start, end))
+    gap = VISIBLE * (end - start)
+    intervals = [one for lane in lanes.values() for one in _joined(lane, gap)]
+    while len(intervals) > MOST_INTERVALS:
+        gap *= 2
+        intervals = [one for lane in lanes.values() for one in _joined(lane, gap) if one.end_s - one.start_s >= gap / 8]
+    return Timeline(end - start, tuple(intervals), rank)
+
+
+def _interval(work: Work, steps: Steps, start_s: float, end_s: float) -> Interval:
+    begin, stop = max(work.start_s, start_s) - start_s, min(work.end_s, end_s) - start_s
+    name = steps.names.get(work.graph) if work.graph is not None else None
+    label = work.label or (name.label if name else f"graph {work.graph}")
+    return Interval(work.lane, begin, stop, work.kind, label)
+
+
+def _host_lane(steps: Steps, works: Sequence[Work], start_s: float, end_s: float) -> Iterator[Interval]:
+    spans = [Span(work.start_s, work.end_s, 0) for work in works]
+    pauses = divide(spans, start_s, end_s)[1]
+    found = [_interval(work, steps, start_s, end_s) for work in works if work.end_s > start_s and work.start_s < end_s]
+    for pause in pauses:
+        found += (
+            Interval(HOST_LANE, one.start_s - start_s, one.end_s - start_s, IDLE, one.label)
+            for one in steps.timeline.between(pause.start_s, pause.end_s)
+        )
+    yield from sorted(found, key=lambda one: one.start_s)
+
+
+def _joined(lane: Sequence[Interval], gap_s: float) -> Iterator[Interval]:
+    """A lane, with neighbours of one kind and label joined where the gap between them is at most ``gap_s``."""
+    last: Interval | None = None
+    for one in lane:
+        alike = last is not None and (last.kind, last.label) == (one.kind, one.label)
+        if last is not None and alike and one.start_s - last.end_s <= gap_s:
+            last = Interval(last.lane, last.start_s, max(last.end_s, one.end_s), last.kind, last.label)
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last

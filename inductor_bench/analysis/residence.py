@@ -1,0 +1,263 @@
+"""Predicts which bytes of a program's step come from DRAM and which from the cache, call by call.
+
+The model is a cache that holds the bytes that were touched last, of the program's step in its order. Pure functions of
+the buffers that the calls touch; nothing is measured. Its rules:
+
+- A call touches its buffers together. What was not touched within the last cache-full of distinct bytes is evicted, the
+  oldest call's buffers first, each of them in proportion.
+- A read of a buffer that is whole in the cache comes from the cache; a read of one that is not there, from DRAM; of a
+  partly evicted buffer, the share that is left comes from the cache.
+- 60% of a GPU's cache holds distinct bytes (:data:`DEVICE_CACHE`): the L2 of recent NVIDIA GPUs has two halves, and
+  some of what both halves of the multiprocessors read is in both.
+- A written byte goes to DRAM in the call that writes it, and stays in the cache.
+- The cache of a CPU holds as much as it says, and what is written stays in it (:data:`HOST_CACHE`): a byte reaches DRAM
+  with the call that touches its buffer while the buffer does not fit.
+- The step repeats: the prediction is that of a second step, which finds what the first one left.
+
+Rules and share are fitted to what Nsight Compute counts on an H200 in a step of ``scripts/programs/blocks.py`` (see
+``scripts/benchmark_dram.py``): 75% of the time of its 30 most expensive kernels is predicted within 20%. With the whole
+cache, and written bytes that wait there for their eviction, it is 4%.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..records.code import BufferUse, ModuleBuffers
+from ..records.traced import Activity
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """How a cache works: the share of it that holds distinct bytes, and whether it keeps what is written."""
+
+    usable: float
+    keeps_written: bool = False
+
+
+DEVICE_CACHE, HOST_CACHE = CacheRules(0.6), CacheRules(1.0, keeps_written=True)
+"""The rules of a GPU's L2, and those of a CPU's last level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The bytes of one call.
+
+    Attributes:
+        dram_read: bytes read from DRAM.
+        cache_read: bytes read from the cache.
+        written: bytes that the call writes.
+        dram_written: those of them that go to DRAM.
+    """
+
+    dram_read: float = 0.0
+    cache_read: float = 0.0
+    written: float = 0.0
+    dram_written: float = 0.0
+
+    @property
+    def dram_bytes(self) -> float:
+        """All bytes between the cache and DRAM."""
+        return self.dram_read + self.dram_written
+
+    @property
+    def touched_bytes(self) -> float:
+        """The bytes that the call itself reads and writes."""
+        return self.dram_read + self.cache_read + self.written
+
+
+@dataclass(frozen=True)
+class StepCall:
+    """One call of a compiled graph in the step.
+
+    Attributes:
+        graph: the graph.
+        buffers: the buffers of its calls.
+        inputs, outputs: the addresses of its arguments and results, in order; 0 for what is no tensor, empty where
+            they are unknown.
+    """
+
+    graph: Hashable
+    buffers: ModuleBuffers
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EagerBytes:
+    """The bytes that eager operators touch between two calls of graphs: buffers that nothing else in the step uses."""
+
+    size: int
+
+
+def step_traffic(
+    step: Sequence[StepCall | EagerBytes], cache_bytes: int, rules: CacheRules = DEVICE_CACHE
+) -> tuple[tuple[Traffic | None, ...], ...]:
+    """The traffic of each call site of each item of a step; ``None`` for a call with unknown buffers.
+
+    A buffer is known by its address, so that results of one graph are arguments of the next. Without addresses each
+    call of a graph in the step has arguments and results of its own, which are the same in every step. Memory that a
+    graph frees is used by the next graph.
+
+    Args:
+        step: the items in order.
+        cache_bytes: the size of the cache.
+        rules: how it works.
+    """
+    numbers: dict[Hashable, int] = {}
+    placed = [_place(number, item, numbers) for number, item in enumerate(step)]
+    cache = _Cache(round(cache_bytes * rules.usable), len(numbers), rules.keeps_written)
+    for _ in range(2):
+        traffic = tuple(tuple(cache.touch(uses) if uses else None for uses in calls) for calls in placed)
+    return traffic
+
+
+def dram_shares(
+    step: Sequence[StepCall | EagerBytes], traffic: Sequence[Sequence[Traffic | None]]
+) -> dict[Hashable, dict[int, float]]:
+    """For each graph and each of its call sites: DRAM's bytes per byte that the call touches.
+
+    It is the mean over the graph's calls in the step.
+    """
+    sums: dict[Hashable, dict[int, list[float]]] = {}
+    for item, calls in zip(step, traffic, strict=True):
+        if isinstance(item, StepCall):
+            sites = sums.setdefault(item.graph, {})
+            for site, one in enumerate(calls):
+                if one is not None and one.touched_bytes:
+                    total = sites.setdefault(site, [0.0, 0.0])
+                    total[0] += one.dram_bytes
+                    total[1] += one.touched_bytes
+    return {graph: {site: dram / touched for site, (dram, touched) in sites.items()} for graph, sites in sums.items()}
+
+
+def dram_part(moved: float | None, activities: Iterable[Activity], shares: Mapping[int, float]) -> float | None:
+    """DRAM's part of the bytes that activities move; ``None`` where the share of one's call site is unknown.
+
+    Args:
+        moved: the bytes of all activities; ``None`` where they are unknown.
+        activities: the activities. A call site counts by its time.
+        shares: the shares of the module's call sites.
+    """
+    total = time_s = 0.0
+    for activity in activities if moved is not None and shares else ():
+        share = shares.get(activity.call.index) if activity.call is not None else None
+        if share is None:
+            return None
+        total += share * activity.duration_s
+        time_s += activity.duration_s
+    return moved * total / time_s if moved is not None and time_s else None
+
+
+_Placed = tuple[tuple[int, BufferUse], ...]
+"""The uses of one call, each with the number of its buffer in the program."""
+
+
+def _place(number: int, item: StepCall | EagerBytes, numbers: dict[Hashable, int]) -> list[_Placed | None]:
+    """The uses of each call site. ``numbers`` holds the number of each buffer's identity, and receives new ones."""
+    if isinstance(item, EagerBytes):
+        buffer = numbers.setdefault(("eager", number), len(numbers))
+        return [((buffer, BufferUse("eager", item.size, item.size, read=item.size)),)]
+    named = {name: numbers.setdefault(identity, len(numbers)) for name, identity in _identities(number, item).items()}
+    return [
+        tuple((named[use.buffer], use) for use in uses) if uses is not None else None for uses in item.buffers.calls
+    ]
+
+
+def _identities(number: int, call: StepCall) -> dict[str, Hashable]:
+    """The identity of each buffer of a graph's call, by its name in the module.
+
+    Buffers within the graph are known by their size and their number among those of equal size: the same memory serves
+    the buffers of every graph.
+    """
+    found: dict[str, Hashable] = {}
+    for names, addresses in ((call.buffers.inputs, call.inputs), (call.buffers.outputs, call.outputs)):
+        known = addresses if len(addresses) == len(names) else (0,) * len(names)
+        for name, address in zip(names, known, strict=True):
+            found.setdefault(name, ("address", address) if address else ("call", number, name))
+    counts: dict[int, int] = {}
+    for uses in call.buffers.calls:
+        for use in uses or ():
+            if use.buffer not in found:
+                place = counts[use.size] = counts.get(use.size, 0) + 1
+                found[use.buffer] = ("memory", use.size, place)
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class _Generation:
+    """The buffers that one call touched and no later call did.
+
+    Attributes:
+        resident: the sum over its buffers of the bytes in the cache when the call ended.
+        kept: the share of them that has not been evicted since.
+    """
+
+    resident: float = 0.0
+    kept: float = 1.0
+
+
+_ABSENT = _Generation(kept=0.0)
+
+
+class _Cache:
+    """The bytes in the cache, by the call that touched them last.
+
+    Args:
+        size: the bytes that it holds.
+        buffers: the number of buffers in the program.
+        keeps_written: whether what is written goes to DRAM only where its buffer does not fit.
+    """
+
+    def __init__(self, size: int, buffers: int, keeps_written: bool) -> None:
+        self._size, self._keeps_written = size, keeps_written
+        self._held = 0.0
+        self._generations: deque[_Generation] = deque()
+        # The last call that touched each buffer, and the buffer's resident bytes at its end.
+        self._last = [_ABSENT] * buffers
+        self._resident = [0.0] * buffers
+
+    def touch(self, uses: _Placed) -> Traffic:
+        """Touches the buffers of one call."""
+        dram_read = cache_read = written = dram_written = 0.0
+        touching = _Generation()
+        for buffer, use in uses:
+            last, resident = self._last[buffer], self._resident[buffer]
+            last.resident -= resident
+            resident *= last.kept
+            if use.read:
+                found = use.read * min(1.0, resident / use.size)
+                cache_read += found
+                dram_read += use.read - found
+            written += use.written
+            kept = min(1.0, resident / use.size) if self._keeps_written and use.size else 0.0
+            dram_written += use.written * (1 - kept)
+            # A larger buffer may have had this address before.
+            now = max(resident, min(float(use.size), resident + use.touched))
+            if last is not touching:
+                self._held -= resident
+            self._last[buffer] = touching
+            self._resident[buffer] = now
+            touching.resident += now
+        self._held += touching.resident
+        self._generations.append(touching)
+        self._evict()
+        return Traffic(dram_read, cache_read, written, dram_written)
+
+    def _evict(self) -> None:
+        """Evicts the oldest bytes until the rest fits."""
+        while self._held > self._size:
+            oldest = self._generations[0]
+            resident = oldest.resident * oldest.kept
+            surplus = self._held - self._size
+            if resident <= surplus:
+                share = 1.0
+                self._generations.popleft()
+            else:
+                share = surplus / resident
+            oldest.kept *= 1.0 - share
+            self._held -= resident * share
+            if not self._generations:
+                self._held = 0.0

@@ -1,0 +1,271 @@
+"""What each graph, kernel and rank costs in the program's step."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..devices.table import device_of
+from ..records.category import Category
+from ..records.kernel import Kernel
+from ..records.module import CategoryTotal, ModuleRecord
+from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Program, RankSteps
+from ..records.run import Run
+
+# What kernels and graphs cost: in one step of the program where it was observed, else in one iteration of each graph.
+#
+# Every table, finding and plot takes its costs from here. Pure functions of a record.
+
+
+HOST_SETS_PACE = 0.1
+"""Share of the step in which the device waits for the host, above which the host determines the step's time."""
+
+FAR_OFF = 0.25
+"""Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
+
+
+EQUAL_STEPS = 0.02
+"""Smallest difference of a compiled and an eager step, as a share of the compiled one, from which one is faster."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
+
+    ``repeats`` is the number of times that the program pays this cost: 1 for a step, else the calls of the graph.
+    """
+
+    calls: float
+    time_s: float
+    gain_limit_s: float | None = None
+    repeats: float = 1.0
+
+
+@dataclass(frozen=True)
+class GraphUse:
+    """The use of a compiled graph in one step. ``time_s`` is its share of the step's wall time, in seconds."""
+
+    calls: float = 0.0
+    time_s: float = 0.0
+    share: float = 0.0
+    replays: float = 0.0
+    launches: float = 0.0
+
+    @property
+    def replayed(self) -> bool:
+        """Whether CUDA graphs replay most of its calls."""
+        return self.calls > 0 and self.replays >= 0.5 * self.calls
+
+
+def step_of(run: Run) -> Program | None:
+    """The program whose step is the currency of a run; ``None`` where no step was profiled."""
+    return run.program if run.program is not None and run.program.parts else None
+
+
+def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
+    """The cost of a kernel in the step, or in one iteration of its graph where there is no step."""
+    if step_of(run) is None:
+        return Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, module.program_calls or 1)
+    calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
+    if kernel.roof.gain_limit_s is None or not kernel.calls:
+        return Cost(calls, time_s)
+    return Cost(calls, time_s, kernel.roof.gain_limit_s * calls / kernel.calls)
+
+
+def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
+    """The graph's categories. In the step, ``share`` refers to the graph's kernels, ``wall_share`` to the step."""
+    program = step_of(run)
+    if program is None:
+        return module.categories
+    groups: dict[Category, list[Cost]] = {}
+    for kernel in module.kernels:
+        cost = cost_of(run, module, kernel)
+        if cost.time_s:
+            groups.setdefault(kernel.category, []).append(cost)
+    whole = sum(cost.time_s for costs in groups.values() for cost in costs)
+    totals = []
+    for category, costs in groups.items():
+        time_s, calls = sum(cost.time_s for cost in costs), sum(cost.calls for cost in costs)
+        totals.append(CategoryTotal(category, time_s, time_s / whole, time_s / program.step_time_s, calls, len(costs)))
+    return tuple(sorted(totals, key=lambda total: -total.time_s))
+
+
+def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
+    """The use of a graph in the step; nothing where the step does not call it, or where there is no step."""
+    parts = [part for part in parts_of(run, GRAPH) if part.graph == module.slug]
+    return GraphUse(
+        *(sum(getattr(part, name) for part in parts) for name in ("calls", "time_s", "share", "replays", "launches"))
+    )
+
+
+def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tuple[float, float]:
+    """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` where there is none.
+
+    Args:
+        run: the record.
+        label: the label of the kernel's graph.
+        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph. Its time is
+            scaled by the step time of all kernels of its category in the graph, divided by their own time.
+        category: the category of the kernel.
+    """
+    module = next((module for module in run.modules if module.label == label), None)
+    if step_of(run) is None or module is None:
+        return 1.0, 1.0
+    for kernel in module.kernels:
+        if kernel.kernel_id == kernel_id and kernel.calls and kernel.time_s:
+            return (kernel.step_calls or 0.0) / kernel.calls, (kernel.step_time_s or 0.0) / kernel.time_s
+    calls = graph_use(run, module).calls
+    alike = [kernel for kernel in module.kernels if kernel.category == category and kernel.time_s]
+    own_s = sum(kernel.time_s for kernel in alike)
+    return calls, sum(kernel.step_time_s or 0.0 for kernel in alike) / own_s if own_s else calls
+
+
+def parts_of(run: Run, *kinds: str) -> list[Part]:
+    """The parts of these kinds, the longest first; none where there is no step."""
+    program = step_of(run)
+    found = [part for part in program.parts if part.kind in kinds] if program else []
+    return sorted(found, key=lambda part: -part.time_s)
+
+
+def part_time_s(run: Run, *kinds: str) -> float:
+    """The seconds of the step in parts of these kinds."""
+    return sum(part.time_s for part in parts_of(run, *kinds))
+
+
+def idle_labels(run: Run) -> dict[str, float]:
+    """What the host did while the device was idle, with seconds of the step, the longest first."""
+    times: dict[str, float] = {}
+    for part in parts_of(run, IDLE):
+        times[part.label] = times.get(part.label, 0.0) + part.time_s
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def idle_share(run: Run) -> float:
+    """The share of the step in which the device is idle, 0 to 1."""
+    program = step_of(run)
+    return part_time_s(run, IDLE) / program.step_time_s if program and program.step_time_s else 0.0
+
+
+def host_idle_share(run: Run) -> float:
+    """The share of the step in which the device waits for the host; between two launched kernels it does not."""
+    program = step_of(run)
+    if program is None or not program.step_time_s:
+        return 0.0
+    return sum(time_s for label, time_s in idle_labels(run).items() if label != QUEUED) / program.step_time_s
+
+
+def runs_on_host(run: Run) -> bool:
+    """Whether the program's device is the host itself."""
+    devices = [rank.device for rank in run.program.ranks] if run.program else []
+    devices += [module.device for module in run.modules]
+    return bool(devices) and device_of(devices[0]).runs_on_host
+
+
+def host_sets_pace(run: Run) -> bool:
+    """Whether the device waits for the host so often that faster kernels do not shorten the step."""
+    return step_of(run) is not None and not runs_on_host(run) and host_idle_share(run) > HOST_SETS_PACE
+
+
+def alone_ratio(run: Run, kernel: Kernel) -> float | None:
+    """The time of a call by itself divided by its time in the program; ``None`` where either is unknown."""
+    slowdown = kernel.step_slowdown if step_of(run) is not None else None
+    return 1 / slowdown if slowdown is not None else None
+
+
+def is_far_off(ratio: float | None) -> bool:
+    """Whether a call by itself takes a time that says little about the program."""
+    return ratio is not None and abs(ratio - 1) > FAR_OFF
+
+
+def eager_ratio(program: Program) -> float | None:
+    """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly.
+
+    It is exactly 1 where the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
+    of the middle half of the compiled steps, or where the two have different signs: the steps were timed in different
+    runs, a few slow ones decide a mean, and neither can be called faster.
+    """
+    if program.eager_step_time_s is None or not program.step_time_s:
+        return None
+    ratio = program.eager_step_time_s / program.step_time_s
+    medians = median_steps(program)
+    ratios = [ratio, medians[1] / medians[0]] if medians else [ratio]
+    least = max(EQUAL_STEPS, step_spread(program))
+    return ratio if min(ratios) > 1 + least or max(ratios) < 1 - least else 1.0
+
+
+def median_steps(program: Program) -> tuple[float, float] | None:
+    """The medians of the compiled and of the eager steps in seconds; ``None`` where either is unknown."""
+    compiled_s = statistics.median(program.step_times_s) if program.step_times_s else 0.0
+    eager_s = program.eager_median_step_time_s
+    return (compiled_s, eager_s) if compiled_s and eager_s is not None else None
+
+
+def step_spread(program: Program) -> float:
+    """The width of the middle half of the timed steps, as a share of their median."""
+    if len(program.step_times_s) < 2:
+        return 0.0
+    low, middle, high = statistics.quantiles(program.step_times_s, n=4)
+    return (high - low) / middle if middle else 0.0
+
+
+# Which process of a distributed program sets the pace of its step.
+
+
+EQUAL = 0.02
+"""Difference of two ranks' step times, as a share of the longer one, up to which collectives keep them in step."""
+
+
+def pace_setter(ranks: Sequence[RankSteps]) -> RankSteps:
+    """The rank that the others wait for.
+
+    Of the ranks whose steps are as long as the longest, it spends the least time in exposed collectives: in these a
+    rank waits for the last one to arrive. Ranks with a profile come first.
+    """
+    profiled = [rank for rank in ranks if rank.parts] or ranks
+    longest = max(rank.step_time_s for rank in profiled)
+    as_long = [rank for rank in profiled if rank.step_time_s >= (1 - EQUAL) * longest]
+    return min(as_long, key=lambda rank: (exposed_s(rank), -rank.step_time_s))
+
+
+def exposed_s(rank: RankSteps) -> float:
+    """Seconds of the step in collectives that no other work hides."""
+    return sum(part.time_s for part in rank.parts if part.kind == COLLECTIVE)
+
+
+def idle_s(rank: RankSteps) -> float:
+    """Seconds of the step in which the rank's device is idle."""
+    return sum(part.time_s for part in rank.parts if part.kind == IDLE)
+
+
+def work_s(rank: RankSteps) -> float:
+    """Seconds of the step in which the rank's device computes or copies: neither idle nor only in collectives."""
+    return sum(part.time_s for part in rank.parts if part.kind not in (COLLECTIVE, IDLE))
+
+
+# Times of graphs: one iteration, one step of the program, and the whole program. Pure functions of a record.
+
+
+def module_time_s(module: ModuleRecord) -> float:
+    """The seconds of one iteration of a graph: the longer of wall time and busy time.
+
+    The busy time is longer where the profiler slowed the kernels.
+    """
+    longer = max(module.times.wall_time_s or 0.0, module.times.busy_time_s or 0.0)
+    return longer or sum(kernel.time_s for kernel in module.kernels)
+
+
+def whole_time_s(run: Run) -> float:
+    """The seconds that shares of the whole refer to: the program's step, else one iteration of each graph."""
+    program = step_of(run)
+    return program.step_time_s if program else sum(module_time_s(module) for module in run.modules)
+
+
+def weight_s(run: Run, module: ModuleRecord) -> float:
+    """The seconds that a graph takes in the step, else in the captured program: one iteration times its calls."""
+    return graph_use(run, module).time_s if step_of(run) else module_time_s(module) * (module.program_calls or 1)
+
+
+def calls_differ(run: Run) -> bool:
+    """Whether the program called some graphs more often than others; the step tells the calls where there is one."""
+    return step_of(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1

@@ -1,1 +1,0 @@
-"""Options that several verbs share. It may import no verb."""

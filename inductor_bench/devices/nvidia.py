@@ -1,0 +1,224 @@
+"""Describes NVIDIA's GPUs, and recognises AMD's, which torch calls ``cuda``, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import InductorBenchError
+from ..records.run import Environment
+from .protocol import Accelerator, Device
+
+# Properties of the multiprocessors of all NVIDIA GPUs since Volta.
+
+
+THREADS_OF_WARP = 32
+"""Number of threads per warp."""
+
+THREADS_OF_BLOCK = 1024
+"""Largest number of threads per block."""
+
+REGISTERS = 65536
+"""Number of registers per multiprocessor."""
+
+PARTITIONS = 4
+"""Number of partitions per multiprocessor. Each has a quarter of the registers and holds whole warps."""
+
+REGISTER_UNIT = 256
+"""A warp gets its registers in multiples of this number."""
+
+SHARED_UNIT = 128
+"""A block gets its shared memory in multiples of this number of bytes."""
+
+ELEMENTS_OF_THREAD = 64
+"""Largest number of elements of a block per thread; with more elements, registers spill."""
+
+
+# Computes the theoretical occupancy of a kernel: the share of a multiprocessor's warps that can be resident.
+#
+# A block stays on one multiprocessor until it ends. The number of resident blocks is the smallest of four limits:
+# warps, blocks, registers and shared memory per multiprocessor. The rules are the same as in NVIDIA's
+# ``cuda_occupancy.h``.
+
+
+class MultiprocessorLimits(NamedTuple):
+    """The limits of a multiprocessor.
+
+    Attributes:
+        warps: largest number of resident warps.
+        blocks: largest number of resident blocks.
+        shared_bytes: bytes of shared memory.
+        reserved_bytes: bytes of shared memory that the system uses per block.
+    """
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    reserved_bytes: int = 1024
+
+
+LIMITS = {
+    "7.0": MultiprocessorLimits(64, 32, 96 << 10, 0),
+    "7.5": MultiprocessorLimits(32, 16, 64 << 10, 0),
+    "8.0": MultiprocessorLimits(64, 32, 164 << 10),
+    "8.6": MultiprocessorLimits(48, 16, 100 << 10),
+    "8.7": MultiprocessorLimits(48, 16, 164 << 10),
+    "8.9": MultiprocessorLimits(48, 24, 100 << 10),
+    "9.0": MultiprocessorLimits(64, 32, 228 << 10),
+    "10.0": MultiprocessorLimits(64, 32, 228 << 10),
+    "10.3": MultiprocessorLimits(64, 32, 228 << 10),
+    "12.0": MultiprocessorLimits(48, 24, 100 << 10),
+}
+"""Limits by compute capability, from the table of technical specifications in the CUDA programming guide."""
+
+
+def theoretical_occupancy(
+    capability: str | None, warps: int | None, registers: int | None, shared_memory_bytes: int | None
+) -> float | None:
+    """Returns the share (0 to 1) of the warps of a multiprocessor that can be resident.
+
+    Args:
+        capability: the compute capability, such as ``9.0``.
+        warps: number of warps per block.
+        registers: number of registers per thread.
+        shared_memory_bytes: bytes of shared memory per block.
+
+    Returns:
+        The share, or ``None`` where an argument or the limits of the device are unknown.
+    """
+    limits = LIMITS.get(capability or "")
+    if limits is None or not warps or registers is None or shared_memory_bytes is None:
+        return None
+    fitting = [limits.blocks, limits.warps // warps]
+    if registers:
+        registers_of_warp = _round_up(registers * THREADS_OF_WARP, REGISTER_UNIT)
+        fitting.append(REGISTERS // PARTITIONS // registers_of_warp * PARTITIONS // warps)
+    shared = _round_up(shared_memory_bytes + limits.reserved_bytes, SHARED_UNIT)
+    if shared:
+        fitting.append(limits.shared_bytes // shared)
+    return min(fitting) * warps / limits.warps
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+# Recognises AMD's GPUs under ROCm and refuses to measure them.
+#
+# Torch calls these GPUs ``cuda`` and gives them numbers like compute capabilities (``9.4``). They are recognised so
+# that NVIDIA's tables and limits are never applied to them.
+
+
+def is_rocm(environment: Environment) -> bool:
+    """Whether the accelerator of an environment is an AMD GPU.
+
+    The environment of a trace holds the name of the accelerator only, so the name is checked too.
+    """
+    return "rocm" in environment.versions.torch or (environment.device.accelerator or "").startswith("AMD ")
+
+
+def refusal(version: str) -> InductorBenchError:
+    """Returns the error for a torch that was built for this version of ROCm, with a hint at what to do instead."""
+    return InductorBenchError(
+        f"this torch is built for ROCm {version}, and AMD GPUs are not measured: the limits and the peaks here are "
+        "those of NVIDIA GPUs",
+        "measure on the CPU with --device cpu, or name a Python whose torch is built for CUDA with --python",
+    )
+
+
+# The table of GPU architectures for which kernels can be compiled on a machine without such a GPU.
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The properties of a GPU that a compiler and Inductor's heuristics need.
+
+    Attributes:
+        name: the name on the command line, for example ``sm_90``.
+        capability: compute capability times 10.
+        device: the name of a GPU of this architecture.
+        multiprocessors: number of multiprocessors of ``device``.
+        threads: maximum number of resident threads per multiprocessor.
+        shared_memory_bytes: maximum bytes of shared memory per block.
+        registers: number of registers per multiprocessor.
+    """
+
+    name: str
+    capability: int
+    device: str
+    multiprocessors: int
+    threads: int
+    shared_memory_bytes: int
+    registers: int = REGISTERS
+
+
+def _architecture(capability: int, device: str, multiprocessors: int, threads: int, shared_kib: int) -> Architecture:
+    return Architecture(f"sm_{capability}", capability, device, multiprocessors, threads, shared_kib * 1024)
+
+
+ARCHITECTURES = {
+    known.name: known
+    for known in (
+        _architecture(75, "T4", 40, 1024, 64),
+        _architecture(80, "A100", 108, 2048, 163),
+        _architecture(86, "A10", 72, 1536, 99),
+        _architecture(89, "L4", 58, 1536, 99),
+        _architecture(90, "H100", 132, 2048, 227),
+        _architecture(100, "B200", 148, 2048, 227),
+        _architecture(120, "RTX 5090", 170, 1536, 99),
+    )
+}
+"""Architectures by name."""
+
+
+def compute_capability(environment: Environment) -> str | None:
+    """Returns the compute capability of the NVIDIA GPU of an environment, such as ``9.0``; ``None`` without such a GPU.
+
+    All tables of this folder are looked up through this function, so that none is applied to another vendor's GPU.
+    """
+    return None if is_rocm(environment) else environment.device.compute_capability
+
+
+def architecture_of(environment: Environment) -> Architecture | None:
+    """Returns the architecture of the GPU of an environment; ``None`` where :data:`ARCHITECTURES` has no entry."""
+    return ARCHITECTURES.get(f"sm_{(compute_capability(environment) or '').replace('.', '')}")
+
+
+# Describes NVIDIA's GPUs. Torch calls them ``cuda``, like AMD's GPUs, which ``rocm`` recognises.
+
+
+class _Nvidia(Accelerator):
+    has_tf32 = True
+    has_library_switches = True
+    has_hardware_counters = True
+
+    def theoretical_occupancy(
+        self, environment: Environment, warps: int | None, registers: int | None, shared_memory_bytes: int | None
+    ) -> float | None:
+        capability = compute_capability(environment)
+        return theoretical_occupancy(capability, warps, registers, shared_memory_bytes)
+
+
+NVIDIA: Device = _Nvidia("cuda", family="CUDA")
+
+
+# Lists the GPUs that this process may use.
+
+
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that limits a process to some GPUs; an empty value leaves none."""
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """Returns the GPUs that CUDA would use, named as in ``CUDA_VISIBLE_DEVICES``; empty without ``nvidia-smi``."""
+    visible = os.environ.get(VISIBLE_GPUS)
+    if visible is not None:
+        return tuple(name for part in visible.split(",") if (name := part.strip()) and name != "-1")
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(result.stdout.split()) if result.returncode == 0 else ()

@@ -1,0 +1,225 @@
+"""Runs jobs on the machines of an existing Ray cluster, through a process that imports Ray: :mod:`.cluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import select
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError, UsageError
+from ..store import codec
+from . import executors
+from .diagnosis import ERROR_LINES, last_error
+from .executors import Began, Ended, Event, Job, Lost, is_host
+from .interpreter import module_words
+from .process import PipedProcess, ProcessResult
+from .worker import worker_environment
+
+# The messages between a batch, its connection to a cluster (:mod:`.cluster`) and a machine there (:mod:`.node`).
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a machine runs.
+
+    Attributes:
+        entry: the arguments with which an interpreter runs a job.
+        words: the command line, with ``{run}`` for the RUN's path.
+        variables: environment variables.
+        timeout_s: limit of the job in seconds; ``None`` for no limit.
+    """
+
+    entry: tuple[str, ...]
+    words: tuple[str, ...]
+    variables: dict[str, str]
+    timeout_s: float | None
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A job for the cluster. Paths are absolute, on the batch's machine.
+
+    Attributes:
+        name: unique among the running jobs.
+        gpu: whether the job has a GPU; otherwise it has a whole machine.
+        program: the path of its program, if it is a file.
+        goes_on: whether the job extends an existing RUN.
+        order: what a machine runs.
+        log, run: the paths of its output and of its RUN.
+        arriving: the path at which the RUN's files are collected.
+    """
+
+    name: str
+    gpu: bool
+    program: str | None
+    goes_on: bool
+    order: Order
+    log: str
+    run: str
+    arriving: str
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """The end of a job's process: the fields of ``ProcessResult`` without the log."""
+
+    exit_code: int | None
+    signal_name: str | None
+    timed_out: bool
+    time_s: float
+
+
+CONNECT_S = 20.0
+"""Maximum seconds to wait for a cluster's answer."""
+
+CLOSE_S = 15.0
+"""Maximum seconds to wait for the end of Ray's process."""
+
+ANY = "auto"
+INSTALL = "pip install 'inductor-bench[ray]'"
+START = "start one with `ray start --head`, or name it with --address HOST:PORT"
+
+_SETTING = re.compile(r"(TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH)_")
+
+
+class RayExecutor:
+    """Runs one job on each GPU of the cluster, or on each machine where all jobs are for the CPU.
+
+    Args:
+        address: the address of the cluster; empty for the cluster that Ray finds.
+        on_line: called with each line that a job prints.
+
+    Raises:
+        UsageError: Ray is not installed, there is no cluster at the address, or it has another version.
+    """
+
+    def __init__(self, address: str, on_line: Callable[[str], None]) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError("--executor ray needs Ray, which is not installed", INSTALL)
+        self._address, self._on_line = address or os.environ.get("RAY_ADDRESS") or ANY, on_line
+        self._scratch = tempfile.TemporaryDirectory(prefix="inductor-bench-")
+        self._work = Path()
+        self._logs: dict[str, Path] = {}
+        self._buffer = b""
+        self._connected = False
+        self.slots = 1
+        self.gpus = 0
+        folder = Path(self._scratch.name)
+        self._child = PipedProcess(
+            [sys.executable, *module_words(f"{__package__}.cluster"), self._address, str(folder)],
+            environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
+            log=folder / "ray.log",
+            guarded=False,  # when its pipes break it ends the jobs on other machines, and then itself
+        )
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self, work: Path, inherited: Sequence[int]) -> None:
+        self._work = work
+
+    def takes(self, job: Job) -> bool:
+        return True  # Ray queues jobs
+
+    def start(self, job: Job) -> None:
+        file, _, function = job.target.rpartition(":") if ".py:" in job.target else (job.target, "", "")
+        program = Path(file) if file.endswith(".py") else None
+        target = "{run}" if job.goes_on else job.target
+        if program is not None:
+            target = f"{program.name}{f':{function}' if function else ''}"
+        message = ClusterJob(
+            name=job.name,
+            gpu=not is_host(job.device) and self.gpus > 0,
+            program=str(program.absolute()) if program else None,
+            goes_on=job.goes_on,
+            order=Order(tuple(executors.ENTRY), tuple(job.words(target, Path("{run}"))), _settings(), job.timeout_s),
+            log=str(job.log.resolve()),
+            run=str(job.run.resolve()),
+            arriving=str((self._work / job.name).resolve()),
+        )
+        self._logs[job.name] = job.log
+        line = json.dumps(codec.encode(message)).encode() + b"\n"
+        requests = os.dup(self._child.requests.fileno())
+        with contextlib.suppress(BrokenPipeError), os.fdopen(requests, "wb") as stream:
+            stream.write(line)  # after a break, the next events() reports the reason
+
+    def events(self) -> list[Event]:
+        return [event for answer in self._read(0.0) if (event := self._understand(answer)) is not None]
+
+    def close(self) -> None:
+        try:
+            self._child.hang_up()  # ends all jobs
+            if self._connected:
+                self._child.wait(CLOSE_S)
+        finally:
+            self._child.end()
+            self._scratch.cleanup()
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + CONNECT_S
+        while time.monotonic() < deadline:
+            for answer in self._read(deadline - time.monotonic()):
+                if answer["what"] == "refused":
+                    message = " ".join(answer["message"].split())
+                    raise UsageError(f"Ray finds no cluster at {self._called}: {message}", START)
+                self._understand(answer)
+                self._connected = True
+            if self._connected:
+                return
+        raise UsageError(f"no Ray cluster answers at {self._called} within {CONNECT_S:.0f} s", START)
+
+    @property
+    def _called(self) -> str:
+        return "any address" if self._address == ANY else self._address
+
+    def _read(self, timeout_s: float) -> list[dict[str, Any]]:
+        """The answers that arrive within ``timeout_s`` seconds.
+
+        Raises:
+            InductorBenchError: Ray's process has ended.
+        """
+        if not select.select([self._child.answers], [], [], max(timeout_s, 0.0))[0]:
+            return []
+        data = self._child.answers.read(1 << 20)
+        if not data:
+            self._child.wait(CLOSE_S)
+            ended = self._child.end()
+            why = last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
+            message = f"the Ray cluster does not answer any more: {why}"
+            raise InductorBenchError(message, "the same command continues once it is there")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def _understand(self, answer: dict[str, Any]) -> Event | None:
+        what = answer["what"]
+        if what == "broken":
+            raise InductorBenchError(answer["message"], answer["hint"])
+        if what == "machines":
+            self.slots, self.gpus = answer["slots"], max(self.gpus, answer["gpus"])
+        elif what == "output":
+            for line in answer["lines"]:
+                self._on_line(line)
+        elif what == "began":
+            return Began(answer["name"], answer["device"])
+        elif what == "lost":
+            return Lost(answer["name"], answer["reason"])
+        elif what == "ended":
+            return Ended(answer["name"], ProcessResult(**answer["result"], log=self._logs[answer["name"]]))
+        return None
+
+
+def _settings() -> dict[str, str]:
+    """The variables of this process that configure torch's compiler, for the machines of a cluster; without paths."""
+    return {name: value for name, value in os.environ.items() if _SETTING.match(name) and os.sep not in value}

@@ -1,0 +1,208 @@
+"""Requests to workers that do one job and end, and requests about a worker's process and its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..devices.nvidia import Architecture
+from ..records.base import DeviceUse
+from ..records.code import Details, Launch
+from ..records.run import Environment, Peaks
+from ..records.traced import OperatorCall, OperatorCost
+from .request import Answer, WorkerRequest
+
+# The requests to workers that do one job and end.
+#
+# The ``verb`` of a job is its name on the worker's command line and the stage of a failure in the record.
+
+
+class WorkerJob(WorkerRequest[Answer]):
+    """A job that a worker does before it ends.
+
+    The worker may save a part of the answer early, in case a later step ends the process.
+
+    Attributes:
+        verb: the name of the job on the command line and in failures.
+    """
+
+    verb: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class WantedValues:
+    """The request to record the values that launches read.
+
+    Attributes:
+        folder: the folder to which the values are written.
+        limit_bytes: largest number of recorded bytes per launch.
+    """
+
+    folder: str
+    limit_bytes: int
+
+
+@dataclass(frozen=True)
+class ProfileModule(WorkerJob[Details]):
+    """Runs a compiled module with its own harness and profiles it.
+
+    Attributes:
+        module: path of the module's file.
+        label: heading of the profile.
+        device: device type on which the module runs.
+        repeat: requested number of profiled iterations.
+        trace: path to which the trace is written.
+        text: path to which the text of the profile is written.
+        threads: number of torch's threads; ``None`` for torch's default.
+        switches: torch's switches that select the library kernels.
+        vector_lanes: number of float32 lanes in the vector steps of the C++ kernels; ``None`` where they have none.
+        compiled: whether the module's kernels are in the compiler's caches.
+        configs: the configs of the program's Triton kernels, which they run in here, too.
+        values: the request to record the values that launches read; ``None`` records none.
+    """
+
+    verb = "profile"
+
+    module: str
+    label: str
+    device: str
+    repeat: int
+    trace: str
+    text: str
+    threads: int | None = None
+    switches: dict[str, bool] | None = None
+    vector_lanes: int | None = None
+    compiled: bool = False
+    configs: dict[str, dict[str, int]] = field(default_factory=dict)
+    values: WantedValues | None = None
+
+
+@dataclass(frozen=True)
+class ListLaunches(WorkerJob[Details]):
+    """Runs a compiled module with its own harness once, without measuring it, and lists its launches."""
+
+    verb = "launches"
+
+    module: str
+    device: str
+    threads: int | None = None
+    vector_lanes: int | None = None
+
+
+@dataclass(frozen=True)
+class RecordValues(WorkerJob[Details]):
+    """Runs a compiled module with its own harness and records the values that some of its launches read."""
+
+    verb = "values"
+
+    module: str
+    device: str
+    launches: tuple[Launch, ...]
+    values: WantedValues
+    threads: int | None = None
+    vector_lanes: int | None = None
+
+
+@dataclass(frozen=True)
+class MakeReferences(WorkerJob[Details]):
+    """Makes each launch once and returns references of the outputs.
+
+    The launches in ``recorded`` read their recorded values from ``values_folder``. ``configs`` are those of the
+    program's Triton kernels. The module's kernels are in the compiler's caches.
+    """
+
+    verb = "references"
+
+    module: str
+    device: str
+    launches: tuple[Launch, ...]
+    threads: int | None = None
+    switches: dict[str, bool] | None = None
+    recorded: tuple[Launch, ...] = ()
+    values_folder: str = "."
+    configs: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """The facts about a machine. ``costs`` has one entry per requested call; ``peaks`` is ``None`` if not requested."""
+
+    environment: Environment
+    costs: tuple[OperatorCost, ...] = ()
+    peaks: Peaks | None = None
+
+
+@dataclass(frozen=True)
+class SurveyMachine(WorkerJob[Surveyed]):
+    """Requests the environment, the costs of operators and the peaks of a device type.
+
+    ``peaks`` is ``none``, ``cached`` (measured only where the stored peaks are missing) or ``measured`` (always).
+    """
+
+    verb = "survey"
+
+    calls: tuple[OperatorCall, ...] = ()
+    device: str = "cpu"
+    peaks: str = "none"
+
+
+# Requests about a worker's process and its device.
+
+
+COMPILES_TRITON = "INDUCTOR_BENCH_COMPILES_TRITON"
+"""Environment variable of a worker that only compiles Triton kernels: it imports the compiler before its first request,
+and leaves its core to processes that time.
+"""
+
+LAUNCHES_TRITON = "INDUCTOR_BENCH_LAUNCHES_TRITON"
+"""Environment variable of a worker that times Triton kernels: it imports their launcher before its first request."""
+
+LAUNCH_GAP = "INDUCTOR_BENCH_LAUNCH_GAP"
+"""Environment variable of workers that share a GPU: the file with the gap between two launches, which the first of them
+that is ready measures for all."""
+
+
+@dataclass(frozen=True)
+class TellEnvironment(WorkerRequest[Environment]):
+    """Requests the environment in which the process measures."""
+
+
+@dataclass(frozen=True)
+class FindDeviceUse(WorkerRequest[DeviceUse | None]):
+    """Requests the use of the GPU by other jobs. The answer is ``None`` where the driver does not report it."""
+
+
+@dataclass(frozen=True)
+class GetReady(WorkerRequest[None]):
+    """Lets the process do what it does once before it times kernels on a GPU."""
+
+
+@dataclass(frozen=True)
+class StartCompilers(WorkerRequest[None]):
+    """Starts the processes in which Inductor compiles the choices of library calls, and imports its compiler.
+
+    Attributes:
+        sharers: the number of workers that divide Inductor's processes among them.
+    """
+
+    sharers: int = 1
+
+
+@dataclass(frozen=True)
+class TellArchitecture(WorkerRequest[Architecture]):
+    """Requests the architecture of the GPU."""
+
+
+@dataclass(frozen=True)
+class CompilerVersions:
+    """The versions of the packages that compile Triton kernels."""
+
+    torch: str
+    triton: str
+
+
+@dataclass(frozen=True)
+class Pretend(WorkerRequest[CompilerVersions]):
+    """Lets the process compile kernels for a GPU that the machine lacks."""
+
+    architecture: Architecture

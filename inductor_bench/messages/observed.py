@@ -1,0 +1,403 @@
+"""The messages between a capture and the user's program: what to observe or change in it, and what was found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..records.mode_comparison import Agreement
+from ..records.retune import AnyPin, CppPin, LibraryPin, TritonPin
+from ..records.tuning import Config
+
+# The messages between a capture and the user's program: what to run, and what its processes observed.
+#
+# They are exchanged in files, because the output streams belong to the user's program.
+
+
+@dataclass(frozen=True)
+class RunProgram:
+    """The program to run where the target is not a script.
+
+    Attributes:
+        kind: ``factory``, or the name of a library of models.
+        place: ``FILE:FACTORY``, or the model's name in the library.
+        batch_size: the batch size of a named model.
+        refusal: the path to which a :class:`Refusal` is written when the program cannot be run.
+        training, mode, dynamic, amp, device, seed: see ``records.run.Request``.
+    """
+
+    kind: str
+    place: str
+    batch_size: int
+    refusal: str
+    training: bool | None = None
+    mode: str | None = None
+    dynamic: bool | None = None
+    amp: str | None = None
+    device: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why a program cannot be run. ``kind`` becomes the kind of the failure in the record."""
+
+    kind: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The facts that one process observed about one compiled module.
+
+    Attributes:
+        path: path of the module.
+        stem: common path of the files about the module, without their suffixes.
+        pid: id of the process.
+        calls: number of calls of the module.
+        threads: number of torch's threads in the process.
+        rank: rank of the process in a distributed program.
+        cuda_graphs: whether the program runs the module as a CUDA graph.
+        max_autotune: whether the program compiles the module with max-autotune.
+        tf32: whether products of float32 may be computed in TF32.
+        switches: torch's switches that select the library kernels.
+        configs: the config of each Triton kernel that ran, by its variable in the module.
+        live_reason: the reason to profile the module inside the program; empty where it was not requested.
+        live_error: the reason why profiling inside the program failed.
+        live: the encoded ``Details`` of the live profile. They are decoded together with the module, so that damaged
+            details affect one module only.
+    """
+
+    path: str
+    stem: str
+    pid: int
+    calls: int = 0
+    threads: int | None = None
+    rank: int | None = None
+    cuda_graphs: bool = False
+    max_autotune: bool = False
+    tf32: bool = False
+    switches: dict[str, bool] = field(default_factory=dict)
+    configs: dict[str, dict[str, int]] = field(default_factory=dict)
+    live_reason: str = ""
+    live_error: str = ""
+    live: dict[str, Any] | None = None
+
+
+# What a process of the user's program observed of its steps, and the names that its trace carries.
+
+
+BOUNDARY = "inductor_bench.boundary/"
+"""Name of the marker of a step's end in a trace, before the number of the step that begins there: an empty range."""
+
+GRAPH_CALL = "inductor_bench.graph/"
+"""Name of the range of one call of a compiled graph, before the number of the graph in ``ObservedSteps.graphs``."""
+
+WAITING, TIMING, PROFILING, DONE, FAILED = "waiting", "timing", "profiling", "done", "failed"
+"""States of an observation: compilation has not settled, the window is timed, profiled, measured; or it failed."""
+
+
+@dataclass(frozen=True)
+class ObservedGraph:
+    """One compiled graph of the process. Its place in ``ObservedSteps.graphs`` is its number in the trace.
+
+    Attributes:
+        path: the path of its compiled module; empty where the module is unknown.
+        cuda_graphs: whether calls replay CUDA graphs.
+        cuda_graph_refusal: Inductor's reason for not using CUDA graphs although they were asked for; else empty.
+    """
+
+    path: str
+    cuda_graphs: bool = False
+    cuda_graph_refusal: str = ""
+
+
+@dataclass(frozen=True)
+class ObservedSteps:
+    """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
+
+    The file is written anew at each change of ``state``, so that a program that dies leaves what was measured.
+
+    Attributes:
+        pid: id of the process.
+        rank: of a process of a distributed program; ``None`` otherwise.
+        device: the type of the device whose work the step waits for: ``cuda``, ``xpu`` or ``cpu``.
+        state: one of the states above.
+        source: ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised.
+        steps: the number of steps that ended until now.
+        settled_after: the number of steps before the timed window.
+        settling_time_s: the time from the first compilation to the timed window; ``None`` before it begins.
+        settling_steps_s: the part of that time in which nothing was compiled: whole steps, and the observation's work.
+        compiling_steps: the number of steps in the rest of it, in which something was compiled.
+        first_step_time_s: the time of the first step.
+        step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
+        window_s: the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``.
+        profiled_steps: the number of whole steps between the first and the last boundary in ``trace``.
+        graphs: the compiled graphs in the order of their first call.
+        trace: the path of the profiler's trace of the profiled steps; empty where there is none.
+        lines_trace: the path of a second trace of one step, recorded with Python stacks and modules; empty where there
+            is none.
+        error: the reason of a failure, in words.
+        notes: what limits the figures, in words.
+    """
+
+    pid: int
+    device: str
+    state: str
+    rank: int | None = None
+    source: str = ""
+    steps: int = 0
+    settled_after: int = 0
+    settling_time_s: float | None = None
+    settling_steps_s: float = 0.0
+    compiling_steps: int = 0
+    first_step_time_s: float | None = None
+    step_times_s: tuple[float, ...] = ()
+    window_s: float = 0.0
+    profiled_steps: int = 0
+    graphs: tuple[ObservedGraph, ...] = ()
+    trace: str = ""
+    lines_trace: str = ""
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphCallTouches:
+    """The places in memory of one graph call's arguments and results, in order: address and bytes of each.
+
+    Both are 0 for what is no tensor.
+    """
+
+    graph: int
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ObservedTouches:
+    """The graph calls of one step in their order, written as ``<pid>.touches.json`` beside ``<pid>.steps.json``.
+
+    The step is the one of ``ObservedSteps.lines_trace``; ``graph`` is the place in ``ObservedSteps.graphs``.
+    """
+
+    calls: tuple[GraphCallTouches, ...] = ()
+
+
+# The messages of a comparison of modes: what a process of the program changes, and what it reports.
+#
+# They are exchanged in an environment variable and in files, because the output streams belong to the user's program.
+
+
+@dataclass(frozen=True)
+class ModeChange:
+    """The settings that a process puts in place of the program's own.
+
+    Attributes:
+        mode: one of ``records.modes.MODES``.
+        options: options of ``torch.compile`` by name, as text.
+        switches: names of ``records.modes.SWITCHES`` that the process sets itself.
+        compares: whether the outputs of a factory or a named model are compared with those without compilation.
+    """
+
+    mode: str
+    options: dict[str, str] = field(default_factory=dict)
+    switches: tuple[str, ...] = ()
+    compares: bool = False
+
+
+@dataclass(frozen=True)
+class ModeReport:
+    """The report of one process, written as ``<pid>.mode.json`` beside ``<pid>.steps.json``.
+
+    Attributes:
+        calls: the number of calls of ``torch.compile`` whose settings were replaced.
+        kept: the reasons why other calls were left as they are.
+        notes: settings that had no effect, in words.
+        graph_breaks: torch's reasons, one for each break.
+        peak_memory_bytes: the most memory that torch allocated on the device; on a CPU the most of the process.
+        threads: the number of torch's threads.
+        agreement: of the outputs; ``None`` where they are not compared.
+        compiled_graphs: the number of graphs that the process compiled, those left out that came from a cache.
+        configs: a hash of the configs of all its Triton kernels that ran; empty without any.
+    """
+
+    calls: int = 0
+    kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    graph_breaks: tuple[str, ...] = ()
+    peak_memory_bytes: int | None = None
+    threads: int | None = None
+    agreement: Agreement | None = None
+    compiled_graphs: int = 0
+    configs: str = ""
+
+
+# The configurations that a program's processes put into their kernels, and what each process says of them.
+#
+# The parent writes :class:`Pins` into one file. Each process writes :class:`PinnedProcess` as ``<pid>.pins.json`` into
+# the folder of the capture.
+
+
+APPLY, COMPARE = "apply", "compare"
+"""What a process does: run the pinned kernels; or run steps with Inductor's own and with the pinned ones in turn."""
+
+PINNED, REPLACED, REFUSED, UNUSED = "pinned", "replaced", "refused", "unused"
+"""States of a pin in a process: its kernel runs it; its kernel runs another configuration; it did not compile; its
+kernel was loaded and has not run."""
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The pins of a program.
+
+    Attributes:
+        mode: :data:`APPLY` or :data:`COMPARE`.
+        digest: a hash of all pins, by which Inductor's caches tell a program with them from one without.
+        torch, triton: the versions for which the configurations were found; a process with others refuses all.
+    """
+
+    mode: str
+    digest: str
+    torch: str
+    triton: str | None
+    triton_pins: tuple[TritonPin, ...] = ()
+    cpp_pins: tuple[CppPin, ...] = ()
+    library_pins: tuple[LibraryPin, ...] = ()
+
+    @property
+    def all(self) -> tuple[AnyPin, ...]:
+        """The pins of all kinds."""
+        return (*self.triton_pins, *self.cpp_pins, *self.library_pins)
+
+    @property
+    def need_gpu(self) -> bool:
+        """Whether some of the pins are for a GPU, and so for one version of Triton."""
+        return bool(self.triton_pins) or not all(pin.on_host for pin in self.library_pins)
+
+    @property
+    def need_processor(self) -> bool:
+        """Whether some of the pins are for the processor."""
+        return bool(self.cpp_pins) or any(pin.on_host for pin in self.library_pins)
+
+
+@dataclass(frozen=True)
+class PinState:
+    """The state of one pin in a process.
+
+    Attributes:
+        kernel_id, name: of the kernel.
+        state: one of the states above.
+        config: the configuration that the kernel runs; empty where it has not run.
+        reason: why it does not run the pin.
+        event_name: the name of its launches in a profile; empty for a C++ kernel and a library call.
+        own_config: the configuration that Inductor chose here, while a comparison replaces it; otherwise empty.
+    """
+
+    kernel_id: str
+    name: str
+    state: str
+    config: Config = field(default_factory=dict)
+    reason: str = ""
+    event_name: str = ""
+    own_config: Config = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PinnedProcess:
+    """The pins of one process; ``refusal`` says why it took none."""
+
+    pid: int
+    states: tuple[PinState, ...] = ()
+    refusal: str = ""
+
+
+# What a process found when it ran its steps with Inductor's own and with the pinned configurations in turn.
+
+
+SETTLING, CHECKING = "settling", "checking"
+"""States of a comparison."""
+
+CUDA_GRAPHS = "cuda-graphs"
+"""State of a comparison that cannot be made in one process: a recorded CUDA graph keeps the kernels that it has."""
+
+
+@dataclass(frozen=True)
+class ComparedStep:
+    """One step: whether it ran the pins, and its seconds, on the device's clock where there is one."""
+
+    tuned: bool
+    time_s: float
+
+
+@dataclass(frozen=True)
+class ComparedOutputs:
+    """The outputs of one compiled graph with the pins against those without, for the same inputs.
+
+    Attributes:
+        path: the path of the compiled module.
+        difference: the largest relative difference of a tensor: the norm of the difference divided by the tensor's.
+        own_difference: the same of two calls without the pins: what the graph itself does not repeat.
+        tolerance: the difference up to which the outputs count as equal.
+        tensors: the number of compared tensors, with inputs that the graph writes.
+        unrepeatable: the number of further tensors, which two calls without the pins fill differently: seeds of random
+            numbers, or memory that nobody reads.
+        rounding: the number of further tensors that differ, and no more than where the graph's inputs are rounded
+            otherwise.
+        reason: why the outputs were not compared; empty where they were.
+    """
+
+    path: str
+    difference: float = 0.0
+    own_difference: float = 0.0
+    tolerance: float = 0.0
+    tensors: int = 0
+    unrepeatable: int = 0
+    rounding: int = 0
+    reason: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.difference <= self.tolerance
+
+    @property
+    def excess(self) -> float:
+        """The difference as a multiple of the tolerance; infinite for any difference where none is tolerated."""
+        if not self.difference:
+            return 0.0
+        return self.difference / self.tolerance if self.tolerance else math.inf
+
+
+@dataclass(frozen=True)
+class ComparedSteps:
+    """The comparison of one process, written as ``<pid>.compared.json`` into the capture's folder.
+
+    Attributes:
+        pid, rank: of the process; ``rank`` is ``None`` where the program is not distributed.
+        device: the type of the device.
+        source: what delimits the steps, as in ``ObservedSteps``.
+        steps: the timed steps in order.
+        graphs: the compiled graphs in the order of their first call, by whose numbers ``trace`` names their calls.
+        profiled: for each step in ``trace`` whether it ran the pins.
+        trace: the path of the profiler's trace; empty where there is none.
+        outputs: one entry for each compiled graph of one step.
+        dropped: ids of the kernels whose pins change the outputs; they ran Inductor's own configuration.
+        error: the reason of a failure.
+        notes: what limits the figures.
+    """
+
+    pid: int
+    device: str
+    state: str
+    rank: int | None = None
+    source: str = ""
+    steps: tuple[ComparedStep, ...] = ()
+    graphs: tuple[ObservedGraph, ...] = ()
+    profiled: tuple[bool, ...] = ()
+    trace: str = ""
+    outputs: tuple[ComparedOutputs, ...] = ()
+    dropped: tuple[str, ...] = ()
+    error: str = ""
+    notes: tuple[str, ...] = ()

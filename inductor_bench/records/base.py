@@ -1,0 +1,183 @@
+"""What all records share: marks on the types of fields, a failure, other users of a GPU, and tables for queries."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+# Marks on the types of fields, which ``store.codec`` obeys.
+#
+# A :class:`Form` is a constraint on values beyond their type: texts that name files, and numbers without a physical
+# bound. Every value is checked when it is read, so that no path in a record leads out of the record's folder.
+# ``Inline[X]`` makes the fields of a dataclass ``X`` keys of the object that holds it.
+
+
+LONGEST_NAME_BYTES = 255
+LONGEST_PLACE_BYTES = 4000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A constraint: ``name`` describes a valid value in words; ``fits`` tells whether a value is valid."""
+
+    name: str
+    fits: Callable[[Any], bool]
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text is the bare name of a file or folder: without separator, ``..`` and control characters."""
+    return (
+        text not in ("", ".", "..")
+        and "/" not in text
+        and text.isprintable()
+        and len(text.encode(errors="replace")) <= LONGEST_NAME_BYTES
+    )
+
+
+def is_place(text: str) -> bool:
+    """Whether a text is a relative path that stays inside its folder."""
+    return len(text.encode(errors="replace")) <= LONGEST_PLACE_BYTES and all(map(is_file_name, text.split("/")))
+
+
+def _is_slug(text: str) -> bool:
+    return re.fullmatch(r"[a-z0-9-]{1,200}", text) is not None
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+FileName = Annotated[str, Form("the name of a file", is_file_name)]
+"""The name of a file; another field or the context gives the folder."""
+
+Place = Annotated[str, Form("a path inside the folder", is_place)]
+"""A path relative to the folder of the RUN or the batch."""
+
+Slug = Annotated[str, Form("a name of small letters, digits and dashes", _is_slug)]
+
+AnyFloat = Annotated[float, Form("a finite number", _is_finite)]
+"""A value of the user's program, which may have any finite magnitude, unlike a measurement."""
+
+StepTime = Annotated[
+    float, Form("the time of a step, from 1e-12 to 1e9 seconds", lambda time_s: 1e-12 <= time_s <= 1e9)
+]
+"""Seconds of which a logarithm is taken, and of whose logarithms a multiple is raised again."""
+
+INLINE = "inline"
+
+Inline = Annotated[T, INLINE]
+"""A dataclass that has no JSON object of its own: its fields are keys of the object that holds it, at its place."""
+
+
+# One failed step, as runs and batches record it.
+
+
+VERIFY = "verify"
+"""The ``stage`` of a failure in the comparison of a program with itself."""
+
+ELSEWHERE = "elsewhere"
+"""The ``kind`` of a failure whose step is possible only on the machine that measured the run."""
+
+NO_CANDIDATES = "no-candidates"
+"""The ``kind`` of the failure of a retune that finds nothing to choose from, as another retune would too."""
+
+NO_PYTHON = "no-python"
+"""The ``kind`` of the failure of a program or a worker that started no Python."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields.
+
+    Attributes:
+        stage: the step: ``capture``, ``profile``, ``trace``, ``analysis``, ``peaks``, ``eager``, ``retune``,
+            ``verify`` or ``report``.
+        kind: what happened: ``missing``, ``exit``, ``signal``, ``timeout``, ``interrupted``, ``memory``,
+            ``nothing-compiled``, ``invalid``, …
+        message: what happened, in words.
+        hint: what to do about it.
+        log_tail: the last lines that the process printed.
+        subject: the module or the kernel that the step was about.
+    """
+
+    stage: str  # "capture", "profile", "trace", "analysis", "peaks", "eager", "retune", "report"
+    kind: str  # "missing", "exit", "signal", "timeout", "interrupted", "memory", "nothing-compiled", "invalid", …
+    message: str
+    hint: str = ""
+    log_tail: str = ""
+    subject: str = ""  # the module or kernel that the step was about
+
+
+# The use of a GPU by processes of other jobs.
+
+
+@dataclass(frozen=True)
+class OtherProcess:
+    """A process of another job that has a context on the GPU. ``name`` is empty where it cannot be read."""
+
+    pid: int
+    name: str = ""
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """The use of a GPU, sampled while this tool runs nothing on it.
+
+    In a container other processes may be hidden; ``busy`` and ``held_bytes`` still show their use.
+
+    Attributes:
+        gpu: the number of the GPU in ``nvidia-smi``.
+        processes: other jobs' processes on the GPU.
+        busy: the share of the time in which kernels ran, 0 to 1.
+        held_bytes: device memory that other processes hold.
+    """
+
+    gpu: int | None = None
+    processes: tuple[OtherProcess, ...] = ()
+    busy: float | None = None
+    held_bytes: int | None = None
+
+
+# Tables for queries: typed columns with descriptions, and the answer to a query.
+
+
+TEXT, NUMBER, WHOLE, YES_NO = "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN"
+"""The SQL types of columns."""
+
+
+class Column(NamedTuple):
+    """A column; a value of ``None`` is unknown. ``about`` describes the values, without the unit."""
+
+    name: str
+    type: str
+    about: str
+    values: Sequence[object]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, column by column. ``about`` describes a row."""
+
+    name: str
+    about: str
+    columns: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a query."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[object]]

@@ -1,0 +1,254 @@
+"""A batch: the requested models, the state of each, and the figures of all; see ``batch.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .base import Failure, FileName, Place
+from .category import Category
+from .retune import RetuneRow, Saving
+from .run import Run
+
+# A batch: the requested models and the state of each. ``batch.json`` is the JSON of :class:`Batch`.
+
+
+WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
+MEASURED = "measured"
+WITHOUT_FIGURES = frozenset({WAITING, RUNNING, FAILED, SKIPPED})
+"""States of a model whose record is missing or says nothing yet."""
+FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
+"""States after which a model is not attempted again."""
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """The request for one model. ``breakdown`` decides each option that is ``None``.
+
+    Attributes:
+        name: unique in the batch; also the name of the model's RUN folder.
+        target: the target of ``breakdown``.
+        line: line number in the list, from 1.
+        arguments: the arguments of a program.
+        training: whether the model gets a loss and a backward pass.
+        batch_size: the batch size of a library's model.
+        amp: the dtype of autocast.
+        mode: the ``mode`` of ``torch.compile``.
+        dynamic: the ``dynamic`` of ``torch.compile``.
+        device: the device.
+        seed: the seed of random weights and inputs.
+        live: whether it is profiled inside the program.
+        repeat: the number of profiled iterations.
+        values: ``recorded`` or ``drawn``: the values in the kernels' files.
+        timeout_s: limit in seconds of one attempt with all its processes.
+    """
+
+    name: FileName
+    target: str
+    line: int = 0
+    arguments: tuple[str, ...] = ()
+    training: bool | None = None
+    batch_size: int | None = None
+    amp: str | None = None
+    mode: str | None = None
+    dynamic: bool | None = None
+    device: str | None = None
+    seed: int | None = None
+    live: bool | None = None
+    repeat: int | None = None
+    values: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class BatchModel:
+    """A model of a batch and its state.
+
+    Attributes:
+        request: the request for the model.
+        status: ``waiting``, ``running``, ``measured`` (autotuning is left to do), ``done``, ``partial`` (measured with
+            failures), ``failed``, or ``skipped`` (it needs a download).
+        attempts: the number of attempts so far.
+        batch_size: the reduced batch size of the measurement, where memory ran out with the requested one.
+        device: the device of the last attempt.
+        time_s: duration of the last attempt in seconds.
+        run: the path of its RUN in the batch folder.
+        log: the path of its log in the batch folder.
+        failure: the first failure of the last attempt.
+        notes: what the user should know about the measurement, in words.
+    """
+
+    request: ModelRequest
+    status: str = WAITING
+    attempts: int = 0
+    batch_size: int | None = None
+    device: str = ""
+    time_s: float | None = None
+    run: Place | None = None
+    log: Place | None = None
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch.
+
+    Attributes:
+        format: the schema number.
+        tool_version: the version of inductor-bench that wrote the file.
+        created: the time at which the batch began (ISO 8601).
+        command: the command line, without secrets.
+        source: the list of models.
+        models: all models that were ever requested for it, in order.
+    """
+
+    format: int
+    tool_version: str
+    created: str
+    command: str
+    source: str
+    models: tuple[BatchModel, ...] = field(default=())
+
+    def count(self, *states: str) -> int:
+        """The number of models in one of these states."""
+        return sum(model.status in states for model in self.models)
+
+
+# The figures of all models of a batch: the compared part of each record, so that hundreds fit in memory.
+
+
+DAMAGED, NEWER = "damaged", "newer"
+"""Problems of a record: it cannot be read, or a newer version of the tool wrote it."""
+
+
+OUTSIDE = "outside of graphs"
+"""The label of the row for the rest of the step: eager operators, optimizer, collectives, copies and idle time."""
+
+
+class Amounts(NamedTuple):
+    """The least work of a kernel; see ``records.kernel.Work``."""
+
+    moved_bytes: float | None = None
+    flops: float | None = None
+    dtype: str | None = None
+
+
+class Limit(NamedTuple):
+    """The roof of a kernel; see ``records.kernel.Judgement``."""
+
+    peak_share: float | None = None
+    bound: str = "unknown"
+    gain_limit_s: float | None = None
+
+
+class KernelOccupancy(NamedTuple):
+    """What a kernel takes of a multiprocessor; see ``CompiledKernel`` and ``LaunchShape`` of ``records``."""
+
+    registers: int | None = None
+    spills: int | None = None
+    occupancy: float | None = None
+
+
+class RetuneResult(NamedTuple):
+    """The result of a kernel's retune; see ``records.retune.RetuneRow``.
+
+    A library kernel has that of its most expensive call, without a saving, because that call runs other kernels too.
+    """
+
+    tuned_default_s: float | None = None
+    tuned_best_s: float | None = None
+    speedup: float | None = None
+    verdict: str = ""
+    saving_s: float | None = None
+
+
+class StepResult(NamedTuple):
+    """The use of a kernel in the program's step; see ``records.kernel.Kernel``."""
+
+    step_calls: float | None = None
+    step_time_s: float | None = None
+    step_share: float | None = None
+
+
+class KernelResult(NamedTuple):
+    """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
+
+    ``calls``, ``time_s``, ``work`` and the gain are those of the program's step where it was profiled; ``step`` then
+    repeats the first two. All are tuples, which are made several times as fast as dataclasses: a batch may have a
+    hundred thousand kernels.
+    """
+
+    name: str
+    kernel_id: str
+    family_id: str
+    category: Category
+    calls: float
+    time_s: float
+    operator: str | None
+    limit: Limit = Limit()
+    work: Amounts = Amounts()
+    resources: KernelOccupancy = KernelOccupancy()
+    retune: RetuneResult = RetuneResult()
+    step: StepResult = StepResult()
+
+
+@dataclass(frozen=True)
+class GraphResult:
+    """A graph of a model, or the rest of the program's step. Figures are per step where one was profiled.
+
+    Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time. ``wall_time_s``
+    is always that of the graph's own run. ``host_idle_share`` is the share of the step in which the device waits for
+    the host; ``None`` without a step.
+    """
+
+    label: str
+    device: str
+    time_s: float
+    wall_time_s: float | None
+    busy_share: float | None
+    launches: float | None
+    idle_s: float | None
+    categories: tuple[tuple[Category, float], ...]  # seconds
+    kernels: tuple[KernelResult, ...]
+    host_idle_share: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """A model of a batch and its figures.
+
+    Attributes:
+        model: its row in the batch.
+        graphs: its graphs, and the rest of its step (:data:`OUTSIDE`); empty where nothing was measured.
+        machine: device and versions, as one line.
+        problem: the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``.
+        retunes: the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel.
+        in_step: whether its figures are those of a step of the program.
+        proven: what its winners save in its step, measured; ``None`` where that was not measured.
+        outline: the program and the graphs of its run without their kernels, which tell whether the figures count.
+        doubt: why its figures do not count, so that gain limits are left out; empty where they count.
+    """
+
+    model: BatchModel
+    graphs: tuple[GraphResult, ...] = ()
+    machine: str = ""
+    problem: Failure | None = None
+    retunes: tuple[RetuneRow, ...] = ()
+    in_step: bool = False
+    proven: Saving | None = None
+    outline: Run | None = field(default=None, hash=False)
+    doubt: str = ""
+
+    @property
+    def compiled_graphs(self) -> tuple[GraphResult, ...]:
+        """The graphs without the row for the rest of the step."""
+        return tuple(graph for graph in self.graphs if graph.label != OUTSIDE)
+
+
+@dataclass(frozen=True)
+class BatchResults:
+    """All models of a batch, in the batch's order."""
+
+    batch: Batch
+    models: tuple[ModelResult, ...]

@@ -1,1 +1,0 @@
-"""Records of batches: the state of each model, and the figures of all models."""

@@ -1,0 +1,457 @@
+"""What is known of a compiled module: its text, buffers, compilation, launches, and the raw results of its own run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .base import AnyFloat, FileName
+from .category import Category
+
+# The contents of a compiled module's text: its kernels, and its calls in execution order.
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of the user's program from which a kernel originates.
+
+    Attributes:
+        file: the path of the program's file.
+        line: the line's number, from 1.
+        function: the name of the function around it.
+        code: the text of the line.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+@dataclass(frozen=True)
+class KernelDefinition:
+    """One kernel that a compiled module defines.
+
+    Attributes:
+        name: the variable in the module.
+        event_name: the profiler's name of its launches, without the prefix ``graph_<n>_`` of C++ kernels. It differs
+            from ``name`` for user-defined Triton kernels.
+        kernel_id: a hash of the content, independent of numbering, paths and the device.
+        category: the category of the kernel.
+        language: ``triton``, ``cpp``, or another backend's name as Inductor spells it.
+        source: the kernel's text.
+        line: the line of its definition in the module.
+        kernel_hash: Inductor's own hash of the kernel.
+        moved_bytes: Inductor's estimate (each buffer once), where the module holds one.
+        template_flops: the FLOPs of one call of a template kernel, as Inductor counts them.
+        family_id: a hash of the content that is independent of sizes, too.
+        padded_sides: of a kernel that only copies a matrix into a larger one for a product, as Inductor's ``pad_mm``
+            does: each side that grows, before and after.
+    """
+
+    name: str
+    event_name: str
+    kernel_id: str
+    category: Category
+    language: str
+    source: str
+    line: int
+    kernel_hash: str | None = None
+    moved_bytes: int | None = None
+    template_flops: int | None = None
+    family_id: str = ""
+    padded_sides: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """One call in a compiled module.
+
+    Attributes:
+        index: position in execution order.
+        line: line in the module.
+        target: the called name as written: ``triton_poi_fused_add_0``, ``extern_kernels.mm``,
+            ``torch.ops.aten.sort.stable``.
+        kernel: the name of the called kernel of the module; ``None`` for a library call and a multi-kernel.
+        operator: the ATen operator without overload (``aten.mm``) of a library or fallback call.
+        source_nodes, aten_ops: from the comment at this call.
+        handle: the provenance debug handle, ``name:index``.
+        conditional: whether the call stands in a branch or a loop, so that it may not run.
+        alternatives: the kernels of a multi-kernel, of which one runs.
+    """
+
+    index: int
+    line: int
+    target: str
+    kernel: str | None
+    operator: str | None
+    source_nodes: tuple[str, ...] = ()
+    aten_ops: tuple[str, ...] = ()
+    handle: str | None = None
+    conditional: bool = False
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModuleInput:
+    """One argument of a compiled module, as its ``get_args`` makes it."""
+
+    name: str
+    kind: str  # "tensor", "int", "none" or "opaque"
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    device: str | None = None
+    value: int | None = None
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """The facts that the text of a compiled module holds.
+
+    Attributes:
+        role: ``forward``, ``backward``, ``inference`` or ``unknown`` (cpp_wrapper modules carry no mark).
+        graph_number: the number of the AOT id.
+        device: ``cuda``, ``xpu`` or ``cpu``.
+        dynamic: whether sizes are symbols.
+        unbacked: whether sizes depend on data.
+        frozen: whether weights were folded into the module (freezing).
+        cpp_wrapper: whether the calls are made from C++.
+        has_harness: whether the file can be run by itself.
+        threads: the fixed number of OpenMP threads of its C++ kernels; ``None`` where it is not fixed.
+        vector_lanes: float32 lanes of the vector steps of its C++ kernels; ``None`` where they have none.
+        kernels: its definitions.
+        calls: its calls in execution order.
+        inputs: its arguments.
+        undefined: kernels that an edited module calls but does not define, with their numbers of calls.
+        cut_short: whether the end of its calls is missing.
+    """
+
+    role: str
+    graph_number: int | None
+    device: str
+    dynamic: bool
+    unbacked: bool
+    frozen: bool
+    cpp_wrapper: bool
+    has_harness: bool
+    threads: int | None
+    vector_lanes: int | None
+    kernels: tuple[KernelDefinition, ...] = ()
+    calls: tuple[CallSite, ...] = ()
+    inputs: tuple[ModuleInput, ...] = ()
+    undefined: tuple[tuple[str, int], ...] = ()
+    cut_short: bool = False
+
+
+@dataclass(frozen=True)
+class CapturedCode:
+    """One compiled module as the structured trace describes it.
+
+    ``role`` is as in :class:`ModuleSource`, but comes from the compilations of the frame, so that modules without a
+    mark of their own have one too. ``stack_traces`` are the program's lines by provenance handle. ``compiled_name`` is
+    the function that the program compiled, such as ``Block.forward``; empty where it is unknown.
+    """
+
+    path: str
+    text: str
+    frame_id: int | None
+    frame_compile_id: int | None
+    attempt: int | None
+    rank: int | None
+    stack_traces: dict[str, tuple[SourceLine, ...]] = field(default_factory=dict)
+    role: str = "unknown"
+    compiled_name: str = ""
+
+
+# The buffers that the calls of a compiled module touch. Sizes are bytes.
+
+
+@dataclass(frozen=True, slots=True)
+class BufferUse:
+    """The use of one buffer by one call.
+
+    Attributes:
+        buffer: the name of the buffer's memory: its first variable in the module. A buffer in the memory of a deleted
+            one has that one's name.
+        size: the bytes that all calls of the module touch: the whole buffer, or less where they take slices of it.
+        touched: the part that the call reads or writes.
+        read, written: the part that the call reads, and the part that it writes.
+    """
+
+    buffer: str
+    size: int
+    touched: int
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True)
+class ModuleBuffers:
+    """The buffers of one run of a compiled module.
+
+    Attributes:
+        calls: the uses of each call site, in the order of ``ModuleSource.calls``; ``None`` for a call whose buffers are
+            unknown.
+        inputs: the buffer of each argument, in order; empty for a number.
+        outputs: the buffer of each result, in order; empty for what is no buffer of the device.
+    """
+
+    calls: tuple[tuple[BufferUse, ...] | None, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+# The record of what compilation took, by phase.
+
+
+DYNAMO, AOT_AUTOGRAD, LOWERING, CODE_GENERATION, KERNELS, AUTOTUNING, CUDA_GRAPHS = (
+    *("Dynamo", "AOTAutograd", "Inductor's lowering", "Inductor's code generation", "compilers of kernels"),
+    *("autotuning", "recording of CUDA graphs"),
+)
+"""The phases. ``compilers of kernels``: Inductor waits for Triton or for the C++ compiler, and loads what they made."""
+
+
+@dataclass(frozen=True)
+class CompilePhase:
+    """One phase of compilation. The phases of one process are disjoint.
+
+    Attributes:
+        name: ``Dynamo``, ``AOTAutograd``, ``Inductor's lowering``, ``Inductor's code generation``, ``compilers of
+            kernels``, ``autotuning`` or ``recording of CUDA graphs``.
+        time_s: seconds, summed over the compilations of one process.
+    """
+
+    name: str
+    time_s: float
+
+
+def total_s(phases: Iterable[CompilePhase]) -> float:
+    """The seconds of all phases."""
+    return sum(phase.time_s for phase in phases)
+
+
+# The arguments of a kernel or a library operator, complete enough to repeat the call elsewhere.
+#
+# Sizes are bytes; offsets and strides are elements. Dtypes and devices are torch's names as text.
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a storage.
+
+    Attributes:
+        kind: ``normal`` (floats from a normal distribution), ``positive`` (their absolute values, for kernels that
+            compute more NaNs from negative numbers, as from a variance), ``integers`` (uniform), ``zeros``, or
+            ``recorded`` (the bytes of the original storage, in ``data`` or ``file``; with ``positive`` ones beside
+            them, floats in ``data`` may be absolute values, too).
+        low, high: the range of ``integers``, both ends included; 0 and 1 for ``bool``.
+        share: the share of true elements of a ``bool`` storage.
+        data: recorded bytes, zlib-compressed and in base64.
+        file: a safetensors file beside the standalone file; its key is ``storage_<index>``.
+    """
+
+    kind: str
+    low: int | None = None
+    high: int | None = None
+    share: float | None = None
+    data: str | None = None
+    file: FileName | None = None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One allocation; tensor arguments are views of it, and arguments that alias share it.
+
+    ``alignment`` is the largest power of two, up to 256, that divided its address. ``dtype`` is its first view's.
+    """
+
+    size_bytes: int
+    dtype: str
+    device: str  # "cuda" or "cpu"
+    alignment: int
+    values: Values
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor argument: a view of ``Launch.storages[storage]``. ``offset`` is in elements of ``dtype``."""
+
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    itemsize: int
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.stride):
+            raise ValueError(f"has {len(self.shape)} sizes and {len(self.stride)} strides")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument. ``kind`` tells which field holds its value.
+
+    ``kind`` is ``tensor``, ``int``, ``float``, ``bool``, ``text``, ``none``, ``list`` (in ``items``), ``dtype``,
+    ``device``, ``layout`` or ``memory_format`` (``text`` holds torch's name without the prefix), or ``opaque``
+    (``text`` describes the value; the call cannot be repeated).
+    """
+
+    kind: str
+    tensor: TensorView | None = None
+    integer: int | None = None
+    number: AnyFloat | None = None
+    text: str | None = None
+    items: tuple[Argument, ...] = ()
+
+    def plain(self) -> Any:
+        """The value of an argument that is no tensor, as JSON has it."""
+        if self.kind == "list":
+            return [one.plain() for one in self.items]
+        if self.kind == "bool":
+            return bool(self.integer)
+        return next((value for value in (self.integer, self.number, self.text) if value is not None), None)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One distinct launch of a kernel, or one distinct call of a library operator.
+
+    Attributes:
+        kernel: the kernel's variable in the compiled module; empty for an operator.
+        operator: the full name of the overload of a library call, for example ``aten.convolution.default``.
+        calls: the number of calls with these arguments in one run.
+        positions: the positions of these calls among all launches of one run.
+        storages: the allocations that the tensor arguments view.
+        arguments, keywords: positional and keyword arguments.
+        mutated: indices of the arguments that the call writes.
+    """
+
+    kernel: str
+    operator: str | None
+    calls: int
+    positions: tuple[int, ...]
+    storages: tuple[Storage, ...]
+    arguments: tuple[Argument, ...]
+    keywords: dict[str, Argument] = field(default_factory=dict)
+    mutated: tuple[int, ...] = ()
+
+
+# The raw results of the process that measured a module, stored beside the trace as ``SLUG.details.json``.
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """The result of compiling a Triton kernel.
+
+    Attributes:
+        config: the block sizes, ``num_warps`` and ``num_stages``.
+        registers: registers of one thread.
+        spills: spilled registers of one thread, as Triton counts them.
+        shared_memory_bytes: shared memory of one block.
+    """
+
+    config: dict[str, int] = field(default_factory=dict)
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """The load of the machine while runs of a module were measured.
+
+    Attributes:
+        runs: the number of measured runs.
+        cores: the number of processors that the measuring process may use.
+        load: the system's load average of the last minute.
+        time_s: elapsed seconds.
+        cpu_time_s: CPU seconds of all threads of the measuring process.
+        waited_s: seconds in which its threads were ready but had no processor, summed over the threads; ``None`` where
+            unknown.
+        stolen_s: seconds that the hypervisor took from ``cores``, summed over them; ``None`` where unknown.
+        switches: the number of involuntary context switches of the measuring process.
+    """
+
+    runs: int
+    cores: int
+    load: float | None = None
+    time_s: float = 0.0
+    cpu_time_s: float = 0.0
+    waited_s: float | None = None
+    stolen_s: float | None = None
+    switches: int = 0
+
+    @property
+    def delayed_share(self) -> float:
+        """The share of its running time that the process waited for a processor, 0 to 1; 0 where unknown."""
+        lost_s = (self.waited_s or 0.0) + (self.stolen_s or 0.0)
+        return lost_s / (lost_s + self.cpu_time_s) if lost_s else 0.0
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """The reason why a measurement stopped early, and a hint."""
+
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The fingerprint of a launch's outputs; ``None`` with the error where there is none.
+
+    The harness of standalone files makes the fingerprint and compares it.
+    """
+
+    fingerprint: dict[str, Any] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Details:
+    """The raw results for one module. Every field has its default for a trace that was recorded elsewhere.
+
+    Attributes:
+        wall_samples_s: times of the unprofiled, synchronised runs, in order.
+        wall_load: the machine's load during these runs.
+        profile_load: the machine's load during the profiled runs.
+        graph_samples_s: times of replays of the whole module as one CUDA graph, in order.
+        graph_error: the reason why the module cannot be captured as a CUDA graph.
+        peak_memory_bytes: in a run, on a GPU the maximum of torch's allocated memory, on a CPU the process's maximum
+            resident size.
+        iterations: the number of profiled runs.
+        threads: the number of torch's threads in the measuring process.
+        marked: whether C++ kernels were timed from Python.
+        truncated: whether the trace is cut short.
+        switches: the program's settings of torch that select library kernels.
+        compiled: the result of compiling each Triton kernel, by its variable in the module.
+        launches: every distinct launch of one run.
+        references: the reference of each launch, in order.
+        recorded: the launches whose values were recorded; ``None`` where recording was not requested.
+        recorded_references: the references of ``recorded``.
+        values_error: the reason why the recording of values stopped.
+        dram_shares: DRAM's bytes per byte that a call site of the module touches in the program's step, by the index of
+            the call site; empty where the step is unknown.
+    """
+
+    wall_samples_s: tuple[float, ...] = ()
+    wall_load: MachineLoad | None = None
+    profile_load: MachineLoad | None = None
+    graph_samples_s: tuple[float, ...] = ()
+    graph_error: str | None = None
+    peak_memory_bytes: int | None = None
+    iterations: int | None = None
+    threads: int | None = None
+    marked: bool = False
+    truncated: bool = False
+    switches: dict[str, bool] = field(default_factory=dict)
+    compiled: dict[str, CompiledKernel] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+    references: tuple[Reference, ...] = ()
+    recorded: tuple[Launch, ...] | None = None
+    recorded_references: tuple[Reference, ...] = ()
+    values_error: Complaint | None = None
+    dram_shares: dict[str, float] = field(default_factory=dict)

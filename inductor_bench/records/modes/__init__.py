@@ -1,1 +1,0 @@
-"""The records of a comparison of modes: the settings of its rows, and what was measured."""

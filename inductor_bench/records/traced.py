@@ -1,0 +1,317 @@
+"""The contents of a trace of torch.profiler: of one compiled module, and of a whole program. Times are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .code import CallSite, KernelDefinition
+
+# The contents of a Chrome trace of the PyTorch profiler that the aggregation needs. Times are seconds.
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArguments:
+    """The recorded inputs of one host operator: parallel tuples with one entry per argument.
+
+    Attributes:
+        dims, strides: sizes and strides in elements; ``()`` for a scalar, a tuple of tuples for a tensor list.
+        types: the profiler's names, for example ``c10::Half``, ``float``, ``Scalar``, ``TensorList``.
+        concrete: the scalars as text.
+    """
+
+    dims: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    types: tuple[str, ...]
+    concrete: tuple[str, ...]
+
+
+class HostOp(NamedTuple):
+    """One operator on the host. ``parent`` is the index of the enclosing operator on the same thread, or -1."""
+
+    name: str
+    start_s: float
+    duration_s: float
+    thread: str
+    external_id: int
+    parent: int
+    arguments: TensorArguments | None = None
+    kernel_file: str | None = None
+    kernel_hash: str | None = None
+    kernel_kwargs: str | None = None  # as recorded: "XBLOCK=16,YBLOCK=64"
+    num_warps: int | None = None
+    num_stages: int | None = None
+
+
+class DeviceEvent(NamedTuple):
+    """One activity on a device. ``host_op`` is the index of the innermost operator around its launch, or -1."""
+
+    name: str
+    kind: str  # "kernel", "memcpy" or "memset"
+    start_s: float
+    duration_s: float
+    device: int
+    stream: int
+    correlation: int
+    host_op: int
+    launch_start_s: float | None = None
+    registers: int | None = None
+    shared_memory_bytes: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    occupancy: float | None = None  # estimated achieved occupancy, 0 to 1
+    moved_bytes: int | None = None  # the size of a copy or memset
+
+
+@dataclass(frozen=True, slots=True)
+class TraceDevice:
+    """A device in the header of a trace."""
+
+    index: int
+    name: str
+    compute_capability: str
+    multiprocessors: int | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace. ``synchronizations`` are the start times, on the host, of device synchronisations."""
+
+    host_ops: tuple[HostOp, ...]
+    device_events: tuple[DeviceEvent, ...]
+    synchronizations: tuple[float, ...]
+    devices: tuple[TraceDevice, ...]
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One run of the module in a trace. ``top_ops`` and ``device_events`` are indices into the trace's tuples."""
+
+    start_s: float
+    end_s: float
+    top_ops: tuple[int, ...]  # outermost operators, in call order
+    device_events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The number of idle stretches between the activities of one iteration, and their median and maximum in seconds."""
+
+    count: int
+    median_s: float
+    longest_s: float
+
+
+# Calls of library operators as the profiler recorded them, and their costs.
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One call in a trace. ``name`` is the dispatcher's name (``aten::addmm``), ``device`` a device type."""
+
+    name: str
+    arguments: TensorArguments
+    device: str  # "cuda", "cpu", "xpu"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCost:
+    """The work of one call, independent of the kernels that do it.
+
+    Attributes:
+        flops: the FLOPs of matrix products, convolutions and attention; a multiply-add counts as two. ``None`` for an
+            operator without them, or where they cannot be counted.
+        moved_bytes: every input read once plus every output written once; 0 for a view; ``None`` where unknown.
+        dtype: the element type of the arithmetic, in torch's spelling.
+        reason: the reason why a figure is missing; empty where none is. An operator without matrix products has no
+            ``flops`` and needs no reason.
+    """
+
+    flops: int | None = None
+    moved_bytes: int | None = None
+    dtype: str | None = None
+    reason: str = ""
+
+
+# Attributed activities: the step in memory between a trace and the aggregation.
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One device event, or on a CPU one outermost operator, of one iteration.
+
+    Attributes:
+        iteration: index of the iteration.
+        name: the name of the device event, the kernel or the library operator.
+        kind: ``kernel``, ``memcpy`` or ``memset``.
+        duration_s: duration in seconds.
+        call: the call site in the compiled module.
+        kernel: the kernel of the module that ran.
+        operator: the library operator by the profiler's name, for example ``aten::convolution``.
+        instance: a number that all activities of one operator call share.
+        arguments: the arguments of the outermost operator.
+        config: the launch configuration of a Triton kernel.
+        event: the device event.
+        inner: name and arguments of the innermost operator, where it differs from the outermost and was recorded.
+    """
+
+    iteration: int
+    name: str
+    kind: str
+    duration_s: float
+    call: CallSite | None
+    kernel: KernelDefinition | None
+    operator: str | None
+    instance: int
+    arguments: TensorArguments | None
+    config: dict[str, int] = field(default_factory=dict)
+    event: DeviceEvent | None = None
+    inner: tuple[str, TensorArguments] | None = None
+
+
+# The contents of a whole program's trace: beside a :class:`Trace` what the host did, and who did each device event's
+# work. Times are seconds after the first decoded event.
+
+
+class Range(NamedTuple):
+    """A stretch of one thread: an annotation, a call of the device's runtime or driver, or a Python function.
+
+    ``correlation`` is the number that a launch shares with its device events; -1 where there is none.
+    """
+
+    name: str
+    start_s: float
+    duration_s: float
+    thread: str
+    correlation: int = -1
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.duration_s
+
+
+@dataclass(frozen=True)
+class ProgramTrace:
+    """A trace of a program. Ranges are sorted by start; of equal starts the longer comes first.
+
+    Attributes:
+        trace: operators and device events. Calls of compiled graphs and boundaries of steps are host operators here.
+        annotations: ranges of ``record_function``.
+        runtime: calls of the device's runtime and driver.
+        frames: Python functions and ``nn.Module`` calls; empty unless the reader was asked for them.
+        sequences: the autograd sequence number of each host operator, or -1.
+        forward_threads: for each host operator the number of the forward's thread if it runs in a backward, else 0.
+        origin_ns: the time of second 0 on the file's own clock.
+    """
+
+    trace: Trace
+    annotations: tuple[Range, ...]
+    runtime: tuple[Range, ...]
+    frames: tuple[Range, ...]
+    sequences: tuple[int, ...]
+    forward_threads: tuple[int, ...]
+    origin_ns: int
+
+
+class GraphCall(NamedTuple):
+    """One call of a compiled graph. ``graph`` is its number in the observation, ``op`` the index of its range."""
+
+    graph: int
+    op: int
+    start_s: float
+    end_s: float
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One device event of a program, on a CPU one stretch of a host thread, and who did it.
+
+    Attributes:
+        kind: a kind of :data:`..program.KINDS`, without ``idle``.
+        label: the operator, the optimizer, the collective or the direction of a copy; empty for a graph.
+        start_s, end_s: when it ran.
+        launch_start_s, launch_end_s: the host's call that launched it; its own start where that is unknown.
+        graph: the number of the compiled graph; ``None`` for other work.
+        call: the index of the graph's call; -1 for other work.
+        replayed: whether a CUDA graph's replay launched it.
+        op: the index of the outermost eager operator, or -1.
+        event: the index of the device event; -1 on a CPU.
+        lane: where it ran, for a picture.
+        moved_bytes: the size of a copy; ``None`` where it is unknown.
+        is_fused: whether it is a kernel of torch's fused optimizers.
+        activity: the call site and kernel, where they are known.
+    """
+
+    kind: str
+    label: str
+    start_s: float
+    end_s: float
+    launch_start_s: float
+    launch_end_s: float
+    graph: int | None = None
+    call: int = -1
+    replayed: bool = False
+    op: int = -1
+    event: int = -1
+    lane: str = ""
+    moved_bytes: int | None = None
+    is_fused: bool = False
+    activity: Activity | None = None
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class StepWindow:
+    """Whole steps of a profile.
+
+    Attributes:
+        thread: the thread that crossed the boundaries.
+        marks: the host's times of the boundaries.
+        bounds: the device's: the work that step k launched lies before ``bounds[k + 1]``.
+    """
+
+    thread: str
+    marks: tuple[float, ...]
+    bounds: tuple[float, ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.marks) - 1
+
+    def launched(self, time_s: float) -> bool:
+        """Whether the host was within the window at this time."""
+        return self.marks[0] <= time_s < self.marks[-1]
+
+
+class HostActivity(NamedTuple):
+    """What the host did in a stretch of time, in the words of the idle parts. ``op`` synchronised; else it is -1."""
+
+    start_s: float
+    end_s: float
+    label: str
+    op: int = -1
+
+
+class UserCall(NamedTuple):
+    """Where the user's program called an operator, as a trace with Python stacks shows it.
+
+    Attributes:
+        module: the class of the innermost ``nn.Module`` around the call; empty where there is none.
+        file: the file of the innermost function outside of torch, relative to a folder of ``sys.path``; may be empty.
+        line: the line on which that function begins; of a function that was running when the profile began, the line
+            on which it was then.
+        function: its name.
+        called: the names of the functions and module classes that it called, outermost first, and of the operator.
+    """
+
+    module: str = ""
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    called: tuple[str, ...] = ()

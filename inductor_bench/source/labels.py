@@ -1,0 +1,175 @@
+"""A readable name for every compiled module, and a form of it for file names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..records.code import CapturedCode
+from .identity import module_id
+from .module_reader import read_header
+
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+_TRAINING = ("forward", "backward")
+_LONGEST_SLUG = 60
+
+
+@dataclass(frozen=True)
+class ModuleLabel:
+    """The names of a module; both are unique in the run. ``slug`` consists of ``[a-z0-9-]``."""
+
+    label: str
+    slug: str
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """The parts of a label."""
+
+    name: str  # the compiled function; empty where it is unknown, or where it is the same for all
+    role: str
+    dynamic: bool
+    rank: int | None
+    pair: Hashable  # the same for the forward and the backward of one graph
+    frame: Hashable  # includes the role, because an inference graph is no recompilation of a training graph
+    frame_compile_id: int | None
+
+    def words(self, number: int) -> str:
+        """The name with the role of a training graph, or the role alone, with a number from 2 on."""
+        suffix = f"-{number}" if number > 1 else ""
+        if not self.name:
+            return self.role + suffix
+        if self.role in _TRAINING:
+            return f"{self.name} · {self.role}{suffix}"
+        function, space, place = self.name.partition(" ")
+        return f"{function}{suffix}{space}{place}"
+
+    @property
+    def family(self) -> Hashable:
+        """The same for the graphs that are told apart by their numbers."""
+        return (self.rank, self.name, "training") if self.role in _TRAINING else (self.rank, self.words(1))
+
+
+def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[ModuleLabel, ...]:
+    """The labels of modules.
+
+    A label is the name of the compiled function, such as ``step`` or ``Block.forward``, and in training also the role:
+    ``Block.forward · backward``. It is the role alone (``forward``, ``backward``, ``inference``, or ``graph`` for a
+    module without a mark) where the name is unknown, and where all modules are forwards and backwards of one function.
+
+    Labels are numbered from the second one on, so that ``backward-2`` is the backward of ``forward-2``. A label ends in
+    ``(dynamic)`` where sizes are symbols, and in ``(recompile)`` where the frame was compiled before in that role. It
+    begins with the rank where there are several ranks.
+
+    Args:
+        modules: text and entry in the structured trace of each module, in the order of compilation.
+    """
+    marks = _without_common_name([_mark(text, code) for text, code in modules])
+    several_ranks = len({mark.rank for mark in marks}) > 1
+    first = _first_compilations(marks)
+    labels = []
+    for mark, number in zip(marks, _numbers(marks), strict=True):
+        words = mark.words(number)
+        if mark.dynamic:
+            words += " (dynamic)"
+        if mark.frame_compile_id and mark.frame_compile_id > first.get(mark.frame, mark.frame_compile_id):
+            words += " (recompile)"
+        if several_ranks:
+            words = f"rank {mark.rank} {words}" if mark.rank is not None else f"main {words}"
+        labels.append(words)
+    slugs = _slugs([(label, bool(mark.name)) for label, mark in zip(labels, marks, strict=True)])
+    return tuple(map(ModuleLabel, labels, slugs))
+
+
+def _mark(text: str, code: CapturedCode | None) -> _Mark:
+    header = read_header(text)
+    role = header.role if header.role != "unknown" or code is None else code.role
+    rank = code.rank if code else None
+    frame_id, compile_id = (code.frame_id, code.frame_compile_id) if code else (None, None)
+    pair: Hashable = header.graph_number
+    if pair is None and frame_id is not None:
+        pair = ("frame", frame_id, compile_id)
+    frame = (rank, frame_id, role) if frame_id is not None else None
+    name = code.compiled_name if code else ""
+    return _Mark(name, "graph" if role == "unknown" else role, header.dynamic, rank, pair, frame, compile_id)
+
+
+def _without_common_name(marks: list[_Mark]) -> list[_Mark]:
+    training_of_one = len({mark.name for mark in marks}) == 1 and all(mark.role in _TRAINING for mark in marks)
+    return [replace(mark, name="") for mark in marks] if training_of_one else marks
+
+
+def _first_compilations(marks: Sequence[_Mark]) -> dict[Hashable, int]:
+    first: dict[Hashable, int] = {}
+    for mark in marks:
+        if mark.frame_compile_id is not None and mark.frame is not None:
+            first[mark.frame] = min(mark.frame_compile_id, first.get(mark.frame, mark.frame_compile_id))
+    return first
+
+
+def _numbers(marks: Sequence[_Mark]) -> list[int]:
+    # Backwards are compiled in an order of their own, so that the forwards decide the numbers of both. Another process,
+    # or a reset of Dynamo, counts its graphs from 0 again: the second forward 0 belongs to the second backward 0.
+    numbers = [0] * len(marks)
+    seen: Counter[Hashable] = Counter()
+    families: dict[Hashable, dict[Hashable, int]] = {}
+    for place in sorted(range(len(marks)), key=lambda place: marks[place].role == "backward"):
+        mark = marks[place]
+        occurrence = (mark.family, mark.role, mark.pair)
+        known = families.setdefault(mark.family, {})
+        numbers[place] = known.setdefault((mark.pair, seen[occurrence]), len(known) + 1)
+        seen[occurrence] += 1
+    return numbers
+
+
+def _slugs(labels: Sequence[tuple[str, bool]]) -> Iterator[str]:
+    # Different labels may have equal slugs, such as those of ``step_2`` and of the second ``step``.
+    taken: set[str] = set()
+    uses: Counter[str] = Counter()
+    for label, named in labels:
+        base = slug = _slug(label, named)
+        while slug in taken:
+            uses[base] += 1
+            slug = f"{base}-{uses[base] + 1}"
+        taken.add(slug)
+        yield slug
+
+
+def _slug(label: str, named: bool) -> str:
+    slug = _UNSAFE.sub("-", label.lower()).strip("-") or "graph"
+    if named and "-" not in slug:
+        slug += "-graph"  # A file ``random.py`` would be imported in place of Python's own module.
+    if len(slug) > _LONGEST_SLUG:
+        half = _LONGEST_SLUG // 2
+        slug = f"{slug[: half - 1].strip('-')}-{slug[-half:].strip('-')}"
+    return slug
+
+
+# Finds the modules that are the same on several ranks of a distributed program.
+
+
+def group_ranks(texts: Mapping[str, str], ranks: Mapping[str, Sequence[int | None]]) -> tuple[tuple[str, ...], ...]:
+    """The modules by their paths, those that are the same on different ranks together, the lowest rank's first.
+
+    Modules that one rank loaded stay apart, also those that differ only in the number of their device.
+
+    Args:
+        texts: the text of each module.
+        ranks: the ranks that loaded a module; ``None`` outside of a distributed program.
+    """
+    loaded = {path: frozenset(rank for rank in ranks.get(path, ()) if rank is not None) for path in texts}
+    groups: dict[str, tuple[str, ...]] = {path: (path,) for path in texts}
+    if len(frozenset().union(*loaded.values())) < 2:
+        return tuple(groups.values())
+    same: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((path for path in texts if loaded[path]), key=lambda path: min(loaded[path])):
+        known = same[module_id(texts[path])]
+        owner = next((one for one in known if loaded[one].isdisjoint(loaded[path])), None)
+        if owner is None:
+            known.append(path)
+        else:
+            groups[owner] += groups.pop(path)
+            loaded[owner] |= loaded[path]
+    return tuple(groups.values())

@@ -1,0 +1,583 @@
+"""Reads torch's structured trace (``TORCH_TRACE``) and log: compiled modules, graph breaks, recompilations, phases."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gzip
+import hashlib
+import json
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+from ..errors import InductorBenchError
+from ..records.code import (
+    AOT_AUTOGRAD,
+    AUTOTUNING,
+    CODE_GENERATION,
+    CUDA_GRAPHS,
+    DYNAMO,
+    KERNELS,
+    LOWERING,
+    CapturedCode,
+    CompilePhase,
+    SourceLine,
+    total_s,
+)
+from .module_reader import read_header
+from .syntax import parse
+
+# Adds up what compilation took in each of its phases, from the timed events of torch's structured trace.
+#
+# Torch writes a begin and an end of each timed part of a compilation (2.9 to 2.15), one within the other. Each moment
+# counts for the innermost part that belongs to a phase.
+
+
+_PHASES = {
+    "dynamo": DYNAMO,
+    "entire_frame_compile": DYNAMO,
+    "backend_compile": AOT_AUTOGRAD,
+    "entire_backward_compile": AOT_AUTOGRAD,
+    "_recursive_pre_grad_passes": LOWERING,
+    "_recursive_joint_graph_passes": LOWERING,
+    "inductor_compile": LOWERING,
+    "compile_fx.<locals>.fw_compiler_base": LOWERING,
+    "compile_fx.<locals>.bw_compiler": LOWERING,
+    "code_gen": CODE_GENERATION,
+    "PyCodeCache.load_by_key_path": KERNELS,
+    "compile_file": KERNELS,
+    "async_compile.wait": KERNELS,
+    "async_compile.precompile": KERNELS,
+    "reload_kernel_in_parent": KERNELS,
+    "benchmark_fused_nodes": AUTOTUNING,
+    "pad_mm_benchmark": AUTOTUNING,
+    "CachingAutotuner.benchmark_all_configs": AUTOTUNING,
+    "CachingAutotuner.coordinate_descent_tuning": AUTOTUNING,
+    "CachingAutotuner.combo_sequential_autotune": AUTOTUNING,
+    "cudagraphify.get_container": CUDA_GRAPHS,
+    "CUDAGraphNode.record": CUDA_GRAPHS,
+}
+"""The events that begin a phase. Every other event belongs to the phase of the event around it."""
+
+_TEMPLATES = re.compile(r".*_template_(autotuning|precompiling)")
+"""The events in which Inductor compiles and times candidates for a library call; they are named after the call."""
+
+
+_LATEST_US = 1e17
+"""Microseconds since 1970 from which a time is damage, and none of torch's."""
+
+_SHORTEST_US = 1.0
+"""Microseconds of the shortest phase that is told."""
+
+
+class CompileClock:
+    """The timed events of one process, in their order."""
+
+    def __init__(self) -> None:
+        self._times_us: dict[str, float] = {}
+        self._open: list[tuple[str, str]] = []  # the events that have begun, each with its phase
+        self._now_us = 0.0
+
+    def take(self, event: Any) -> None:
+        """Takes one event as torch writes it; what is no begin or end of a timed part is ignored."""
+        match event:
+            case {"name": str(name), "ts": int() | float() as now_us, "ph": "B" | "E" as side} if (
+                0 <= now_us < _LATEST_US
+            ):
+                self._advance(float(now_us))
+                if side == "B":
+                    self._open.append((name, self._phase_of(name)))
+                elif any(name == opened for opened, _ in self._open):
+                    while self._open.pop()[0] != name:  # an inner part that an exception ended without a word
+                        pass
+
+    def _advance(self, now_us: float) -> None:
+        if self._open and (phase := self._open[-1][1]):
+            self._times_us[phase] = self._times_us.get(phase, 0.0) + max(0.0, now_us - self._now_us)
+        self._now_us = now_us
+
+    def _phase_of(self, name: str) -> str:
+        around = self._open[-1][1] if self._open else ""
+        if around == AUTOTUNING or _TEMPLATES.fullmatch(name):  # candidates are compiled in order to be timed
+            return AUTOTUNING
+        return _PHASES.get(name, around)
+
+    def phases(self) -> tuple[CompilePhase, ...]:
+        """The phases with their seconds, the longest first."""
+        found = (
+            CompilePhase(phase, time_us / 1e6) for phase, time_us in self._times_us.items() if time_us >= _SHORTEST_US
+        )
+        return tuple(sorted(found, key=lambda phase: -phase.time_s))
+
+
+# Finds the lines of the user's program in stack traces and messages of the structured trace.
+
+
+_FRAME = re.compile(
+    r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$\n?(?P<code>.*)', re.MULTILINE
+)
+_TORCH = re.compile(r"(?:^|/)(?:site|dist)-packages/torch/|(?:^|/)torch/(?:_dynamo|_inductor|_functorch|nn|autograd)/")
+_MARKERS = re.compile(r"^[\s^~]*$")
+_BREAK_AT = re.compile(r"^Graph break in user code at (.+):(\d+)$", re.MULTILINE)
+_BREAK_REASON = re.compile(
+    r"^Graph Break Reason: (.*?)(?=^(?:User code traceback:|Traceback )|\Z)", re.MULTILINE | re.DOTALL
+)
+_ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace [^\n]*\n*")
+_EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
+
+
+def read_source_line(stack: str) -> SourceLine | None:
+    """The innermost frame of a formatted stack outside torch; the last frame where all frames are torch's."""
+    frames = [_source_line(match) for match in _FRAME.finditer(stack)]
+    if not frames:
+        return None
+    return next((frame for frame in reversed(frames) if not _TORCH.search(frame.file)), frames[-1])
+
+
+def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:
+    """The distinct lines of several stacks, in order."""
+    lines = (read_source_line(stack) for stack in stacks)
+    return tuple(dict.fromkeys(line for line in lines if line is not None))
+
+
+def read_graph_break(text: str) -> str:
+    """Dynamo's message on a graph break as one line, ``file:line: reason``."""
+    place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
+    user_part = text.partition("\nTraceback (most recent call last)")[0]
+    frame = read_source_line(user_part)
+    where = f"{place.group(1)}:{place.group(2)}" if place else f"{frame.file}:{frame.line}" if frame else ""
+    said = _headline(reason.group(1)) if reason else text.strip().partition("\n")[0]
+    return f"{where}: {said}" if where else said
+
+
+def _headline(reason: str) -> str:
+    body = _ATTEMPT.sub("", reason.strip()).strip()
+    first = body.partition("\n")[0].strip()
+    explanation = _EXPLANATION.search(body)
+    return f"{first}: {explanation.group(1).strip()}" if explanation else first
+
+
+def _source_line(match: re.Match[str]) -> SourceLine:
+    code = match.group("code")
+    shown = "" if _MARKERS.match(code) or _FRAME.match(code) else code.strip()
+    return SourceLine(match.group("file"), int(match.group("line")), match.group("function").strip(), shown)
+
+
+# Names the functions that Dynamo compiled, such as ``Block.forward``.
+#
+# The structured trace tells the file, the line and the bare name of a compiled function. The class of its object stands
+# in the guards of the compilation. Where no guard has it, such as for an object without state, the file tells the
+# class.
+
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})")
+_NAME = re.compile(r"[\w<>]{1,100}")
+_OBJECT = r"source=L\['{}'\], .{{0,400}}?type=<class '(?:[^'\n]{{0,400}}\.)?(\w{{1,100}})'>"
+_OBJECT_OF_METHOD = re.compile(_OBJECT.format("self"))
+_OBJECT_OF_WRAPPER = re.compile(_OBJECT.format("fn"))
+_WRAPPERS = "torch/_dynamo/external_utils.py"
+"""Dynamo compiles a function of this file in place of an object whose own ``forward`` it does not enter."""
+_PLAIN_CALLABLES = {"function", "method", "builtin_function_or_method", "partial"}
+_ROLES = {"forward", "backward"}
+_LARGEST_FILE_BYTES = 10 * 2**20
+
+
+@dataclass
+class CompiledFrame:
+    """A function that Dynamo compiles.
+
+    Attributes:
+        file: the path of its file, or a text such as ``<string>``.
+        line: the number of its first line, which is that of its first decorator.
+        name: its bare name. The rest of a function after a graph break is ``torch_dynamo_resume_in_NAME_at_LINE``.
+        class_name: the class of its object; empty where no guard tells it.
+    """
+
+    file: str
+    line: object
+    name: str
+    class_name: str = ""
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether it is Dynamo's own wrapper around a callable object."""
+        return self.file.replace("\\", "/").endswith(_WRAPPERS)
+
+    def take_guards(self, guards: str) -> None:
+        """Finds the class of the object in the printed guards of the compilation."""
+        match = (_OBJECT_OF_WRAPPER if self.is_wrapper else _OBJECT_OF_METHOD).search(guards)
+        if match and match.group(1) not in _PLAIN_CALLABLES:
+            self.class_name = match.group(1)
+
+
+@dataclass(frozen=True)
+class SourceFunction:
+    """A function in a source file. ``class_name`` is empty for a function outside classes."""
+
+    class_name: str
+    name: str
+    first_line: int
+    last_line: int
+
+
+def compiled_name(frame: CompiledFrame, functions_of: Callable[[str], tuple[SourceFunction, ...]]) -> str:
+    """``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
+
+    The name is empty where it would not identify the function: for Dynamo's wrapper around a plain function, and for a
+    ``forward`` of an unknown class, which would be mistaken for the forward graph of a training step.
+
+    Args:
+        frame: the compiled function.
+        functions_of: the functions of a file, given its path.
+    """
+    if frame.is_wrapper:
+        return frame.class_name
+    resumed = _RESUMED.fullmatch(frame.name)
+    name = resumed["function"] if resumed else frame.name
+    line = int(resumed["line"]) if resumed else frame.line
+    if not _NAME.fullmatch(name):
+        return ""
+    class_name = frame.class_name or _class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
+    if not class_name and name in _ROLES:
+        return ""
+    words = f"{class_name}.{name}" if class_name else name
+    return f"{words} from line {line}" if resumed else words
+
+
+def read_functions(file: str) -> tuple[SourceFunction, ...]:
+    """The functions of a Python file; none where it cannot be read or is not Python."""
+    path = Path(file)
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_FILE_BYTES:
+            return ()
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the program's own source
+            return tuple(_functions(parse(text), ""))
+    except (OSError, InductorBenchError):
+        return ()
+
+
+def _class_in_source(functions: tuple[SourceFunction, ...], name: str, line: object, *, inside: bool) -> str:
+    if not isinstance(line, int):
+        return ""
+    found = [
+        function
+        for function in functions
+        if function.name == name
+        and (function.first_line <= line <= function.last_line if inside else function.first_line == line)
+    ]
+    return max(found, key=lambda function: function.first_line).class_name if found else ""
+
+
+def _functions(node: ast.AST, class_name: str) -> Iterator[SourceFunction]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+            yield SourceFunction(class_name, child.name, first, child.end_lineno or child.lineno)
+            yield from _functions(child, "")
+        else:
+            yield from _functions(child, child.name if isinstance(child, ast.ClassDef) else class_name)
+
+
+# Reads torch's structured trace (``TORCH_TRACE``): compiled modules, graph breaks, recompilations, compile times.
+#
+# It reads line by line, because the trace of a large model has hundreds of megabytes, and keeps a few kinds of entries.
+
+
+_FILES = "dedicated_log_torch_trace_*.log*"
+_HEADER = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ (?:(\d{1,18}) )?.*?\] (\{.*)$")
+_RANK = re.compile(r"_rank_(\d+)_")
+_HANDLES = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
+_STACKS = "inductor_provenance_tracking_kernel_stack_traces"
+_GUARDS = "dynamo_cpp_guards_str"
+_WANTED = (
+    "inductor_output_code",
+    _STACKS,
+    _GUARDS,
+    "dynamo_graph_break_reason",
+    "recompile_reasons",
+    "torch_version",
+    "aot_forward_graph",
+    "aot_inference_graph",
+    "dynamo_start",
+    "chromium_event",
+    '"str":',
+)
+_TYPES: dict[str, type | UnionType] = {
+    "inductor_output_code": dict,
+    "artifact": dict,
+    "str": list,
+    "dynamo_start": dict,
+    "frame_id": int | None,
+    "frame_compile_id": int | None,
+    "attempt": int | None,
+    "rank": int | None,
+}
+
+
+@dataclass(frozen=True)
+class StructuredTrace:
+    """The structured trace of one program.
+
+    Attributes:
+        codes: the compiled modules.
+        graph_breaks: distinct graph breaks as ``file:line: reason``.
+        recompiles: one ``file:line function: reason`` for each recompilation; the reason is the failed guard of the
+            most recent cache entry.
+        torch_version: ``None`` in traces before torch 2.12, which do not hold it.
+        writers: pairs of a module's path and the id of a process that wrote it.
+        compile_phases: what compilation took in the process that compiled longest, by phase.
+    """
+
+    codes: tuple[CapturedCode, ...] = ()
+    graph_breaks: tuple[str, ...] = ()
+    recompiles: tuple[str, ...] = ()
+    torch_version: str | None = None
+    writers: frozenset[tuple[str, int | None]] = frozenset()
+    compile_phases: tuple[CompilePhase, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Entry:
+    head: dict[str, Any]
+    payload: str
+
+    @property
+    def artifact(self) -> str | None:
+        value = self.head.get("artifact")
+        return value.get("name") if isinstance(value, dict) else None
+
+    @property
+    def frame(self) -> tuple[Any, Any]:
+        return self.head.get("frame_id"), self.head.get("frame_compile_id")
+
+
+@dataclass
+class _TraceProcess:
+    """The collected entries of one trace file, which one process wrote."""
+
+    rank: int | None
+    codes: list[CapturedCode] = field(default_factory=list)
+    frames: list[CompiledFrame | None] = field(default_factory=list)  # one for each of ``codes``
+    graph_breaks: list[str] = field(default_factory=list)
+    recompiles: list[str] = field(default_factory=list)
+    torch_version: str | None = None
+    writers: list[tuple[str, int | None]] = field(default_factory=list)
+    clock: CompileClock = field(default_factory=CompileClock)
+    _strings: dict[int, str] = field(default_factory=dict)
+    _frames: dict[Any, CompiledFrame] = field(default_factory=dict)
+    _pending_roles: dict[tuple[Any, Any], list[str]] = field(default_factory=dict)
+
+    def take(self, entry: _Entry) -> None:
+        head = entry.head
+        if "inductor_output_code" in head:
+            self._take_code(entry)
+        elif entry.artifact == _STACKS:
+            self._take_stacks(entry)
+        elif entry.artifact == "dynamo_graph_break_reason":
+            self.graph_breaks.append(read_graph_break(entry.payload))
+        elif entry.artifact == "recompile_reasons":
+            self.recompiles.append(self._recompile(entry))
+        elif entry.artifact == "torch_version":
+            version = _json(entry.payload)
+            self.torch_version = _text(version.get("pytorch_version")) or None if isinstance(version, dict) else None
+        elif "aot_forward_graph" in head:
+            self._pending_roles[entry.frame] = ["forward", "backward"]
+        elif "aot_inference_graph" in head:
+            self._pending_roles[entry.frame] = ["inference"]
+        elif "str" in head:
+            match head["str"]:
+                case [str(text), int(number)]:
+                    self._strings[number] = text
+        elif "chromium_event" in head:
+            self.clock.take(_json(entry.payload))
+        elif "dynamo_start" in head:
+            self._take_frame(entry)
+        elif _GUARDS in head and (frame := self._frames.get(entry.frame[0])):
+            frame.take_guards(entry.payload)
+
+    def _take_code(self, entry: _Entry) -> None:
+        about, (frame_id, frame_compile_id) = entry.head["inductor_output_code"], entry.frame
+        pending = self._pending_roles.get(entry.frame, [])
+        expected = pending.pop(0) if pending else "unknown"
+        said = read_header(entry.payload).role
+        code = CapturedCode(
+            # A module that could not be written has no path.
+            path=_text(about.get("file_path")) or _text(about.get("filename")),
+            text=entry.payload,
+            frame_id=frame_id,
+            frame_compile_id=frame_compile_id,
+            attempt=entry.head.get("attempt"),
+            rank=entry.head.get("rank", self.rank),
+            role=expected if said == "unknown" else said,
+        )
+        self.codes.append(code)
+        self.frames.append(self._frames.get(frame_id))
+        self.writers.append((code.path, entry.head["pid"]))
+
+    def _take_stacks(self, entry: _Entry) -> None:
+        stacks = _json(entry.payload)
+        if not isinstance(stacks, dict) or not stacks:
+            return
+        # Forward and backward share a frame: the entry belongs to the latest module with these handles.
+        for place in reversed(range(len(self.codes))):
+            code = self.codes[place]
+            if (code.frame_id, code.frame_compile_id) != entry.frame or code.stack_traces:
+                continue
+            handles = set(_HANDLES.findall(code.text))
+            found = {
+                key: read_source_lines(_text(line) for line in value)
+                for key, value in stacks.items()
+                if key in handles and isinstance(value, list)
+            }
+            if found:
+                self.codes[place] = replace(code, stack_traces=found)
+                return
+
+    def _take_frame(self, entry: _Entry) -> None:
+        match entry.head["dynamo_start"].get("stack"):
+            case [*_, {"filename": int(number), **frame}]:
+                file = self._strings.get(number, "?")
+                self._frames[entry.frame[0]] = CompiledFrame(file, frame.get("line"), str(frame.get("name")))
+
+    def _recompile(self, entry: _Entry) -> str:
+        reasons = _json(entry.payload)
+        text = reasons[0] if isinstance(reasons, list) and reasons else entry.payload
+        reason = re.sub(r"\s{2,}", "  ", str(text).strip().partition("\n")[0])
+        frame = self._frames.get(entry.frame[0])
+        return f"{frame.file}:{frame.line} {frame.name}: {reason}" if frame else reason
+
+
+def read_structured_trace(folder: Path) -> StructuredTrace:
+    """Reads all files of a ``TORCH_TRACE`` folder: one file for each process.
+
+    Of a file that is cut short the whole entries count.
+
+    Raises:
+        InductorBenchError: the folder is missing, holds no trace, or cannot be read.
+    """
+    processes = [_read_process(file) for file in _trace_files(folder)]
+    functions_of = functools.cache(read_functions)
+    codes = [
+        replace(code, compiled_name=compiled_name(frame, functions_of)) if frame else code
+        for process in processes
+        for code, frame in zip(process.codes, process.frames, strict=True)
+    ]
+    keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
+    phases = [process.clock.phases() for process in processes]
+    versions = [process.torch_version for process in processes if process.torch_version]
+    return StructuredTrace(
+        codes=tuple(keys.values()),
+        graph_breaks=tuple(dict.fromkeys(text for process in processes for text in process.graph_breaks)),
+        recompiles=tuple(text for process in processes for text in process.recompiles),
+        torch_version=versions[0] if versions else None,
+        writers=frozenset(writer for process in processes for writer in process.writers),
+        compile_phases=max(phases, key=total_s, default=()),
+    )
+
+
+def _trace_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise InductorBenchError(f"{folder} is not a folder", "give the folder that TORCH_TRACE named")
+    files = sorted(folder.glob(_FILES))
+    if not files:
+        raise InductorBenchError(
+            f"{folder} holds no structured trace (dedicated_log_torch_trace_*.log)",
+            "run the program with TORCH_TRACE set to a folder; a program that compiles nothing writes none",
+        )
+    return sorted(files, key=_first_line)
+
+
+def _first_line(file: Path) -> tuple[int, str]:
+    # Sort key: processes without a rank first, by their start; then ranks in order.
+    rank = _RANK.search(file.name)
+    return (int(rank.group(1)) if rank else -1, next(_lines(file), "")[:21])
+
+
+def _read_process(file: Path) -> _TraceProcess:
+    rank = _RANK.search(file.name)
+    process = _TraceProcess(int(rank.group(1)) if rank else None)
+    for entry in _entries(file):
+        process.take(entry)
+    return process
+
+
+def _entries(file: Path) -> Iterator[_Entry]:
+    head: dict[str, Any] | None = None
+    payload: list[str] = []
+    for line in _lines(file):
+        if line.startswith("\t"):
+            if head is not None:
+                payload.append(line[1:])
+            continue
+        if head is not None:
+            yield _Entry(head, "".join(payload).removesuffix("\n"))
+        head, payload = _parse_header(line), []
+    if head is not None and _is_whole(last := _Entry(head, "".join(payload).removesuffix("\n"))):
+        yield last
+
+
+def _is_whole(entry: _Entry) -> bool:
+    # A process that was killed leaves its last entry unfinished.
+    expected = entry.head.get("has_payload")
+    digest = hashlib.md5(entry.payload.encode(), usedforsecurity=False).hexdigest()
+    return expected is None or expected == digest
+
+
+def _parse_header(line: str) -> dict[str, Any] | None:
+    if not any(name in line for name in _WANTED):
+        return None
+    match = _HEADER.match(line)
+    parsed = _json(match.group(2)) if match else None
+    if match is None or not isinstance(parsed, dict):
+        return None
+    # A value of another type than torch's is dropped.
+    known = {key: value for key, value in parsed.items() if isinstance(value, _TYPES.get(key, object))}
+    return known | {"pid": int(match.group(1)) if match.group(1) else None}
+
+
+def _lines(file: Path) -> Iterator[str]:
+    opener = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opener(file, "rt", encoding="utf-8", errors="replace", newline="\n") as stream:
+            yield from stream
+    except (EOFError, zlib.error, gzip.BadGzipFile):  # damaged from here on
+        return
+    except OSError as error:
+        raise InductorBenchError(f"{file} cannot be read: {error}") from None
+
+
+def _text(value: object) -> str:
+    """The text without NULs and lone surrogates; an empty text for a value of another type."""
+    return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+# Reads the paths of compiled modules from Inductor's output in a log.
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# A path may hold spaces; it always ends in .py.
+_LINE = re.compile(r"Compiled module path: *([^\s\0][^\0]{0,4095}?\.py)(?=[\s'\"]|$|Compiled)")
+
+
+def printed_module_paths(text: str) -> tuple[str, ...]:
+    """The distinct paths of the ``Compiled module path:`` lines, in order.
+
+    The lines may have prefixes (ranks, log levels, time stamps) and colour codes.
+    """
+    found = (match.group(1) for line in _ESCAPES.sub("", text).splitlines() for match in _LINE.finditer(line))
+    return tuple(dict.fromkeys(found))

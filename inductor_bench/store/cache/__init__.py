@@ -1,1 +1,0 @@
-"""What this tool keeps outside any RUN, in the user's cache folder."""

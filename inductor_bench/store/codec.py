@@ -1,0 +1,416 @@
+"""Converts frozen dataclasses to JSON data and back, by their type hints, and tells the formats of records apart."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from itertools import repeat
+from operator import attrgetter
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..errors import InductorBenchError
+from ..records.base import INLINE, Form
+from ..version import __version__
+
+# Converts frozen dataclasses to JSON data and back, by their type hints.
+#
+# All validation of untrusted records happens here: types, ranges of numbers, and texts that name files.
+
+
+T = TypeVar("T")
+
+LARGEST, SMALLEST = 1e100, 1e-100
+"""The range of a float's magnitude, apart from 0. Sums, products and ratios of two such numbers are finite."""
+
+LARGEST_INT = 1 << 64
+"""Bound of whole numbers; counts, sizes and addresses lie below it."""
+
+
+def encode(value: Any) -> Any:
+    """The JSON data of a dataclass or a container of dataclasses, for ``json.dumps``.
+
+    Infinite and NaN numbers become ``None``, because JSON has no form for them.
+
+    Raises:
+        TypeError: a value has a type without a JSON form.
+    """
+    if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key.name: encode(key.value_in(value)) for key in _keys(type(value))}
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def encode_sparse(value: Any) -> Any:
+    """As :func:`encode`, without the fields of dataclasses that are at their defaults; :func:`decode` reads it back."""
+    if is_dataclass(value) and not isinstance(value, type):
+        held = ((key, key.value_in(value)) for key in _keys(type(value)))
+        return {key.name: encode_sparse(item) for key, item in held if key.default is MISSING or item != key.default}
+    if isinstance(value, dict):
+        return {str(key): encode_sparse(item) for key, item in value.items()}
+    return [encode_sparse(item) for item in value] if isinstance(value, list | tuple) else encode(value)
+
+
+class _FieldKey(NamedTuple):
+    """A key of the JSON object of a dataclass. ``default`` is ``MISSING`` where it has none."""
+
+    name: str
+    value_in: Callable[[Any], Any]
+    default: Any
+
+
+@cache
+def _keys(kind: Any) -> tuple[_FieldKey, ...]:
+    """The keys of a dataclass in order, with those of inline dataclasses in their place."""
+    found = [_FieldKey(path.rpartition(".")[2], attrgetter(path), default) for path, default in _paths(kind)]
+    if len({key.name for key in found}) < len(found):
+        raise TypeError(f"{kind.__name__}: two fields have the same key")
+    return tuple(found)
+
+
+def _paths(kind: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes that become keys, as dotted paths, with their defaults."""
+    hints = get_type_hints(kind, include_extras=True)
+    for item in fields(kind):
+        inner = _inline(hints[item.name])
+        if inner is not None:
+            yield from ((f"{item.name}.{path}", default) for path, default in _paths(inner))
+        else:
+            yield item.name, item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def _inline(hint: Any) -> Any:
+    """The dataclass of an ``Inline`` field; ``None`` for other fields."""
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    return kind if INLINE in marks else None
+
+
+def decode(kind: type[T], data: Any) -> T:
+    """Builds a ``kind`` from decoded JSON. Unknown keys are ignored; keys with a default may be missing.
+
+    Raises:
+        InductorBenchError: the data does not fit ``kind``; the message names the field.
+    """
+    wanted: Any = kind
+    try:
+        result: T = _decoder(wanted)(data)
+    except _MisfitError as misfit:
+        place = getattr(kind, "__name__", str(kind)) + "".join(reversed(misfit.place))
+        raise InductorBenchError(f"{place} {misfit.what}") from None
+    return result
+
+
+Decoder = Callable[[Any], Any]
+
+
+class _MisfitError(Exception):
+    """An invalid value: ``what`` describes it, ``place`` are the steps to it, innermost first."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.place: list[str] = []
+
+
+def _misfit(wanted: str, data: Any) -> _MisfitError:
+    return _MisfitError(f"should be {wanted} but is {_shown(data)}")
+
+
+def _shown(data: Any) -> str:
+    if isinstance(data, int) and abs(data) > LARGEST_INT:  # Python refuses to convert very long integers to text
+        return f"a number of {data.bit_length()} bits"
+    text = repr(data[:60] if isinstance(data, str | list) else data)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
+    """The decoder of a type; it is made once for each type."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _optional(kind)
+    if origin is Annotated:
+        return _formed(*get_args(kind))
+    if kind is Any:
+        return lambda data: data
+    if is_dataclass(kind):
+        return _dataclass(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enum(kind)
+    if origin is tuple:
+        return _tuple(get_args(kind))
+    if origin is dict:
+        return _dict(_decoder(get_args(kind)[1]))
+    return {float: _float, int: _int}.get(kind) or _plain(kind)
+
+
+def _float(data: Any) -> float:
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _misfit("float", data)
+    if data and not SMALLEST <= abs(data) <= LARGEST:  # also true for NaN
+        raise _misfit("a number that can be measured" if abs(data) < math.inf else "a finite number", data)
+    return float(data)
+
+
+def _int(data: Any) -> int:
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _misfit("int", data)
+    if not abs(data) <= LARGEST_INT or data != int(data):
+        raise _misfit("a whole number of 64 bits", data)
+    return int(data)
+
+
+def _plain(kind: type) -> Decoder:
+    def decode_plain(data: Any) -> Any:
+        if type(data) is kind:
+            return data
+        raise _misfit(kind.__name__, data)
+
+    return decode_plain
+
+
+def _formed(kind: type, form: Form) -> Decoder:
+    """The decoder of a type with a :class:`Form`; it replaces the range check of floats."""
+    decode_plain = _decoder(kind)
+
+    def decode_formed(data: Any) -> Any:
+        if kind is float:
+            value = data if isinstance(data, int | float) and not isinstance(data, bool) else math.nan
+        else:
+            value = decode_plain(data)
+        if not form.fits(value):
+            raise _misfit(form.name, data)
+        return kind(value)
+
+    return decode_formed
+
+
+def _enum(kind: type[Enum]) -> Decoder:
+    def decode_enum(data: Any) -> Any:
+        try:
+            return kind(data)
+        except ValueError:
+            raise _misfit(kind.__name__, data) from None
+
+    return decode_enum
+
+
+def _optional(kind: Any) -> Decoder:
+    options = [option for option in get_args(kind) if option is not NoneType]
+    if len(options) != 1 or len(options) == len(get_args(kind)):
+        raise TypeError(f"{kind}: a union of several types has no JSON form")
+    decode_some = _decoder(options[0])
+    return lambda data: None if data is None else decode_some(data)
+
+
+def _tuple(items: tuple[Any, ...]) -> Decoder:
+    if len(items) == 2 and items[1] is Ellipsis:
+        decode_item = _freeze if items[0] is Any else _decoder(items[0])
+        return lambda data: _each(repeat(decode_item), _list(data))
+    decoders = [_decoder(item) for item in items]
+
+    def decode_tuple(data: Any) -> tuple[Any, ...]:
+        if len(_list(data)) != len(decoders):
+            raise _misfit(f"a list of {len(decoders)}", data)
+        return _each(decoders, data)
+
+    return decode_tuple
+
+
+def _list(data: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(data, list | tuple):
+        raise _misfit("a list", data)
+    return data
+
+
+def _each(decoders: Iterable[Decoder], data: Iterable[Any]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    try:
+        for decode_item, item in zip(decoders, data, strict=False):
+            found.append(decode_item(item))
+    except _MisfitError as misfit:
+        misfit.place.append(f"[{len(found)}]")
+        raise
+    return tuple(found)
+
+
+def _freeze(data: Any) -> Any:
+    if isinstance(data, dict):
+        raise _misfit("lists of plain values", data)
+    return tuple(map(_freeze, data)) if isinstance(data, list | tuple) else data
+
+
+def _dict(decode_value: Decoder) -> Decoder:
+    def decode_dict(data: Any) -> dict[Any, Any]:
+        if not isinstance(data, dict):
+            raise _misfit("an object", data)
+        found = {}
+        for key, value in data.items():
+            try:
+                found[key] = decode_value(value)
+            except _MisfitError as misfit:
+                misfit.place.append(f".{key}")
+                raise
+        return found
+
+    return decode_dict
+
+
+def _dataclass(kind: Any) -> Decoder:
+    wanted: list[tuple[str, Decoder, bool, bool]] = []
+
+    def decode_dataclass(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _misfit(f"an object ({kind.__name__})", data)
+        if not wanted:  # on the first call, because the type may contain itself
+            hints = get_type_hints(kind, include_extras=True)
+            for item in fields(kind):
+                needed = item.default is MISSING and item.default_factory is MISSING
+                inner = _inline(hints[item.name])
+                wanted.append((item.name, _decoder(inner or hints[item.name]), needed, inner is not None))
+        values = {}
+        for name, decode_value, needed, inline in wanted:
+            if inline:
+                values[name] = decode_value(data)
+                continue
+            try:
+                if name in data:
+                    values[name] = decode_value(data[name])
+                elif needed:
+                    raise _MisfitError("is missing")
+            except _MisfitError as misfit:
+                misfit.place.append(f".{name}")
+                raise
+        try:
+            return kind(**values)
+        except ValueError as error:  # its fields do not fit each other
+            raise _MisfitError(str(error)) from None
+
+    return decode_dataclass
+
+
+# Format numbers of records: which this version reads, how it upgrades older ones, and what it says about newer ones.
+#
+# A newer version of the tool that only adds fields, kinds and items keeps the number of the format: older versions read
+# such a record as far as they know it, and show unknown kinds under their own names. It raises the number if what an
+# older version would say about the record were wrong.
+#
+# History of ``record.json``
+#     1   the first format.
+#     2   ``program`` describes the program's step, and each kernel has its calls, time and share in it.
+
+
+FORMAT = 2
+
+
+def _without_program(data: dict[str, Any]) -> dict[str, Any]:
+    """A record of format 1 as one of format 2. The new fields have defaults, which say that no step was observed."""
+    return data
+
+
+UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _without_program}
+"""By format number the function that turns such a record into a record of the next number."""
+
+
+UPDATE = "update inductor-bench: pip install --upgrade inductor-bench"
+_LONGEST_VERSION = 40
+
+
+class NewerFormatError(InductorBenchError):
+    """A record that this version cannot read was written by a newer version of the tool."""
+
+
+def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
+    """The decoded record in the format :data:`FORMAT`.
+
+    Args:
+        data: the decoded JSON; it stays unchanged.
+        origin: the record's name in messages.
+
+    Raises:
+        NewerFormatError: a newer version of the tool wrote the record.
+        InductorBenchError: the record has no format number, or one that this version cannot read.
+    """
+    number = check_format(data, FORMAT, origin, "a record of inductor-bench")
+    while number < FORMAT:
+        if number not in UPGRADES:
+            raise InductorBenchError(f"{origin} has format {number}, which this version can no longer read")
+        data = {**UPGRADES[number](data), "format": number + 1}
+        number += 1
+    return data
+
+
+def check_format(data: Any, newest: int, origin: str, kind: str, hint: str = "") -> int:
+    """The format number of a decoded record, which this version can read if it knows the number.
+
+    Args:
+        data: the decoded JSON.
+        newest: the largest number that this version reads.
+        origin: the record's name in messages.
+        kind: what it should be, in words.
+        hint: what to do if it is something else.
+
+    Raises:
+        NewerFormatError: a newer version of the tool wrote it.
+        InductorBenchError: it is something else.
+    """
+    number = data.get("format") if isinstance(data, dict) else None
+    if type(number) is not int:
+        raise InductorBenchError(f"{origin} carries no format number, so it is not {kind}", hint)
+    if number > newest:
+        wrote = f": inductor-bench {_writer(data)} wrote it, and this is {__version__}" if _writer(data) else ""
+        raise NewerFormatError(
+            f"{origin} has format {number}, newer than the {newest} that this version reads{wrote}", UPDATE
+        )
+    return number
+
+
+def decode_record(kind: type[T], data: Any, origin: str, hint: str) -> T:
+    """Builds a record from decoded JSON whose format number this version knows.
+
+    Raises:
+        NewerFormatError: it cannot be read, and a newer version of the tool wrote it.
+        InductorBenchError: it is damaged; ``hint`` says what to do.
+    """
+    try:
+        return decode(kind, data)
+    except InductorBenchError as error:
+        raise unreadable(data, origin, error.message, error.hint or hint) from error
+
+
+def unreadable(data: Any, origin: str, reason: str, hint: str = "") -> InductorBenchError:
+    """The error for a decoded record that cannot be read: damage, unless a newer version of the tool wrote it."""
+    if _is_newer(_writer(data)):
+        wrote = f"inductor-bench {_writer(data)} wrote it, and this is {__version__}"
+        return NewerFormatError(f"{origin} cannot be read: {reason}; {wrote}", UPDATE)
+    return InductorBenchError(f"{origin} is damaged: {reason}", hint)
+
+
+def _writer(data: Any) -> str:
+    """The version of the tool that wrote a record; empty if the record does not say it."""
+    written = data.get("tool_version") if isinstance(data, dict) else None
+    return written if isinstance(written, str) and len(written) <= _LONGEST_VERSION and written.isprintable() else ""
+
+
+def _is_newer(version: str) -> bool:
+    return _numbers(version) > _numbers(__version__)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"[0-9]+", version.partition("+")[0])[:3]))

@@ -1,1 +1,0 @@
-"""The layouts of folders of results that are neither a RUN nor a batch."""

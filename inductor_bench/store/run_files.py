@@ -1,0 +1,252 @@
+"""The files of a RUN beside its record: what a new analysis needs, the timeline, the kernels; and RUNs as zip files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import InductorBenchError, UsageError
+from ..records.base import is_place
+from ..records.code import CapturedCode, Details, SourceLine
+from ..records.module import ModuleRecord
+from ..records.program import Timeline
+from ..records.traced import OperatorCall, OperatorCost
+from . import codec
+from .files import read_json, read_text, write_bytes, write_json, write_text
+from .folder import RECORD, RunFolder
+
+# The files of a RUN that allow a new analysis: module texts, raw measurements, provenance and operator costs.
+#
+# Every file is validated when it is read.
+
+
+T = TypeVar("T")
+
+COSTS = "operator_costs.json"
+_AGAIN = "take it from a copy of the run, or measure again"
+
+
+@dataclass(frozen=True)
+class CountedCall:
+    """A library call and its cost, as the file of costs holds them."""
+
+    call: OperatorCall
+    cost: OperatorCost
+
+
+def load_module(folder: RunFolder, slug: str) -> str:
+    """The text of a module, as Inductor wrote it.
+
+    Raises:
+        InductorBenchError: the file is gone or cannot be read.
+    """
+    return read_text(folder.file(f"modules/{slug}.py"))
+
+
+def checked(module: ModuleRecord) -> ModuleRecord:
+    """The module itself, if a record can hold it.
+
+    Raises:
+        InductorBenchError: a field is invalid, for example a sum of damaged figures that is not finite.
+    """
+    codec.decode(ModuleRecord, codec.encode(module))
+    return module
+
+
+def save_details(folder: RunFolder, slug: str, details: Details) -> None:
+    """Stores the results of the process that measured a module."""
+    write_json(folder.traces / f"{slug}.details.json", codec.encode_sparse(details))
+
+
+def load_details(folder: RunFolder, slug: str) -> Details:
+    """The results that :func:`save_details` stored; every field has its default where there is no file.
+
+    Raises:
+        InductorBenchError: the file is damaged or cannot be read.
+    """
+    path = folder.optional_file(f"traces/{slug}.details.json")
+    return Details() if path is None else _decode(Details, read_json(path), path)
+
+
+def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) -> None:
+    """Stores the counted costs of library calls beside the traces."""
+    counted = [CountedCall(call, cost) for call, cost in costs.items()]
+    write_text(folder.traces / COSTS, json.dumps(codec.encode(counted)))
+
+
+def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
+    """The costs that :func:`save_costs` stored; empty where there is no file.
+
+    Raises:
+        InductorBenchError: the file is damaged or cannot be read.
+    """
+    path = folder.optional_file(f"traces/{COSTS}")
+    if path is None:
+        return {}
+    return {one.call: one.cost for one in _decode(tuple[CountedCall, ...], read_json(path), path)}
+
+
+def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
+    """Stores the lines of the user's program from which the module's kernels originate, by provenance handle."""
+    if code is not None and code.stack_traces:
+        write_text(folder.modules / f"{slug}.provenance.json", json.dumps(codec.encode(code.stack_traces)))
+
+
+def load_code(folder: RunFolder, slug: str, text: str) -> CapturedCode | None:
+    """The module's code with the lines that :func:`save_code` stored; ``None`` where there is no file.
+
+    Raises:
+        InductorBenchError: the file is damaged or cannot be read.
+    """
+    path = folder.optional_file(f"modules/{slug}.provenance.json")
+    if path is None:
+        return None
+    stack_traces = _decode(dict[str, tuple[SourceLine, ...]], read_json(path), path)
+    return CapturedCode("", text, None, None, None, None, stack_traces)
+
+
+def _decode(kind: type[T], data: Any, path: Path) -> T:
+    try:
+        return codec.decode(kind, data)
+    except InductorBenchError as error:
+        raise InductorBenchError(f"{path} is damaged: {error.message}", _AGAIN) from error
+
+
+# The timeline of a program's step: ``traces/step.timeline.json``.
+
+
+TIMELINE = "traces/step.timeline.json"
+
+
+def write_timeline(folder: RunFolder, timeline: Timeline) -> None:
+    """Writes a run's timeline.
+
+    Raises:
+        InductorBenchError: it cannot be written.
+    """
+    folder.traces.mkdir(exist_ok=True)
+    write_json(folder.path / TIMELINE, codec.encode(timeline))
+
+
+def read_timeline(folder: RunFolder) -> Timeline | None:
+    """A run's timeline; ``None`` where it has none.
+
+    Raises:
+        InductorBenchError: the file is damaged.
+    """
+    path = folder.optional_file(TIMELINE)
+    return codec.decode(Timeline, read_json(path)) if path else None
+
+
+# Reads the standalone files of a run's kernels as text.
+
+
+MOST_BYTES = 1_000_000
+"""Size of the largest file that is read; a kernel with recorded values beside it is far smaller."""
+
+
+def read_kernel_files(folder: RunFolder, places: Iterable[str]) -> dict[str, str]:
+    """The texts by path. Files that are gone, damaged or larger than :data:`MOST_BYTES` are left out."""
+    texts = {}
+    for place in dict.fromkeys(places):
+        try:
+            path = folder.optional_file(place)
+            if path is not None and path.stat().st_size <= MOST_BYTES:
+                texts[place] = read_text(path)
+        except (InductorBenchError, OSError):
+            continue
+    return texts
+
+
+# Reads a RUN from a zip file, and writes zip files. A zip file of another person may hold anything.
+
+
+ARCHIVE_MOST_BYTES = 4_000_000_000
+"""The largest sum of the unpacked sizes of the files that are read."""
+
+_WANTED = ("modules/", "kernels/")
+_SUFFIXES = (".py", ".json", ".safetensors")
+
+
+@contextlib.contextmanager
+def unpacked_run(path: Path) -> Iterator[Path]:
+    """A folder with the record, the modules and the kernel files of a zipped RUN; removed at the end of the block.
+
+    Raises:
+        InductorBenchError: the file is no zip file, is damaged, or holds no single record.
+    """
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _unpack(archive, path, Path(folder))
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+            raise InductorBenchError(
+                f"{path} is not a readable zip file: {error}", "zip the RUN folder again"
+            ) from error
+        except OSError as error:
+            raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+        yield Path(folder)
+
+
+def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
+    names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    records = [name for name in names if name.rpartition("/")[2] == RECORD]
+    if len(records) != 1:
+        found = f"{len(records)} files {RECORD}" if records else f"no {RECORD}"
+        raise InductorBenchError(f"{path} holds {found}", "zip one RUN folder that `inductor-bench breakdown` wrote")
+    base = records[0].removesuffix(RECORD)
+    wanted = [info for info in archive.infolist() if _is_wanted(info.filename, base)]
+    if sum(info.file_size for info in wanted) > ARCHIVE_MOST_BYTES:
+        raise InductorBenchError(
+            f"{path} unpacks to more than {ARCHIVE_MOST_BYTES // 10**9} GB", "give the RUN folder itself"
+        )
+    for info in wanted:
+        target = folder / info.filename.removeprefix(base)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(info) as packed, target.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+
+
+def _is_wanted(name: str, base: str) -> bool:
+    place = name.removeprefix(base)
+    if not name.startswith(base) or not is_place(place):
+        return False
+    return place == RECORD or (place.startswith(_WANTED) and place.endswith(_SUFFIXES) and place.count("/") == 1)
+
+
+def refuse_other_file(path: Path, member: str) -> None:
+    """Checks that a zip file may be written to a path: nothing is there, or an earlier zip file with this member.
+
+    Raises:
+        UsageError: something else is there, which would be lost.
+    """
+    if not os.path.lexists(path):
+        return
+    if path.is_file() and not path.is_symlink():
+        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            if member in archive.namelist():
+                return
+    raise UsageError(f"{path} exists and is no bundle", "choose another path for --bundle")
+
+
+def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
+    """Writes a zip file atomically, with its files by their paths in it.
+
+    Raises:
+        InductorBenchError: it cannot be written.
+    """
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+    write_bytes(path, stream.getvalue())

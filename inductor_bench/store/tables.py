@@ -1,0 +1,141 @@
+"""Writes tables as Parquet files and runs SQL on them. This is the only file that imports the optional DuckDB."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError, UsageError
+from ..records.base import TEXT, Answer, Table
+from .files import copy_file
+
+INSTALL = "pip install 'inductor-bench[query]'"
+READ_ONLY = "a query only reads the tables; to keep what it gives: --format csv > FILE"
+
+_THREADS = 4
+_SOURCE = "source"
+
+
+def write_parquet(tables: Sequence[Table], folder: Path) -> bool:
+    """Writes each table as ``NAME.parquet`` in ``folder``, atomically; without DuckDB it removes older files.
+
+    Returns:
+        Whether the files were written.
+
+    Raises:
+        InductorBenchError: a file cannot be written.
+    """
+    targets = [folder / f"{table.name}.parquet" for table in tables]
+    duckdb = _load()
+    if duckdb is None:
+        _remove(targets)
+        return False
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as scratch, _connect(duckdb) as connection:
+        for table, target in zip(tables, targets, strict=True):
+            file = Path(scratch) / target.name
+            try:
+                with _source(connection, table) as typed:
+                    connection.execute(f"COPY ({typed}) TO {_text(str(file))} (FORMAT parquet, COMPRESSION zstd)")
+            except duckdb.Error as error:
+                raise InductorBenchError(f"cannot write {target}: {_lines(error)[0]}") from error
+            copy_file(file, target)
+    return True
+
+
+def ask(tables: Sequence[Table], sql: str) -> Answer:
+    """The answer of a query over the tables. It runs on a copy in memory and cannot open files.
+
+    Raises:
+        UsageError: DuckDB refuses the query.
+        InductorBenchError: DuckDB is not installed.
+    """
+    duckdb = _load()
+    if duckdb is None:
+        raise InductorBenchError("a query needs DuckDB, which is not installed", INSTALL)
+    with _connect(duckdb) as connection:
+        for table in tables:
+            with _source(connection, table) as typed:
+                connection.execute(f"CREATE TABLE {_name(table.name)} AS {typed}")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        try:
+            result = connection.execute(sql)
+            if result is None:  # the query holds comments only
+                return Answer((), [])
+            return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
+        except (duckdb.Error, OverflowError) as error:  # OverflowError: Python has no type for a value
+            message, *more = _lines(error)
+            hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
+            raise UsageError(message, hint or "without a query, the tables and their columns are listed") from error
+
+
+def _load() -> Any:
+    """DuckDB, or ``None`` where it is not installed."""
+    try:
+        import duckdb
+    except ImportError:
+        return None
+    return duckdb
+
+
+@contextlib.contextmanager
+def _connect(duckdb: Any) -> Iterator[Any]:
+    # Without a temporary folder: by default it would lie in the current folder.
+    connection = duckdb.connect(":memory:", config={"threads": str(_THREADS), "temp_directory": ""})
+    try:
+        connection.execute("SET enable_progress_bar = false")  # it is printed on stdout
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _source(connection: Any, table: Table) -> Iterator[str]:
+    """A SELECT statement that returns the table with its column types; valid inside the block."""
+    import numpy
+
+    # DuckDB reads NaN as NULL, so that columns of whole numbers with unknown values pass as floats.
+    arrays = {
+        column.name: numpy.array([_readable(value) for value in column.values], dtype=object)
+        if column.type == TEXT
+        else numpy.array(column.values, dtype=float)
+        for column in table.columns
+    }
+    connection.register(_SOURCE, arrays)
+    try:
+        casts = (f"TRY_CAST({_name(column.name)} AS {column.type}) AS {_name(column.name)}" for column in table.columns)
+        yield f"SELECT {', '.join(casts)} FROM {_SOURCE}"
+    finally:
+        connection.unregister(_SOURCE)
+
+
+def _readable(value: object) -> object:
+    """The text with escapes for characters that UTF-8 cannot encode, as in a path with arbitrary bytes."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
+def _lines(error: Exception) -> list[str]:
+    """The lines of DuckDB's message: the error, then its proposals; without the query's text and tracebacks."""
+    text = str(error).split("\nLINE ")[0].split("\nTraceback ")[0]
+    return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error

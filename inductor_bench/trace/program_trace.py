@@ -1,0 +1,512 @@
+"""Reads the trace of a whole program: its steps, who launched each device event, and the device's times."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from array import array
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, GRAPH_INPUTS, OPTIMIZER
+from ..records.traced import DeviceEvent, Gaps, GraphCall, HostOp, ProgramTrace, Range, StepWindow, Trace
+from .events import Classifier, EventReader, Fields, Template
+from .iterations import is_compiled_kernel, is_operator
+from .rows import Rows, build_device_events, build_host_ops, collector_paused, read_devices
+
+# Reads the trace of a whole program: what a module's trace holds, and what the host did besides.
+
+
+_SKIPPED = frozenset(
+    {
+        *(b"ac2g", b"async_cpu_to_gpu", b"async_gpu", b"fwdbwd", b"overhead", b"Trace", b"gpu_user_annotation"),
+        *(b"cpu_instant_event", b"cuda_sync", b"cuda_event", b"cuda_profiler_range", b"gpu_pm_counter"),
+    }
+)
+_ANNOTATION, _FRAME = "user_annotation", "python_function"
+
+
+@dataclass(frozen=True)
+class Markers:
+    """The names of the ranges that the observer records, before their number."""
+
+    boundary: str
+    graph_call: str
+
+
+class _Template(Template):
+    """A template with the positions of the autograd numbers."""
+
+    __slots__ = ("forward_thread", "sequence")
+
+    def __init__(self, order: dict[str, int]) -> None:
+        super().__init__(order)
+        self.sequence = order.get("Sequence number", -1)
+        self.forward_thread = order.get("Fwd thread id", -1)
+
+
+class _ProgramClassifier(Classifier):
+    def __init__(self, markers: Markers) -> None:
+        super().__init__()
+        self._markers = (markers.boundary, markers.graph_call)
+
+    def __call__(self, event: Fields, order: dict[str, int]) -> Template:
+        template = self.classify(event, _Template(order))
+        category = event.get("cat")
+        if event.get("ph") != "X" or template.ts < 0 or not isinstance(category, str):
+            return template
+        marked = template.name.startswith(self._markers)
+        if category == _ANNOTATION:
+            template.kind = "host" if marked else "annotation"
+            template.details = (None,) * 6
+        elif category == _FRAME:
+            template.kind = "frame"
+        elif category.endswith(("_runtime", "_driver")):
+            template.kind = "runtime"
+        if template.kind not in ("ignored", "device"):
+            template.place = (self.keep(f"{event.get('pid')}/{event.get('tid')}"),)
+        return template
+
+
+class _HostRows(Rows):
+    """The rows of host operators with their autograd numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequences = array("q")
+        self.forward_threads = array("q")
+
+    def add(self, template: Template, numbers: list[bytes]) -> None:
+        super().add(template, numbers)
+        assert isinstance(template, _Template)
+        self.sequences.append(int(numbers[template.sequence]) if template.sequence >= 0 else -1)
+        self.forward_threads.append(int(numbers[template.forward_thread]) if template.forward_thread >= 0 else 0)
+
+
+def read_program_trace(path: Path, markers: Markers, *, frames: bool = False) -> ProgramTrace:
+    """Reads a program's trace once.
+
+    Args:
+        path: a Chrome trace of torch.profiler, plain or gzipped.
+        markers: the names of the observer's ranges.
+        frames: whether Python functions and modules are read.
+
+    Raises:
+        InductorBenchError: the file is missing or no trace.
+    """
+    with collector_paused():
+        return _read(path, markers, frames)
+
+
+def _read(path: Path, markers: Markers, frames: bool) -> ProgramTrace:
+    skipped = _SKIPPED if frames else _SKIPPED | {_FRAME.encode()}
+    reader = EventReader(path, _ProgramClassifier(markers), skipped)
+    host, device, runtime, annotations, functions = _HostRows(), Rows(), Rows(), Rows(), Rows()
+    kinds: dict[str, Rows] = {"host": host, "device": device, "runtime": runtime, "annotation": annotations}
+    if frames:
+        kinds["frame"] = functions
+    for shape, numbers, _ in reader:
+        rows = kinds.get(shape.digest.kind)
+        if rows is not None:
+            rows.add(shape.digest, numbers)
+    origin = min((start for rows in kinds.values() for start in rows.starts), default=0)
+    order = host.in_order()
+    trace = Trace(
+        host_ops=build_host_ops(host, order, origin),
+        device_events=build_device_events(device, host, order, runtime, origin),
+        synchronizations=(),
+        devices=read_devices(reader.header, reader.tail),
+        truncated=reader.truncated,
+    )
+    return ProgramTrace(
+        trace=trace,
+        annotations=_ranges(annotations, origin),
+        runtime=_ranges(runtime, origin),
+        frames=_ranges(functions, origin),
+        sequences=tuple(host.sequences[row] for row in order),
+        forward_threads=tuple(host.forward_threads[row] for row in order),
+        origin_ns=origin,
+    )
+
+
+def _ranges(rows: Rows, origin: int) -> tuple[Range, ...]:
+    found = []
+    for row in rows.in_order():
+        template = rows.templates[row]
+        start, duration = (rows.starts[row] - origin) / 1e9, rows.durations[row] / 1e9
+        found.append(Range(template.name, start, duration, template.place[0], rows.correlations[row]))
+    return tuple(found)
+
+
+# Cuts a program's trace into steps, and finds the calls of compiled graphs.
+
+
+def find_window(program: ProgramTrace, markers: Markers) -> StepWindow | None:
+    """All whole steps of a trace; ``None`` if it holds fewer than two boundaries, or no time passes between them."""
+    ops = [op for op in program.trace.host_ops if op.name.startswith(markers.boundary)]
+    if len(ops) < 2:
+        return None
+    thread = Counter(op.thread for op in ops).most_common(1)[0][0]
+    marks = tuple(op.start_s for op in ops)
+    bounds = _device_bounds(program, marks)
+    return StepWindow(thread, marks, bounds) if bounds[0] < bounds[-1] else None
+
+
+def without_first(window: StepWindow) -> StepWindow:
+    """The window without its first step, unless no time passes in the others.
+
+    The device can still do work in it that was launched before the profile, and that the trace does not show.
+    """
+    if window.steps < 2 or window.bounds[1] == window.bounds[-1]:
+        return window
+    return replace(window, marks=window.marks[1:], bounds=window.bounds[1:])
+
+
+def _device_bounds(program: ProgramTrace, marks: tuple[float, ...]) -> tuple[float, ...]:
+    """For each boundary of the host the end of all device events that were launched before it, or itself if later."""
+    events = program.trace.device_events
+    launched = sorted(
+        (event.start_s if event.launch_start_s is None else event.launch_start_s, event.start_s + event.duration_s)
+        for event in events
+    )
+    bounds, place, latest = [], 0, float("-inf")
+    for mark in marks:
+        while place < len(launched) and launched[place][0] < mark:
+            latest = max(latest, launched[place][1])
+            place += 1
+        bounds.append(max(mark, latest))
+    return tuple(bounds)
+
+
+def find_graph_calls(program: ProgramTrace, markers: Markers) -> tuple[GraphCall, ...]:
+    """The calls of compiled graphs, in order."""
+    calls = []
+    for index, op in enumerate(program.trace.host_ops):
+        number = op.name.removeprefix(markers.graph_call)
+        if number != op.name and number.isdecimal():
+            calls.append(GraphCall(int(number), index, op.start_s, op.start_s + op.duration_s, op.thread))
+    return tuple(calls)
+
+
+# Finds the range of a thread that holds a moment.
+
+
+class RangesByThread:
+    """Ranges of threads, each with a number. Ranges of one thread do not overlap."""
+
+    def __init__(self, ranges: Iterable[tuple[str, float, float, int]]) -> None:
+        """``ranges`` are thread, start, end and number, sorted by start."""
+        self._starts: dict[str, list[float]] = defaultdict(list)
+        self._rest: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for thread, start, end, number in ranges:
+            self._starts[thread].append(start)
+            self._rest[thread].append((end, number))
+
+    def find(self, thread: str, moment: float) -> int:
+        """The number of the range that holds the moment, or -1."""
+        starts = self._starts.get(thread)
+        place = bisect_right(starts, moment) - 1 if starts else -1
+        if place < 0:
+            return -1
+        end, number = self._rest[thread][place]
+        return number if moment <= end else -1
+
+    def find_on_any(self, moment: float) -> int:
+        """The number of the only range of all threads that holds the moment; -1 for none or several."""
+        found = [number for thread in self._starts if (number := self.find(thread, moment)) >= 0]
+        return found[0] if len(found) == 1 else -1
+
+
+# Says for each device event of a program who launched it: a compiled graph, an operator, an optimizer or a copy.
+
+
+NODE = "autograd::engine::evaluate_function: "
+"""The name of a node of the backward, before the name of its function."""
+
+OWN_CUDA_GRAPH = "replay of a CUDA graph"
+"""The label of a CUDA graph that the program itself recorded and replays outside of compiled graphs."""
+
+_OPTIMIZER = re.compile(r"Optimizer\.(?:step|zero_grad)#(.+)\.\w+")
+_NCCL = re.compile(r"(?:nccl|rccl)(?:Dev)?Kernel_?(?:Generic_)?([A-Za-z]+)")
+_DIRECTIONS = (("HtoD", "host to device"), ("DtoH", "device to host"), ("DtoD", "device to device"))
+_COPIES = re.compile(r"aten::(_foreach_)?copy_")
+_REPLAY = re.compile(r"GraphLaunch")
+
+
+class Owner(NamedTuple):
+    """Who launched a device event; the fields are those of ``Work``. ``launch`` is the index of the host's call."""
+
+    kind: str
+    label: str
+    call: int = -1
+    replayed: bool = False
+    op: int = -1
+    launch: int = -1
+
+
+class Owners:
+    """The owners of a program's device events, and the outermost eager operators."""
+
+    def __init__(self, program: ProgramTrace, calls: Sequence[GraphCall]) -> None:
+        self._program = program
+        self._calls = calls
+        self.in_call, self.tops = _units(program, calls)
+        ops = program.trace.host_ops
+        self._threads = {op.thread for op in ops}
+        self._by_call = RangesByThread((call.thread, call.start_s, call.end_s, at) for at, call in enumerate(calls))
+        self._by_top = RangesByThread(
+            (ops[top].thread, ops[top].start_s, ops[top].start_s + ops[top].duration_s, top)
+            for top in dict.fromkeys(top for top in self.tops if top >= 0)
+        )
+        self.optimizers = [
+            (found.group(1), one) for one in program.annotations if (found := _OPTIMIZER.fullmatch(one.name))
+        ]
+        self._by_optimizer = RangesByThread(
+            (one.thread, one.start_s, one.end_s, at) for at, (_, one) in enumerate(self.optimizers)
+        )
+
+    @property
+    def eager_tops(self) -> list[int]:
+        """``tops`` without the operators in graph calls."""
+        return [top if call < 0 else -1 for top, call in zip(self.tops, self.in_call, strict=True)]
+
+    def optimizer_at(self, thread: str, moment: float) -> str:
+        """The optimizer whose step runs on a thread at a moment; empty for none."""
+        place = self._by_optimizer.find(thread, moment)
+        return self.optimizers[place][0] if place >= 0 else ""
+
+    def all(self) -> list[Owner]:
+        """The owner of each device event."""
+        launches = _launches(self._program)
+        owners = [
+            self._owner(event, launches.get(event.correlation, -1)) for event in self._program.trace.device_events
+        ]
+        replaying = {owner.call for owner in owners if owner.replayed}
+        return [self._or_input(owner) if owner.call in replaying else owner for owner in owners]
+
+    def _or_input(self, owner: Owner) -> Owner:
+        """The copy of a CUDA graph's inputs, if it is one."""
+        if owner.kind != GRAPH or owner.replayed or owner.op < 0:
+            return owner
+        if not _COPIES.fullmatch(self._program.trace.host_ops[owner.op].name):
+            return owner
+        return Owner(COPY, GRAPH_INPUTS, owner.call, False, owner.op, owner.launch)
+
+    def _owner(self, event: DeviceEvent, launch: int) -> Owner:
+        ops = self._program.trace.host_ops
+        by = self._program.runtime[launch] if launch >= 0 else None
+        top = self.tops[event.host_op] if event.host_op >= 0 else -1
+        call = self.in_call[event.host_op] if event.host_op >= 0 else -1
+        if by is not None and call < 0:
+            known = by.thread in self._threads
+            call = self._by_call.find(by.thread, by.start_s) if known else self._by_call.find_on_any(by.start_s)
+        if by is not None and top < 0:
+            top = self._by_top.find(by.thread, by.start_s)
+        replayed = by is not None and _REPLAY.search(by.name) is not None
+        collective = _NCCL.match(event.name)
+        if collective:
+            return Owner(COLLECTIVE, collective.group(1), call, replayed, top, launch)
+        if call >= 0:
+            return Owner(GRAPH, "", call, replayed, top, launch)
+        if event.kind == "memcpy":
+            label = next((words for short, words in _DIRECTIONS if short in event.name), event.name)
+            return Owner(COPY, label, -1, replayed, top, launch)
+        optimizer = self._optimizer(by, top)
+        if optimizer:
+            return Owner(OPTIMIZER, optimizer, -1, replayed, top, launch)
+        label = unit_name(ops[top].name) if top >= 0 else OWN_CUDA_GRAPH if replayed else event.name
+        return Owner(EAGER, label, -1, replayed, top, launch)
+
+    def _optimizer(self, by: Range | None, top: int) -> str:
+        if by is not None:
+            return self.optimizer_at(by.thread, by.start_s)
+        op = self._program.trace.host_ops[top] if top >= 0 else None
+        return self.optimizer_at(op.thread, op.start_s) if op else ""
+
+
+def unit_name(name: str) -> str:
+    """The name of an outermost operator; of a node of the backward its function's."""
+    return name.removeprefix(NODE).rpartition("::")[2] if name.startswith(NODE) else name
+
+
+def _units(program: ProgramTrace, calls: Sequence[GraphCall]) -> tuple[list[int], list[int]]:
+    """For each host operator the graph call around it, and the outermost operator around it.
+
+    The outermost operator lies in the graph call where there is one, and never encloses one. Both are -1 where there
+    is none.
+    """
+    ops = program.trace.host_ops
+    call_of = {call.op: number for number, call in enumerate(calls)}
+    holding: set[int] = set()
+    for call in calls:
+        above = call.op
+        while above >= 0 and above not in holding:
+            holding.add(above)
+            above = ops[above].parent
+    in_call: list[int] = []
+    tops: list[int] = []
+    for index, op in enumerate(ops):
+        inside = call_of.get(index, in_call[op.parent] if op.parent >= 0 else -1)
+        above = tops[op.parent] if op.parent >= 0 else -1
+        if above < 0 and index not in holding and _is_unit(op):
+            above = index
+        in_call.append(inside)
+        tops.append(above)
+    return in_call, tops
+
+
+def _is_unit(op: HostOp) -> bool:
+    """Whether an operation is an operator, a kernel or a node of the backward, and not a mere range around them."""
+    return is_operator(op.name) or op.name.startswith(NODE) or is_compiled_kernel(op)
+
+
+def _launches(program: ProgramTrace) -> dict[int, int]:
+    """The index of the host's call by correlation; of a runtime call and the driver call within it, the runtime's."""
+    wanted = {event.correlation for event in program.trace.device_events}
+    wanted.discard(-1)
+    found: dict[int, int] = {}
+    for index, call in enumerate(program.runtime):
+        if call.correlation in wanted:
+            found.setdefault(call.correlation, index)
+    return found
+
+
+# The durations on the device of each profiled step, in all and by the name of the event.
+
+
+@dataclass
+class StepDurations:
+    """The device's work that the host launched in one step, in seconds.
+
+    Overlapping activities count each for itself: the sum is work, and no stretch of time.
+    """
+
+    total_s: float = 0.0
+    by_name: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def step_durations(program: ProgramTrace, markers: Markers) -> list[StepDurations]:
+    """The durations of each whole step of a trace, in order; empty where it holds none.
+
+    A kernel belongs to the step in which it was launched, also where it runs later.
+    """
+    window = find_window(program, markers)
+    if window is None:
+        return []
+    steps = [StepDurations() for _ in range(window.steps)]
+    for event in program.trace.device_events:
+        if event.kind != "kernel":
+            continue
+        launched_s = event.start_s if event.launch_start_s is None else event.launch_start_s
+        place = bisect_right(window.marks, launched_s) - 1
+        if 0 <= place < len(steps):
+            steps[place].total_s += event.duration_s
+            steps[place].by_name[event.name] += event.duration_s
+    return steps
+
+
+# Arithmetic on time intervals in seconds: busy time as a union, and the gaps in it.
+
+
+_RESOLUTION_S = 0.5e-9
+"""Shortest gap in seconds. A trace counts whole nanoseconds, so that a shorter gap is the rounding of a float."""
+
+
+def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The union of ``(start, end)`` pairs as disjoint pairs in order; drops pairs that end before they start."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(interval for interval in intervals if interval[1] >= interval[0]):
+        if merged and start <= merged[-1][1]:
+            if end > merged[-1][1]:
+                merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """The total time that the intervals cover; overlapping parts count once."""
+    return math.fsum(end - start for start, end in merge(intervals))
+
+
+def spans(events: Iterable[DeviceEvent]) -> list[tuple[float, float]]:
+    """The ``(start, end)`` of each event, in the order given."""
+    return [(event.start_s, event.start_s + event.duration_s) for event in events]
+
+
+def busy_time(events: Iterable[DeviceEvent]) -> dict[int, float]:
+    """The busy seconds of each device by its index; activities that overlap on several streams count once."""
+    return {device: union_length(spans(found)) for device, found in _by_device(events).items()}
+
+
+def gaps(events: Iterable[DeviceEvent]) -> Gaps:
+    """The gaps between the first and the last activity of each device, summarised over all devices."""
+    return _summarise(pause for on_device in _by_device(events).values() for pause in _pauses(spans(on_device)))
+
+
+def gaps_between(intervals: Iterable[tuple[float, float]]) -> Gaps:
+    """The gaps between the first and the last interval: stretches that no interval covers."""
+    return _summarise(_pauses(intervals))
+
+
+def _pauses(intervals: Iterable[tuple[float, float]]) -> Iterator[float]:
+    busy = merge(intervals)
+    for (_, end), (start, _) in itertools.pairwise(busy):
+        if start - end > _RESOLUTION_S:
+            yield start - end
+
+
+def _summarise(pauses: Iterable[float]) -> Gaps:
+    found = list(pauses)
+    if not found:
+        return Gaps(count=0, median_s=0.0, longest_s=0.0)
+    return Gaps(count=len(found), median_s=median(found), longest_s=max(found))
+
+
+def _by_device(events: Iterable[DeviceEvent]) -> dict[int, list[DeviceEvent]]:
+    groups: dict[int, list[DeviceEvent]] = {}
+    for event in events:
+        groups.setdefault(event.device, []).append(event)
+    return groups
+
+
+# Measures the device's work in the profiled steps of a program.
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """The device's work in one step.
+
+    Attributes:
+        time_s: the sum of the durations in seconds.
+        launches: the number of activities.
+        busy_time_s: the seconds in which at least one activity runs.
+    """
+
+    time_s: float
+    launches: float
+    busy_time_s: float
+
+
+def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
+    """The mean work of the profiled steps; ``None`` where the trace holds no whole step or no device activity."""
+    window = find_window(program, markers)
+    if window is None:
+        return None
+    window = without_first(window)
+    begin, end = window.bounds[0], window.bounds[-1]
+    events = [one for one in program.trace.device_events if begin <= one.start_s < end]
+    if not events or end <= begin:
+        return None
+    inside = [(start, min(stop, end)) for start, stop in spans(events)]
+    return StepWork(
+        time_s=sum(stop - start for start, stop in inside) / window.steps,
+        launches=len(events) / window.steps,
+        busy_time_s=union_length(inside) / window.steps,
+    )

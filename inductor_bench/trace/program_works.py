@@ -1,0 +1,468 @@
+"""Makes the works of a program's steps: each device event with its kernel, and what the host did at each moment."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ..records.code import ModuleSource
+from ..records.program import (
+    ALLOCATING,
+    COLLECTIVE,
+    COPY,
+    DATA_LOADING,
+    EAGER,
+    GRAPH,
+    GUARDS,
+    HOST_LANE,
+    LAUNCHING,
+    OPTIMIZER,
+    PYTHON,
+    SYNCHRONISING,
+)
+from ..records.traced import (
+    Activity,
+    DeviceEvent,
+    GraphCall,
+    HostActivity,
+    Iteration,
+    ProgramTrace,
+    StepWindow,
+    Trace,
+    Work,
+)
+from .attribution import align_calls, attribute_activities
+from .program_trace import (
+    NODE,
+    Markers,
+    Owner,
+    Owners,
+    RangesByThread,
+    find_graph_calls,
+    find_window,
+    unit_name,
+    without_first,
+)
+from .rows import collector_paused
+
+# Says what the host did at each moment of a program's trace, in the words of the idle parts.
+
+
+_SYNCHRONISING = re.compile(r"\w*Synchronize|\w*QueueFinish")
+_ALLOCATING = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostFree|HostRegister|HostUnregister)\w*"
+    r"|cuMem(?:Alloc|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)\w*"
+)
+_READS = ("aten::item", "aten::_local_scalar_dense")
+"""Operators that read a value. They wait for the device where the value lies there; then they call its runtime."""
+
+_GUARDS = ("TorchDynamo Cache Lookup", "Torch-Compiled Region", "Pregraph bytecode")
+DATA_LOADING_RANGE = "enumerate(DataLoader)#"
+
+
+class _Span(NamedTuple):
+    """A stretch of one thread. An empty label leaves the label of the stretch around it."""
+
+    start_s: float
+    end_s: float
+    label: str
+    op: int
+    lasting: bool  # its label holds for everything in it
+
+
+class HostTimeline:
+    """What the thread of the steps did; while it recorded nothing, what the threads of the backward did.
+
+    Args:
+        program: the trace.
+        thread: the thread that crosses the boundaries.
+        tops: for each host operator the outermost operator around it.
+        boundary: the name of the boundaries' ranges, which are no activity.
+
+    """
+
+    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> None:
+        backward = {op.thread for op in program.trace.host_ops if op.name.startswith(NODE)} - {thread}
+        self._main = _Thread(program, thread, tops, boundary)
+        self._others = [_Thread(program, other, tops, boundary) for other in sorted(backward)]
+
+    def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
+        """The host's activities in a stretch of time, in order and without holes."""
+        for one in self._main.between(start_s, end_s):
+            if one.label != PYTHON or not self._others:
+                yield one
+                continue
+            yield from _first_active(self._others, one.start_s, one.end_s)
+
+
+def _first_active(threads: Sequence[_Thread], start_s: float, end_s: float) -> Iterator[HostActivity]:
+    for one in threads[0].between(start_s, end_s):
+        if one.label == PYTHON and len(threads) > 1:
+            yield from _first_active(threads[1:], one.start_s, one.end_s)
+        else:
+            yield one
+
+
+class _Thread:
+    """The activities of one thread, disjoint and in order; times without one are Python."""
+
+    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> None:
+        self._activities = list(_flatten(_spans(program, thread, tops, boundary)))
+        self._ends = [one.end_s for one in self._activities]
+
+    def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
+        now = start_s
+        for place in range(bisect_right(self._ends, start_s), len(self._ends)):
+            one = self._activities[place]
+            if one.start_s >= end_s:
+                break
+            if one.start_s > now:
+                yield HostActivity(now, one.start_s, PYTHON)
+                now = one.start_s
+            yield HostActivity(now, min(one.end_s, end_s), one.label, one.op)
+            now = one.end_s
+        if now < end_s:
+            yield HostActivity(now, end_s, PYTHON)
+
+
+def _spans(program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> list[_Span]:
+    spans = []
+    called = [one.start_s for one in program.runtime if one.thread == thread]
+    for index, op in enumerate(program.trace.host_ops):
+        if op.thread == thread and not op.name.startswith(boundary):
+            end = op.start_s + op.duration_s
+            waits = op.name in _READS and bisect_left(called, op.start_s) < bisect_left(called, end)
+            label = SYNCHRONISING if waits else GUARDS if op.name.startswith(_GUARDS) else LAUNCHING
+            spans.append(_Span(op.start_s, end, label, tops[index], waits))
+    for one in program.annotations:
+        if one.thread == thread:
+            label = (
+                DATA_LOADING
+                if one.name.startswith(DATA_LOADING_RANGE)
+                else GUARDS
+                if one.name.startswith(_GUARDS)
+                else ""
+            )
+            spans.append(_Span(one.start_s, one.end_s, label, -1, label == DATA_LOADING))
+    for one in program.runtime:
+        if one.thread == thread:
+            spans.append(_Span(one.start_s, one.end_s, _runtime_label(one.name), -1, False))
+    return sorted(spans, key=lambda span: (span.start_s, -span.end_s))
+
+
+def _runtime_label(name: str) -> str:
+    if _SYNCHRONISING.fullmatch(name):
+        return SYNCHRONISING
+    return ALLOCATING if _ALLOCATING.fullmatch(name) else LAUNCHING
+
+
+def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
+    """The innermost label at each time. ``spans`` are sorted, an enclosing one first."""
+    open_spans: list[_Span] = []
+    now = float("-inf")
+
+    def until(time_s: float) -> Iterator[HostActivity]:
+        nonlocal now
+        if open_spans and time_s > now:
+            top = open_spans[-1]
+            if top.label:
+                yield HostActivity(now, time_s, top.label, top.op if top.label == SYNCHRONISING else -1)
+        now = max(now, time_s)
+
+    for span in spans:
+        while open_spans and open_spans[-1].end_s <= span.start_s:
+            yield from until(open_spans[-1].end_s)
+            open_spans.pop()
+        yield from until(span.start_s)
+        around = open_spans[-1] if open_spans else None
+        if around is not None:
+            lasting = around.lasting
+            label = around.label if lasting or not span.label else span.label
+            # A span that reaches beyond the one around it is cut, so that stretches stay nested.
+            end = min(span.end_s, around.end_s)
+            span = _Span(span.start_s, end, label, span.op if span.op >= 0 else around.op, lasting or span.lasting)
+        open_spans.append(span)
+    while open_spans:
+        yield from until(open_spans[-1].end_s)
+        open_spans.pop()
+
+
+# Ties the device events of compiled graphs to kernels and call sites, those of CUDA graphs' replays too.
+
+
+@dataclass(frozen=True)
+class KnownGraph:
+    """What is known of a compiled graph beside the program.
+
+    Attributes:
+        source: its module.
+        launches: the activities of one run of the module by itself, in order; empty where it was not run.
+    """
+
+    source: ModuleSource
+    launches: tuple[Activity, ...] = ()
+
+
+def tie_events(
+    program: ProgramTrace,
+    calls: Sequence[GraphCall],
+    owners: Sequence[Owner],
+    units: Owners,
+    graphs: Mapping[int, KnownGraph],
+) -> dict[int, Activity]:
+    """The activity of each device event of a graph call whose graph is known, by the index of the event."""
+    launched: dict[int, list[int]] = defaultdict(list)
+    replayed: dict[int, list[int]] = defaultdict(list)
+    for index, owner in enumerate(owners):
+        if owner.call >= 0 and owner.kind != COPY:
+            (replayed if owner.replayed else launched)[owner.call].append(index)
+    tops = _tops_by_call(units)
+    found: dict[int, Activity] = {}
+    for graph, known in graphs.items():
+        mine = [number for number, call in enumerate(calls) if call.graph == graph]
+        iterations = [
+            Iteration(calls[number].start_s, calls[number].end_s, tuple(tops[number]), tuple(launched[number]))
+            for number in mine
+        ]
+        activities = attribute_activities(program.trace, iterations, known.source)
+        places = [place for one in iterations for place in one.device_events]
+        found.update(zip(places, activities, strict=True))
+        order = _Replays(known)
+        for number in mine:
+            found.update(order.tie(program, replayed[number]))
+    return found
+
+
+def host_activities(
+    program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, graph: int, source: ModuleSource
+) -> tuple[Activity, ...]:
+    """On a CPU the outermost operators of a graph's calls as activities; kernels that were not recorded are absent."""
+    tops = _tops_by_call(units)
+    iterations = [
+        Iteration(call.start_s, call.end_s, tuple(tops[number]), ())
+        for number, call in enumerate(calls)
+        if call.graph == graph
+    ]
+    return attribute_activities(program.trace, iterations, source)
+
+
+def _tops_by_call(units: Owners) -> dict[int, list[int]]:
+    tops: dict[int, list[int]] = defaultdict(list)
+    for index, top in enumerate(units.tops):
+        if top == index and units.in_call[index] >= 0:
+            tops[units.in_call[index]].append(index)
+    return tops
+
+
+class _Replays:
+    """Ties replayed events to the launches of the module by itself, by their order.
+
+    A replay repeats the launches in the order in which the module made them.
+    """
+
+    def __init__(self, known: KnownGraph) -> None:
+        self._known = known
+        self._launches = known.launches
+        self._names = [one.name for one in known.launches]
+        self._kinds = [one.kind for one in known.launches]
+        self._pairs: dict[tuple[str, ...], list[int | None]] = {}
+
+    def tie(self, program: ProgramTrace, places: Sequence[int]) -> Iterable[tuple[int, Activity]]:
+        """The activities of the replayed events of one graph call, which are sorted by start."""
+        if not places:
+            return
+        events = [program.trace.device_events[place] for place in places]
+        if not self._launches:
+            yield from zip(places, self._by_module(events), strict=True)
+            return
+        names = tuple(event.name for event in events)
+        pairs = self._pairs.get(names)
+        if pairs is None:
+            pairs = self._pairs[names] = self._fill(align_calls(self._names, names), [one.kind for one in events])
+        for place, event, launch in zip(places, events, pairs, strict=True):
+            if launch is not None:
+                known = self._launches[launch]
+                yield place, replace(known, name=event.name, duration_s=event.duration_s, event=event)
+
+    def _fill(self, pairs: list[int | None], kinds: Sequence[str]) -> list[int | None]:
+        """Also pairs launches of other names between two pairs, where their kinds are the same one after the other.
+
+        A library may choose another kernel in the program than in the module by itself.
+        """
+        bounds = [(-1, -1), *((at, launch) for at, launch in enumerate(pairs) if launch is not None)]
+        bounds.append((len(pairs), len(self._kinds)))
+        for (at, launch), (next_at, next_launch) in itertools.pairwise(bounds):
+            if list(kinds[at + 1 : next_at]) == self._kinds[launch + 1 : next_launch]:
+                pairs[at + 1 : next_at] = range(launch + 1, next_launch)
+        return pairs
+
+    def _by_module(self, events: Sequence[DeviceEvent]) -> tuple[Activity, ...]:
+        """Ties by the calls in the module's text, where the module was not run by itself."""
+        alone = tuple(event._replace(host_op=-1, launch_start_s=None) for event in events)
+        first, last = events[0].start_s, events[-1].start_s
+        run = Iteration(first, last, (), tuple(range(len(alone))))
+        return attribute_activities(Trace((), alone, (), ()), [run], self._known.source)
+
+
+# Makes the works of a program's steps: each device event, on a CPU each stretch of the host, with who did it.
+
+
+FUSED_OPTIMIZER = "::FusedOptimizerTensorListMetadata<"
+"""A part of the name of each kernel that updates parameters for an optimizer with ``fused=True``. (2.11)"""
+
+
+@dataclass(frozen=True)
+class ProgramWorks:
+    """The steps of a profile.
+
+    Attributes:
+        window: the steps that count.
+        calls: all calls of compiled graphs, also those outside the window.
+        works: all works, also those outside the window, by start.
+        host_works: the graphs and operators of the threads that cross the boundaries and call graphs; on a CPU the same
+            as ``works``.
+        activities: the activities of each known graph within the window.
+        timeline: what the host did.
+        tops: for each host operator the outermost eager operator around it, or -1.
+        optimizer_calls: the number of calls of each optimizer within the window.
+    """
+
+    window: StepWindow
+    calls: tuple[GraphCall, ...]
+    works: tuple[Work, ...]
+    host_works: tuple[Work, ...]
+    activities: Mapping[int, tuple[Activity, ...]]
+    timeline: HostTimeline
+    tops: Sequence[int]
+    optimizer_calls: Mapping[str, int]
+
+
+def find_works(
+    program: ProgramTrace, markers: Markers, graphs: Mapping[int, KnownGraph], *, on_host: bool
+) -> ProgramWorks | None:
+    """The works of a program; ``None`` where the trace holds no whole step.
+
+    Args:
+        program: its trace.
+        markers: the names of the observer's ranges.
+        graphs: what is known of the compiled graphs, by their numbers.
+        on_host: whether the device is the host itself.
+    """
+    with collector_paused():
+        return _find_works(program, markers, graphs, on_host)
+
+
+def _find_works(
+    program: ProgramTrace, markers: Markers, graphs: Mapping[int, KnownGraph], on_host: bool
+) -> ProgramWorks | None:
+    window = find_window(program, markers)
+    if window is None:
+        return None
+    calls = find_graph_calls(program, markers)
+    units = Owners(program, calls)
+    tops = units.eager_tops
+    # In a backward pass on a device the main thread waits, without an operator, for the thread that calls the graphs.
+    threads = {window.thread} if on_host else {window.thread, *(call.thread for call in calls)}
+    host_works = tuple(_host_works(program, calls, units, threads))
+    if on_host:
+        works = host_works
+        activities = {
+            number: host_activities(
+                program, [call for call in calls if window.launched(call.start_s)], units, number, one
+            )
+            for number, one in ((number, known.source) for number, known in graphs.items())
+        }
+    else:
+        window = without_first(window)
+        works = _device_works(program, calls, units, graphs)
+        activities = _by_graph(works, window)
+    return ProgramWorks(
+        window=window,
+        calls=calls,
+        works=works,
+        host_works=host_works,
+        activities=activities,
+        timeline=HostTimeline(program, window.thread, tops, markers.boundary),
+        tops=tops,
+        optimizer_calls=_count_optimizers(units, window),
+    )
+
+
+def _device_works(
+    program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, graphs: Mapping[int, KnownGraph]
+) -> tuple[Work, ...]:
+    owners = units.all()
+    tied = tie_events(program, calls, owners, units, graphs)
+    works = []
+    first = min((event.device for event in program.trace.device_events), default=0)
+    for index, (event, owner) in enumerate(zip(program.trace.device_events, owners, strict=True)):
+        launch = program.runtime[owner.launch] if owner.launch >= 0 else None
+        works.append(
+            Work(
+                kind=owner.kind,
+                label=owner.label,
+                start_s=event.start_s,
+                end_s=event.start_s + event.duration_s,
+                launch_start_s=launch.start_s if launch else event.start_s,
+                launch_end_s=launch.end_s if launch else event.start_s,
+                graph=calls[owner.call].graph if owner.call >= 0 else None,
+                call=owner.call,
+                replayed=owner.replayed,
+                op=owner.op,
+                event=index,
+                lane=f"stream {event.stream}"
+                if event.device == first
+                else f"device {event.device} stream {event.stream}",
+                moved_bytes=event.moved_bytes,
+                is_fused=FUSED_OPTIMIZER in event.name,
+                activity=tied.get(index),
+            )
+        )
+    return tuple(works)
+
+
+def _host_works(
+    program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, threads: Collection[str]
+) -> Iterator[Work]:
+    """The calls of graphs and the outermost operators of these threads, without those that load data."""
+    loading = RangesByThread(
+        (one.thread, one.start_s, one.end_s, 0)
+        for one in program.annotations
+        if one.name.startswith(DATA_LOADING_RANGE)
+    )
+    number_of = {call.op: number for number, call in enumerate(calls)}
+    for index, op in enumerate(program.trace.host_ops):
+        number = number_of.get(index, -1)
+        alone = units.tops[index] == index and units.in_call[index] < 0
+        if op.thread not in threads or not (number >= 0 or alone):
+            continue
+        end = op.start_s + op.duration_s
+        work = Work(EAGER, unit_name(op.name), op.start_s, end, op.start_s, end, op=index, lane=HOST_LANE)
+        if number >= 0:
+            yield replace(work, kind=GRAPH, label="", graph=calls[number].graph, call=number, op=-1)
+        elif op.name.startswith(("c10d::", "_c10d_functional::")):
+            yield replace(work, kind=COLLECTIVE, label=op.name.partition("::")[2].rstrip("_"))
+        elif loading.find(op.thread, op.start_s) < 0:
+            optimizer = units.optimizer_at(op.thread, op.start_s)
+            yield replace(work, kind=OPTIMIZER, label=optimizer) if optimizer else work
+
+
+def _by_graph(works: Sequence[Work], window: StepWindow) -> dict[int, tuple[Activity, ...]]:
+    found: dict[int, list[Activity]] = defaultdict(list)
+    for work in works:
+        if work.activity is not None and work.graph is not None and window.launched(work.launch_start_s):
+            found[work.graph].append(work.activity)
+    return {graph: tuple(activities) for graph, activities in found.items()}
+
+
+def _count_optimizers(units: Owners, window: StepWindow) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    for name, one in units.optimizers:
+        if window.launched(one.start_s) and one.name.startswith("Optimizer.step#"):
+            counts[name] += 1
+    return dict(counts)

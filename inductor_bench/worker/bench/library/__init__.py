@@ -1,1 +1,0 @@
-"""Library calls: the call of a file, and the choices that Inductor has for it."""

@@ -1,0 +1,343 @@
+"""Where the steps of a program end: by its marks, its optimizer, or the repeating pattern of its compiled calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ...messages.observed import ObservedGraph
+from ...records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from ..upstream import observing as upstream
+
+# Finds the repeating pattern of compiled calls, for programs that neither mark their steps nor run an optimizer.
+
+
+Key = tuple[int, int]
+"""The number of a compiled graph, and the address of its first parameter, by which calls of one graph differ."""
+
+REPEATS = 3
+"""Number of consecutive repetitions that make a pattern."""
+
+NUMBERS_ONLY = 256
+"""Calls without a pattern after which the addresses are ignored: a program may load its parameters anew."""
+
+REMEMBERED = 8192
+"""Maximum number of calls that are searched for a pattern, and of keys whose first call is remembered."""
+
+
+@dataclass
+class LongerLoop:
+    """The loop around the cycle: other calls come between its repetitions.
+
+    Attributes:
+        times: the number of times that other calls came.
+        least, most: the numbers of repetitions after which they came.
+    """
+
+    times: int = 0
+    least: int = 0
+    most: int = 0
+
+    def add(self, repetitions: int) -> None:
+        """Notes that other calls came after so many repetitions."""
+        self.least = min(self.least, repetitions) if self.times else repetitions
+        self.most = max(self.most, repetitions)
+        self.times += 1
+
+
+class Pattern:
+    """The calls of a program, and the cycle that they repeat.
+
+    A cycle begins at the call that the program made first: of ``A B C A B C``, observed from any call on, at ``A``.
+    """
+
+    def __init__(self) -> None:
+        self.is_found = False
+        self.first_cycle_end_s: float | None = None
+        """The time at which the first call of all was repeated."""
+        self._recent: list[Key] = []
+        self._first_seen: dict[Key, int] = {}
+        self._starts: dict[Key, int] = {}
+        self._next_search = REPEATS
+        self._numbers_only = False
+        self._cycle: tuple[Key, ...] = ()
+        self._place = 0
+        self._begun = 0
+        self._calls = self._run_begin = 0
+        self._last_cycle: tuple[Key, ...] = ()
+        self._loops: dict[tuple[Key, ...], LongerLoop] = {}
+
+    @property
+    def loop(self) -> LongerLoop | None:
+        """The loop around the cycle that was found last; ``None`` where the cycle never came again after other calls.
+
+        A graph that compiles at such a call makes no loop: what a program does once is no iteration.
+        """
+        loop = self._loops.get(self._last_cycle)
+        return loop if loop is not None and (loop.times > 1 or self.is_found) else None
+
+    @property
+    def graphs(self) -> frozenset[int]:
+        """The graphs of the cycle."""
+        return frozenset(number for number, _ in self._cycle)
+
+    def forget(self) -> None:
+        """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
+        self._recent.clear()
+        self.is_found, self._cycle = False, ()
+        self._next_search = REPEATS
+
+    def call(self, number: int, address: int) -> int | None:
+        """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
+        key = (number, 0 if self._numbers_only else address)
+        self._calls += 1
+        if self.is_found:
+            place, cycle = self._place, self._cycle
+            if key == cycle[place]:
+                self._place = (place + 1) % len(cycle)
+                if place:
+                    return None
+                self._begun += 1
+                return self._begun
+            self._leave_cycle()
+        self._count(key)
+        self._recent.append(key)
+        if len(self._recent) >= self._next_search:
+            self._search()
+        return None
+
+    def _leave_cycle(self) -> None:
+        if len(self._loops) < REMEMBERED:
+            self._loops.setdefault(self._cycle, LongerLoop())
+        if self._cycle in self._loops:
+            self._loops[self._cycle].add((self._calls - 1 - self._run_begin) // len(self._cycle))
+        self.forget()
+
+    def _count(self, key: Key) -> None:
+        if key not in self._first_seen:
+            if len(self._first_seen) < REMEMBERED:
+                self._first_seen[key], self._starts[key] = len(self._first_seen), 0
+            return
+        if self.first_cycle_end_s is None and self._first_seen[key] == 0:
+            self.first_cycle_end_s = time.perf_counter()
+        self._starts[key] += 1
+
+    def _search(self) -> None:
+        del self._recent[:-REMEMBERED]
+        period = find_period(self._recent)
+        if period is None and not self._numbers_only and len(self._recent) >= NUMBERS_ONLY:
+            self._numbers_only = True
+            self._recent = [(number, 0) for number, _ in self._recent]
+            for key in self._recent:
+                self._count(key)
+            period = find_period(self._recent)
+        if period is None:
+            self._next_search = len(self._recent) + 1 + len(self._recent) // 8
+            return
+        last = self._recent[-period:]
+        ages = [self._first_seen.get(key, REMEMBERED) for key in last]
+        start = min(range(period), key=lambda place: ages[place:] + ages[:place])
+        self.is_found, self._cycle = True, (*last[start:], *last[:start])
+        self._last_cycle, self._run_begin = self._cycle, self._calls - length_of_run(self._recent, period)
+        self._place = (period - start) % period
+        seen = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
+        self._begun = max(self._begun, seen)
+
+
+def find_period(keys: Sequence[Key]) -> int | None:
+    """The smallest period of the last keys that repeated :data:`REPEATS` times and explains at least half of all keys.
+
+    The half keeps ``A A A`` within ``A A A B A A A B`` from being taken for the whole.
+    """
+    backwards = keys[::-1]
+    borders = [0] * len(backwards)  # of each prefix: the length of its longest proper prefix that is also its end
+    for end in range(1, len(backwards)):
+        length = borders[end - 1]
+        while length and backwards[end] != backwards[length]:
+            length = borders[length - 1]
+        borders[end] = length + (backwards[end] == backwards[length])
+    found: dict[int, int] = {}
+    for length, border in enumerate(borders, 1):
+        found[length - border] = length
+    fits = (period for period, length in found.items() if length >= max(REPEATS * period, len(keys) / 2))
+    return min(fits, default=None)
+
+
+def length_of_run(keys: Sequence[Key], period: int) -> int:
+    """The number of the last keys that repeat with a period."""
+    place = len(keys) - period
+    while place and keys[place - 1] == keys[place - 1 + period]:
+        place -= 1
+    return len(keys) - place
+
+
+# Decides which events of a program end its steps: its marks, else its optimizer steps, else its pattern of calls.
+
+
+PRIORITY = {"": 0, PATTERN: 1, OPTIMIZER_STEPS: 2, MARKS: 3}
+
+PATIENCE = 64
+"""Events of another origin without one of the anchor, after which the other becomes the anchor. It is far above the
+number of steps that one optimizer makes between two of another."""
+
+Origin = tuple[int, int]
+"""What made an event, and the thread that made it."""
+
+
+class Boundaries:
+    """Turns events into boundaries. A boundary has the number of the step that begins there; the first step is 0.
+
+    All boundaries are events of one origin, the anchor: two optimizers that take turns make one step, and so do a
+    profiler's mark and the program's own.
+
+    Args:
+        cross: called at each boundary with its number.
+        restart: called when another kind of event or another origin takes over, before its first boundary.
+        pattern: the pattern whose cycles are the boundaries where no other event is.
+    """
+
+    def __init__(self, cross: Callable[[int], None], restart: Callable[[], None], pattern: Pattern) -> None:
+        self.source = ""
+        self.first = 1
+        """The number of the first boundary: a mark and an optimizer end the first step, a pattern begins it."""
+        self.searches_pattern = True
+        """Whether the program has neither marks nor optimizer steps until now."""
+        self._cross = cross
+        self._restart = restart
+        self._pattern = pattern
+        self._anchor: Origin | None = None
+        self._counts: dict[Origin, int] = {}
+        self._others: dict[Origin, int] = {}
+
+    @property
+    def loop(self) -> LongerLoop | None:
+        """The loop that a step is a part of, where the pattern of calls tells; else ``None``."""
+        return self._pattern.loop if self.source == PATTERN else None
+
+    def event(self, source: str, origin: int) -> None:
+        """A mark or an optimizer step."""
+        who = (origin, threading.get_ident())
+        if who != self._anchor or source != self.source:
+            if PRIORITY[source] < PRIORITY[self.source] or not self._takes_over(source, who):
+                return
+        elif self._others:
+            self._others.clear()
+        number = self._counts.get(who, 0) + 1
+        self._counts[who] = number
+        self._cross(number)
+
+    def _takes_over(self, source: str, who: Origin) -> bool:
+        if source == self.source:
+            self._counts[who] = self._counts.get(who, 0) + 1
+            self._others[who] = self._others.get(who, 0) + 1
+            if self._others[who] <= PATIENCE:
+                return False
+            self._counts[who] -= 1
+        self.source, self.first, self._anchor, self.searches_pattern = source, 1, who, False
+        self._others.clear()
+        self._restart()
+        return True
+
+    def cycle(self, number: int) -> None:
+        """The beginning of a cycle of calls."""
+        if not self.source:
+            self.source, self.first = PATTERN, 0
+        if self.source == PATTERN:
+            self._cross(number)
+
+
+class StepMeasurement(Protocol):
+    """What is measured at the boundaries of steps; see ``measurement.Measurement``."""
+
+    is_noisy: bool
+    is_recording: bool
+    is_ours: bool
+    excluded_s: float
+
+    @property
+    def is_complete(self) -> bool: ...
+    def note_compiler(self) -> None: ...
+    def note_compilation(self) -> None: ...
+    def restart(self) -> None: ...
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
+    def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None: ...
+    def give_way(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def finish(self, boundaries: Boundaries) -> None: ...
+
+
+# The compiled graphs of the process, numbered in the order of their first calls.
+
+
+@dataclass
+class Graph:
+    """One compiled graph.
+
+    Attributes:
+        number: its number in the trace.
+        parameter: the index of its first input that is a parameter; ``None`` where there is none.
+    """
+
+    number: int
+    parameter: int | None
+
+    def address(self, inputs: Sequence[Any]) -> int:
+        """The address of the parameter among the inputs of a call; 0 without one, and for a size of a dynamic shape."""
+        read = None if self.parameter is None else getattr(inputs[self.parameter], "data_ptr", None)
+        return int(read()) if read is not None else 0
+
+
+class CalledGraphs:
+    """The graphs, by the object that is called. An object that torch has freed keeps its number."""
+
+    def __init__(self) -> None:
+        self.device = ""
+        """The type of the device on which they run, other than the CPU; empty until one does."""
+        self.records: list[ObservedGraph] = []
+        self._backward: set[int] = set()
+        self.by_id: dict[int, Graph] = {}
+        """The graph of each object, by the object's id."""
+        self.running = threading.local()
+        """Its ``number`` is the number of the graph that this thread runs or ran last."""
+        self._references: dict[int, weakref.ref[Any]] = {}
+
+    def add(self, compiled: Any) -> Graph:
+        """Numbers a graph that is called for the first time."""
+        facts = upstream.describe_graph(compiled)
+        graph = Graph(len(self.records), facts.parameter)
+        if facts.is_backward:
+            self._backward.add(graph.number)
+        self.records.append(ObservedGraph(facts.path, cuda_graph_refusal=facts.cuda_graph_refusal))
+        self.device = self.device or facts.device
+        place = id(compiled)
+        self.by_id[place] = graph
+        self._references[place] = weakref.ref(compiled, lambda _: self._forget(place))
+        return graph
+
+    def trains(self, numbers: Iterable[int]) -> bool:
+        """Whether one of these graphs computes gradients."""
+        return not self._backward.isdisjoint(numbers)
+
+    def _forget(self, place: int) -> None:
+        self.by_id.pop(place, None)
+        self._references.pop(place, None)
+
+    def note_cuda_graph(self) -> None:
+        """Notes that the graph that this thread runs is recorded as a CUDA graph."""
+        self._change(cuda_graphs=True)
+
+    def note_refusal(self, reason: str) -> None:
+        """Notes why the graph that this thread runs is not replayed as a CUDA graph."""
+        self._change(cuda_graph_refusal=reason)
+
+    def _change(self, **facts: Any) -> None:
+        number = getattr(self.running, "number", None)
+        if number is not None:
+            self.records[number] = replace(self.records[number], **facts)

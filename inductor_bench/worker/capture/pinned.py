@@ -1,0 +1,521 @@
+"""The pins of this process: reads them, puts them into kernels and library calls, and writes what they did."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import functools
+import json
+import os
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from ...errors import InductorBenchError
+from ...messages.observed import COMPARE, PINNED, REFUSED, REPLACED, UNUSED, PinnedProcess, Pins, PinState
+from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, factors
+from ...source.identity import cpp_kernel_id
+from ...store import codec
+from ...store.files import read_json, read_text
+from ..upstream import choices, inductor, pinning
+from .variables import CAPTURE_FOLDER, PINS
+
+# The pinned kernels of this process: what each would launch by itself, and what its pin launches.
+
+
+class PinnedKernel(Protocol):
+    """One kernel of the process that has a pin."""
+
+    def use(self, tuned: bool) -> None:
+        """Launches the pinned configuration from now on, or Inductor's own."""
+
+    def state(self) -> PinState:
+        """What the kernel launches now."""
+
+
+@dataclass
+class PinnedAutotuner:
+    """A Triton kernel.
+
+    Attributes:
+        autotuner: Inductor's object.
+        pin: its pin.
+        tuned: the launcher of the pin; ``None`` where it did not compile.
+        reason: why it did not compile.
+        own: the launchers of Inductor's own configurations, while the pin is in use; empty otherwise.
+    """
+
+    autotuner: Any
+    pin: TritonPin
+    tuned: Any
+    reason: str = ""
+    own: list[Any] = field(default_factory=list)
+
+    def use(self, tuned: bool) -> None:
+        """As in :class:`PinnedKernel`. A kernel that has not chosen its own configuration yet stays as it is."""
+        if tuned and not self.own and self.tuned is not None and len(self.autotuner.launchers) == 1:
+            self.own = self.autotuner.launchers
+            pinning.set_launchers(self.autotuner, [self.tuned])
+        elif not tuned and self.own:
+            pinning.set_launchers(self.autotuner, self.own)
+            self.own = []
+
+    def state(self) -> PinState:
+        launchers, config = self.autotuner.launchers, {}
+        if len(launchers) == 1:
+            config = pinning.values_of(launchers[0].config)
+        if config == self.pin.config:
+            state, reason = PINNED, ""
+        elif self.tuned is None:
+            state, reason = REFUSED, self.reason
+        elif not config:
+            state, reason = UNUSED, "its kernel has not run"
+        else:
+            state, reason = REPLACED, "Inductor chose another config after the pin"
+        name = self.autotuner.fn.__name__
+        own = pinning.values_of(self.own[0].config) if self.own else {}
+        return PinState(self.pin.kernel_id, self.pin.name, state, config, reason, event_name=name, own_config=own)
+
+
+@dataclass
+class PinnedCppKernel:
+    """A C++ kernel, which generated code calls as a function.
+
+    Attributes:
+        pin: its pin.
+        tuned: the compiled text of the pin; ``None`` where it did not compile.
+        own: the compiled text of Inductor; ``None`` where only the pin is compiled.
+        reason: why the pin did not compile.
+    """
+
+    pin: CppPin
+    tuned: Callable[..., Any] | None
+    own: Callable[..., Any] | None = None
+    reason: str = ""
+    current: Callable[..., Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = self.own or self.tuned
+        assert found is not None
+        self.current = found
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.current(*arguments)
+
+    def use(self, tuned: bool) -> None:
+        found = self.tuned if tuned else self.own
+        if found is not None:
+            self.current = found
+
+    def state(self) -> PinState:
+        if self.tuned is None:
+            return PinState(self.pin.kernel_id, self.pin.name, REFUSED, reason=self.reason)
+        if self.current is not self.tuned:
+            return PinState(self.pin.kernel_id, self.pin.name, REPLACED, reason="Inductor's own text is in use")
+        return PinState(self.pin.kernel_id, self.pin.name, PINNED, self.pin.config)
+
+
+# The pinned library calls of this process: Inductor takes the choices of their pins when it lowers a graph.
+#
+# What was taken stands as a comment in the generated code, so that code from Inductor's caches tells it, too. A failure
+# costs pins, and no program: a call that cannot be lowered with its pin is lowered without, and a graph that does not
+# compile with pins is compiled once more without.
+
+
+CONVOLUTION = "aten.convolution"
+
+
+class _UnpinnedError(Exception):
+    """The call has no pin, or its choice cannot be taken; the message says why."""
+
+
+class _UnlistedError(_UnpinnedError):
+    """Inductor did not list the choice of the call's pin."""
+
+
+class PinnedCalls:
+    """The library calls of the process that have pins."""
+
+    def __init__(self, pins: Iterable[LibraryPin]) -> None:
+        self._pins: dict[str, list[LibraryPin]] = defaultdict(list)
+        self._by_id: dict[str, LibraryPin] = {}
+        self._states: dict[str, PinState] = {}
+        self._is_lowering = False
+        self._taken: list[LibraryPin] = []  # in the graph that is being compiled
+        self._failed: Sequence[LibraryPin] = ()  # with these the compilation of that graph failed
+        self._why_failed = ""
+        for pin in pins:
+            self._pins[pin.operator].append(pin)
+            self._by_id[pin.kernel_id] = pin
+
+    def adjust(self) -> None:
+        """Adjusts the lowering of these operators; Inductor's lowerings have just been imported."""
+        choices.adjust_lowerings(self._pins, self._lower)
+
+    def adjust_compilation(self, compile_fx: ModuleType) -> None:
+        """Compiles graphs once more without pins where they fail with them; ``compile_fx`` is torch's module."""
+        choices.adjust_compilation(compile_fx, self._compile)
+
+    def watch(self, codecache: ModuleType) -> None:
+        """Reads what was taken in each module that the process loads; ``codecache`` is torch's module."""
+        inductor.watch_compiled_modules(codecache, lambda module, path, constants: self._read(path))
+
+    def states(self) -> tuple[PinState, ...]:
+        """What became of the pins of the calls in the graphs that the process has compiled or loaded."""
+        return tuple(self._states.values())
+
+    def _compile(self, graph_module: Any, compile_graph: Callable[[], Any]) -> Any:
+        self._taken = []
+        try:
+            graph = copy.deepcopy(graph_module.graph)
+        except Exception:  # of an object in the graph
+            traceback.print_exc()
+            return compile_graph()
+        try:
+            return compile_graph()
+        except Exception as error:
+            if not self._taken:
+                raise
+            traceback.print_exc()
+            self._failed, self._why_failed = self._taken, f"the code with it failed here: {_in_words(error)}"
+            for pin in self._failed:
+                self._note(pin, REFUSED, self._why_failed)
+        graph_module.graph = graph
+        try:
+            return compile_graph()
+        finally:
+            self._failed = ()
+
+    def _lower(self, find_call: Callable[[], choices.LoweredCall], original: Callable[[], Any]) -> Any:
+        if self._is_lowering:  # a part of the call that is being lowered
+            return original()
+        if self._failed:
+            self._tell(self._failed, REFUSED, self._why_failed)
+            return original()
+        self._is_lowering = True
+        try:
+            return self._lower_pinned(find_call(), original)
+        except _UnpinnedError:
+            pass
+        except Exception:  # Inductor's nodes, templates and compilers fail in many ways
+            traceback.print_exc()
+        finally:
+            self._is_lowering = False
+        return original()
+
+    def _lower_pinned(self, call: choices.LoweredCall, original: Callable[[], Any]) -> Any:
+        """Lowers a call with the choice of its pin.
+
+        Raises:
+            Exception: it has none, or its choice cannot be taken.
+        """
+        chosen = _ChosenCall(_find_near(self._pins[call.operator], call))
+        try:
+            lowered = chosen.lower(original)
+        except Exception as error:
+            if isinstance(error, _UnpinnedError):
+                self._tell(chosen.pins, REFUSED, str(error))
+            else:
+                self._tell(chosen.pins or chosen.only, REFUSED, f"it failed here: {_in_words(error)}")
+            raise
+        if chosen.pins:
+            first = chosen.pins[0]
+            same = [pin for pin in chosen.pins if pin.config == first.config]
+            self._taken += same
+            self._tell(same, PINNED)
+            why = f"Inductor cannot tell its call from {first.name}'s, which has another pin"
+            self._tell([pin for pin in chosen.pins if pin not in same], REFUSED, why)
+        return lowered
+
+    def _tell(self, pins: Iterable[LibraryPin], state: str, reason: str = "") -> None:
+        for pin in pins:
+            choices.mark_code(f"{pin.kernel_id} {state} {reason}".rstrip())
+            self._note(pin, state, reason)
+
+    def _note(self, pin: LibraryPin, state: str, reason: str) -> None:
+        known = self._states.get(pin.kernel_id)
+        if known is None or known.state == PINNED:
+            config = pin.config if state == PINNED else {}
+            self._states[pin.kernel_id] = PinState(pin.kernel_id, pin.name, state, config, reason)
+
+    def _read(self, path: str) -> None:
+        try:
+            marks = choices.read_marks(read_text(Path(path)))
+        except InductorBenchError:  # the module's file is gone
+            return
+        for kernel_id, state, *reason in (text.split(maxsplit=2) for text in marks if len(text.split()) > 1):
+            if (pin := self._by_id.get(kernel_id)) is not None:
+                self._note(pin, state, " ".join(reason))
+
+
+class _ChosenCall:
+    """One call that is being lowered with a choice of ours.
+
+    Attributes:
+        pins: those for the call, once its choices are listed; the first one's is taken.
+        only: the only one for a call of these sizes, if there is one.
+    """
+
+    def __init__(self, near: Sequence[LibraryPin]) -> None:
+        self.pins: Sequence[LibraryPin] = ()
+        self.only = near if len(near) == 1 else ()
+        self._near = near
+        self._is_chosen = False
+
+    def lower(self, original: Callable[[], Any]) -> Any:
+        """Lowers the call; lists all of Inductor's choices only where the usual ones lack that of the pin.
+
+        Raises:
+            Exception: the call has no pin, or its choice cannot be taken.
+        """
+        if not self._near:
+            raise _UnpinnedError
+        try:
+            with choices.autotuned(self._choose, exhaustive=False):
+                return original()
+        except _UnlistedError:
+            if not self.pins[0].exhaustive:
+                raise
+        with choices.autotuned(self._choose, exhaustive=True):
+            return original()
+
+    def _choose(self, callers: list[Any]) -> list[Any]:
+        """The choice of the pin whose inputs lie in memory as those of the call."""
+        if self._is_chosen:  # of a part of the choice
+            return callers[:1]
+        if not callers:
+            raise _UnpinnedError
+        layouts = choices.layouts_of(choices.original_call(callers, self._near[0].operator))
+        self.pins = [pin for pin in self._near if layouts is not None and _has_layouts(pin, layouts)]
+        if not self.pins:
+            raise _UnpinnedError
+        found = choices.find_choice(callers, self.pins[0].config)
+        if found is None:
+            raise _UnlistedError("Inductor listed no such choice for the call")
+        self._is_chosen = True
+        return [found]
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _find_near(pins: Iterable[LibraryPin], call: choices.LoweredCall) -> list[LibraryPin]:
+    """The pins of an operator for a call of these sizes and settings, however its inputs lie in memory."""
+    sizes = choices.sizes_of(factors(call.operator, call.tensors))
+    near = [pin for pin in pins if [(one.dtype, one.shape) for one in pin.inputs] == sizes]
+    if not near:
+        return near
+    settings = choices.settings_of(call.operator, call.settings)
+    return [pin for pin in near if choices.settings_of(call.operator, pin.settings) == settings]
+
+
+def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
+    """Whether a call's inputs lie in memory as a pin's.
+
+    Inductor lowers a convolution of single pixels as a product where the pixels' channels lie next to each other.
+    """
+    if pin.operator == CONVOLUTION and len(layouts[0].shape) != len(pin.inputs[0].shape):
+        return layouts[0].stride[-1] == pin.inputs[0].stride[1] == 1
+    return tuple(factors(pin.operator, layouts)) == pin.inputs
+
+
+# The pins of this process: reads them, puts them into kernels as these are made, and writes what became of them.
+
+
+PIN = "inductor_bench_pin"
+"""Attribute of an autotuner, which goes with it from a compile worker to the program: the pin's place in its list."""
+
+ADDED = "inductor_bench_added"
+"""Attribute of an autotuner: whether the pin was added to Inductor's own configurations."""
+
+
+class PinnedKernels:
+    """All pinned kernels of the process."""
+
+    def __init__(self, pins: Pins) -> None:
+        self.pins = pins
+        self.compares = pins.mode == COMPARE
+        self.kernels: list[PinnedKernel] = []
+        self.refusal = _find_refusal(pins)
+        self._places = {pin.target: place for place, pin in enumerate(pins.triton_pins)}
+        self._cpp = {pin.kernel_id: pin for pin in pins.cpp_pins}
+        self._calls = PinnedCalls(pins.library_pins)
+        self._has_own_caches = False
+
+    def adjust_cpp(self) -> None:
+        """Adjusts the C++ kernels that Inductor compiles from now on; its compiler has just been imported."""
+        if self._cpp and not self.refusal:
+            pinning.adjust_cpp_kernels(self._compile_cpp)
+
+    def adjust_triton(self) -> None:
+        """Adjusts the Triton kernels that Inductor makes from now on; their class has just been imported."""
+        if self._places and not self.refusal:
+            pinning.adjust_autotuners(self._made, self._precompile)
+
+    def adjust_calls(self, codecache: ModuleType) -> None:
+        """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported.
+
+        The choice stands in the code that Inductor caches, which is kept apart first; ``codecache`` is torch's module.
+        """
+        if self.pins.library_pins and not self.refusal:
+            self.adjust_caches(codecache)
+            self._calls.adjust()
+
+    def adjust_compilation(self, compile_fx: ModuleType) -> None:
+        """Adjusts how graphs with pinned calls are compiled; ``compile_fx``, torch's module, has just been imported."""
+        if self.pins.library_pins and not self.refusal:
+            self._calls.adjust_compilation(compile_fx)
+
+    def adjust_caches(self, codecache: ModuleType) -> None:
+        """Keeps code with these pins apart in Inductor's caches, once; ``codecache`` is torch's module.
+
+        What became of library calls is read in each module that the process loads from then on.
+        """
+        if self.refusal or not self.pins.all or self._has_own_caches:
+            return
+        pinning.distinguish_caches(codecache, f"{self.pins.mode} {self.pins.digest}")
+        self._has_own_caches = True
+        if self.pins.library_pins:
+            self._calls.watch(codecache)
+
+    def use(self, tuned: bool) -> None:
+        """Makes all kernels launch their pins from now on, or Inductor's own configurations."""
+        for kernel in self.kernels:
+            kernel.use(tuned)
+
+    def describe(self) -> PinnedProcess:
+        states = (*(kernel.state() for kernel in self.kernels), *self._calls.states())
+        return PinnedProcess(os.getpid(), states, self.refusal)
+
+    def save_applied(self) -> None:
+        """Writes the states of applied pins. A comparison writes them itself, while the pins are in use."""
+        if not self.compares and (self.kernels or self._calls.states() or self.refusal):
+            save_states(self)
+
+    # Triton kernels
+
+    def _made(self, autotuner: Any) -> None:
+        """Adds the pin to the configurations of a new kernel, or puts it in their place."""
+        if not autotuner.configs or getattr(autotuner.fn, "src", None) is None:
+            return
+        place = self._places.get(pinning.kernel_key(autotuner))
+        if place is None:
+            return
+        own, values = autotuner.configs, self.pins.triton_pins[place].config
+        pinned = pinning.with_values(own[0], values)
+        setattr(autotuner, PIN, place)
+        if not self.compares:
+            autotuner.configs = [pinned]
+        elif all(pinning.values_of(config) != values for config in own):
+            autotuner.configs = [*own, pinned]
+            setattr(autotuner, ADDED, True)
+        setattr(autotuner, pinning.FALLBACK, own)
+
+    def _precompile(self, autotuner: Any, original: Callable[[], None]) -> None:
+        place = getattr(autotuner, PIN, None)
+        if place is None or autotuner.launchers:
+            original()
+            return
+        pin = self.pins.triton_pins[place]
+        taken = self._take_added(autotuner, pin) if getattr(autotuner, ADDED, False) else None
+        original()
+        launcher, reason = self._find_launcher(autotuner, pin, taken)
+        if launcher is not None and not self.compares:
+            pinning.set_launchers(autotuner, [launcher])
+        self.kernels.append(PinnedAutotuner(autotuner, pin, launcher, reason))
+
+    @staticmethod
+    def _take_added(autotuner: Any, pin: TritonPin) -> Any:
+        """Removes the added pin before Inductor chooses among its own configurations; returns its compiled result."""
+        autotuner.configs = [one for one in autotuner.configs or () if pinning.values_of(one) != pin.config] or None
+        found = [one for one in autotuner.compile_results if pinning.values_of(one.config) == pin.config]
+        autotuner.compile_results = [one for one in autotuner.compile_results if one not in found]
+        return found[0] if found else None
+
+    def _find_launcher(self, autotuner: Any, pin: TritonPin, taken: Any) -> tuple[Any, str]:
+        """The launcher of a pin, and the reason where there is none."""
+        try:
+            if taken is not None:
+                launcher = pinning.launcher_of(autotuner, taken)
+            else:
+                launcher = pinning.find_launcher(autotuner, pin.config, keep=self.compares)
+        except pinning.launcher_errors() as error:
+            return None, f"it did not compile here: {type(error).__name__}: {error}"
+        pinning.settle(launcher.config)
+        return launcher, ""
+
+    # C++ kernels
+
+    def _compile_cpp(self, original: pinning.CppCompile, compiler: Any, types: list[str], source: str) -> Any:
+        pin = self._cpp.get(cpp_kernel_id(source))
+        if pin is None:
+            return original(compiler, types, source)
+        with pinning.compiled_with(pin.options):
+            tuned = original(compiler, types, pin.source)
+        own = original(compiler, types, source) if self.compares else None
+        return pinning.later(lambda: self._join_cpp(pin, tuned, own, lambda: original(compiler, types, source)))
+
+    def _join_cpp(self, pin: CppPin, tuned: Any, own: Any, spare: Callable[[], Any]) -> Any:
+        """The compiled kernel; Inductor's own where the pin does not compile."""
+        function, reason = None, ""
+        try:
+            function = pinning.result_of(tuned)
+        except pinning.COMPILE_ERRORS as error:
+            reason, own = f"it did not compile here: {type(error).__name__}", own or spare()
+        kernel = PinnedCppKernel(pin, function, pinning.result_of(own) if own is not None else None, reason)
+        self.kernels.append(kernel)
+        return kernel if self.compares else kernel.current
+
+
+def _find_refusal(pins: Pins) -> str:
+    torch, triton = pinning.versions()
+    if torch != pins.torch:
+        return f"the configs are for torch {pins.torch}, and this is torch {torch}"
+    if pins.need_gpu and triton != pins.triton:
+        return f"the configs are for Triton {pins.triton}, and this is {f'Triton {triton}' if triton else 'none'}"
+    return ""
+
+
+@functools.cache
+def pinned_kernels() -> PinnedKernels:
+    """The pinned kernels of this process, by the file that the environment names."""
+    pinned = PinnedKernels(codec.decode(Pins, read_json(Path(os.environ[PINS]))))
+    owner = os.getpid()
+
+    def save() -> None:
+        if os.getpid() == owner:
+            pinned.save_applied()
+
+    atexit.register(save)
+    return pinned
+
+
+def try_pinning(adjust: Callable[[PinnedKernels], None]) -> None:
+    """Adjusts the kernels of this process. A failure costs the pins, and no program."""
+    try:
+        adjust(pinned_kernels())
+    except Exception:  # another version of Inductor may fail in any way
+        traceback.print_exc()
+
+
+def gpu_name() -> str:
+    """The name of the GPU that torch uses; empty without one."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
+def save_states(pinned: PinnedKernels) -> None:
+    """Writes what the pinned kernels of this process launch now."""
+    path = Path(os.environ[CAPTURE_FOLDER]) / f"{os.getpid()}.pins.json"
+    try:
+        temporary = path.with_suffix(".part")
+        temporary.write_text(json.dumps(codec.encode(pinned.describe())), encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        traceback.print_exc()

@@ -1,0 +1,295 @@
+"""Decides at each boundary what the observation does: wait until compilation has settled, time, profile, end.
+
+It has no clock and calls no torch: the caller passes in what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from ...messages.observed import DONE, PROFILING, TIMING, WAITING
+
+# The plan of an observation, by numbers of boundaries. The processes of a distributed program follow one plan.
+#
+# Collectives tie the ranks together: a rank that profiles slows all others. The rank with the lowest ``LOCAL_RANK``
+# decides, at least :data:`LEAD` boundaries ahead, because the ranks are not at the same boundary at the same time.
+
+
+LEAD = 3
+"""Boundaries between a decision and its effect where other processes follow it."""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Numbers of boundaries; ``None`` is not decided yet.
+
+    Attributes:
+        begin: the begin of the timed window.
+        end: its end.
+        profile: the begin of the profiler's warm-up, which takes one step, or none after ``--skip``.
+        profiled: the number of whole steps after the warm-up that are recorded.
+    """
+
+    begin: int | None = None
+    end: int | None = None
+    profile: int | None = None
+    profiled: int = 0
+
+
+class StepCoordinator:
+    """The plan of a process, which it alone decides and follows."""
+
+    decides = True
+    lead = 0
+
+    def __init__(self) -> None:
+        self._plan = StepPlan()
+
+    def read(self) -> StepPlan:
+        return self._plan
+
+    def decide(self, plan: StepPlan) -> None:
+        self._plan = plan
+
+
+class Leader(StepCoordinator):
+    """The plan of a process that others follow."""
+
+    lead = LEAD
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def decide(self, plan: StepPlan) -> None:
+        super().decide(plan)
+        temporary = self._path.with_suffix(".part")
+        temporary.write_text(json.dumps(asdict(plan)), encoding="utf-8")
+        temporary.replace(self._path)
+
+
+class Follower(StepCoordinator):
+    """The plan of a process that follows another. The file is read again only after it was replaced."""
+
+    decides = False
+    lead = LEAD
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._version = 0
+
+    def read(self) -> StepPlan:
+        try:
+            version = os.stat(self._path).st_ino
+            if version != self._version:
+                self._plan = StepPlan(**json.loads(self._path.read_text(encoding="utf-8")))
+                self._version = version
+        except OSError:
+            pass  # the leader has not decided anything yet
+        return self._plan
+
+
+def agreement_of(environment: Mapping[str, str], folder: Path) -> StepCoordinator:
+    """The agreement of this process, by the variables that launchers of distributed programs set."""
+    rank, ranks = environment.get("LOCAL_RANK", ""), environment.get("LOCAL_WORLD_SIZE", "")
+    if not rank.isdigit() or not ranks.isdigit() or int(ranks) < 2:
+        return StepCoordinator()
+    return (Follower if int(rank) else Leader)(folder / "plan.json")
+
+
+QUIET_STEPS = 2
+"""Whole steps without compilation and without a recording of a CUDA graph, after which compilation has settled."""
+
+WINDOW_STEPS = (5, 50)
+"""Minimum and maximum number of steps in the timed window."""
+
+WINDOW_S = 0.5
+"""Minimum time of the window in seconds, unless it has its maximum number of steps."""
+
+PROFILED_STEPS = (3, 10)
+PROFILED_S = 0.3
+"""The same for the profiled steps."""
+
+ATTEMPTS = 3
+"""Maximum number of profiles that begin; a profile in which the program compiles is discarded."""
+
+
+class Action(Enum):
+    """What the caller does at a boundary. They come in this order where several fall on one boundary."""
+
+    OPEN = "the timed window begins here"
+    VOID = "the window is void: the program compiled in it, or began a profiler of its own"
+    CLOSE = "the window ends here"
+    DISCARD = "the profile that runs is discarded"
+    PREPARE = "the profiler's warm-up begins"
+    RECORD = "the profiler begins to record"
+    EXPORT = "the profiled steps end here"
+    STACKS = "a step with Python stacks begins"
+    FINISH = "all is measured: the step with Python stacks ends here, where there is one"
+
+
+@dataclass(frozen=True)
+class WindowLimits:
+    """The window of one observation.
+
+    Attributes:
+        skip: the number of steps before it, which the user may choose.
+        steps: the number of its steps, which the user may choose.
+        profiles: whether steps are profiled after it; otherwise all is measured at its end.
+        stacks: whether a step with Python stacks follows the profiled steps.
+        most_steps: the maximum number of its steps where the user chose none.
+        window_s: its minimum time in seconds, unless it has that number.
+    """
+
+    skip: int | None = None
+    steps: int | None = None
+    profiles: bool = True
+    stacks: bool = True
+    most_steps: int = WINDOW_STEPS[1]
+    window_s: float = WINDOW_S
+
+
+class Schedule:
+    """The state of an observation. ``state`` is one of ``messages.observed``; ``step_s`` is the mean step on the host."""
+
+    def __init__(self, limits: WindowLimits, agreement: StepCoordinator) -> None:
+        self.state = WAITING
+        self.begin = 0
+        self.attempts = 0
+        self._limits = limits
+        self._agreement = agreement
+        self._warm_up = 1 if limits.skip is None else 0  # a program of few steps has none to spare
+        self._quiet = -1  # the step before the first boundary is never whole
+        self._begin_s = 0.0
+        self.step_s = 0.0
+        # Before these numbers of boundaries, and this time, a process that decides keeps the window open.
+        self._least_end, self._most_end, self._least_end_s = 0, 0, 0.0
+        self._profile: int | None = None
+
+    def restart(self) -> None:
+        """Forgets what was timed: other events are the boundaries from now on."""
+        self.state, self._quiet, self._profile = WAITING, -1, None
+        self._least_end, self._most_end = 0, 0
+        if self._agreement.decides:
+            self._agreement.decide(StepPlan())
+
+    def postpone(self) -> None:
+        """The profile cannot go on because the program's own profiler began: it is planned anew."""
+        self._profile = None
+        if self._agreement.decides:
+            self._agreement.decide(replace(self._agreement.read(), profile=None))
+
+    def is_within_window(self, number: int, now_s: float) -> bool:
+        """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
+        return number < self._least_end or (number < self._most_end and now_s < self._least_end_s)
+
+    def cross(self, number: int, first: int, now_s: float, *, noisy: bool, busy: bool) -> list[Action]:
+        """Crosses a boundary.
+
+        Args:
+            number: the number of the step that begins here.
+            first: the number of the first boundary.
+            now_s: the time.
+            noisy: whether the program compiled or recorded a CUDA graph since the last boundary.
+            busy: whether the program's own profiler is running.
+        """
+        actions: list[Action] = []
+        self._quiet = 0 if noisy else self._quiet + 1
+        if self.state == TIMING:
+            actions += self._time(number, now_s, noisy or busy)
+        if self.state == WAITING:
+            actions += self._wait(number, first, now_s, busy)
+        if self.state == PROFILING:
+            actions += self._record(number, noisy, busy)
+        return actions
+
+    def _wait(self, number: int, first: int, now_s: float, busy: bool) -> list[Action]:
+        plan = self._agreement.read()
+        if plan.begin is None and self._agreement.decides and not busy and self._is_ready(number, first):
+            plan = StepPlan(begin=number + self._agreement.lead)
+            self._agreement.decide(plan)
+        if plan.begin is None or number < plan.begin:
+            return []
+        self.state, self.begin, self._begin_s = TIMING, number, now_s
+        if self._agreement.decides:
+            steps = self._limits.steps
+            least, most = (steps, steps) if steps else (WINDOW_STEPS[0], self._limits.most_steps)
+            first = number - self._agreement.lead
+            self._least_end, self._most_end = first + least, first + most
+            self._least_end_s = now_s + self._limits.window_s
+        return [Action.OPEN]
+
+    def _is_ready(self, number: int, first: int) -> bool:
+        if self._limits.skip is not None:
+            return number >= first + self._limits.skip
+        return self._quiet >= QUIET_STEPS
+
+    def _time(self, number: int, now_s: float, disturbed: bool) -> list[Action]:
+        agreement = self._agreement
+        if disturbed and agreement.decides and self._limits.skip is None:
+            self.restart()
+            self._quiet = 0
+            return [Action.VOID]
+        plan = agreement.read()
+        if not agreement.decides and plan.begin != self.begin and (plan.begin is None or plan.begin > self.begin):
+            self.state = WAITING
+            return [Action.VOID]
+        steps = number - self.begin
+        if plan.end is None and agreement.decides and not self.is_within_window(number, now_s):
+            plan = replace(plan, end=number + agreement.lead)
+            agreement.decide(plan)
+        if plan.end is None or number < plan.end:
+            return []
+        self.state = PROFILING if self._limits.profiles else DONE
+        self.step_s = (now_s - self._begin_s) / steps
+        return [Action.CLOSE]
+
+    def _record(self, number: int, noisy: bool, busy: bool) -> list[Action]:
+        plan = self._agreement.read()
+        if self._profile is None or (plan.profile or 0) > self._profile:
+            discard = [] if self._profile is None else [Action.DISCARD]
+            return discard + self._prepare(number, plan, busy)
+        if noisy and self._agreement.decides and self.attempts < ATTEMPTS:
+            self.postpone()
+            return [Action.DISCARD]
+        place = number - self._profile - self._warm_up
+        if place == 0:
+            return [Action.RECORD]
+        if place == plan.profiled and not self._limits.stacks:
+            self.state = DONE
+            return [Action.EXPORT, Action.FINISH]
+        if place == plan.profiled:
+            return [Action.EXPORT]
+        if place == 1 + plan.profiled:
+            return [Action.STACKS]
+        if place > 1 + plan.profiled:
+            self.state = DONE
+            return [Action.FINISH]
+        return []
+
+    def _prepare(self, number: int, plan: StepPlan, busy: bool) -> list[Action]:
+        if plan.profile is None and self._agreement.decides and not busy:
+            plan = replace(plan, profile=number + self._agreement.lead, profiled=self._profiled_steps())
+            self._agreement.decide(plan)
+        if plan.profile is None or number < plan.profile:
+            self._profile = None
+            return []
+        if busy:
+            self.postpone()
+            return []
+        self._profile = number
+        self.attempts += 1
+        return [Action.PREPARE] if self._warm_up else [Action.PREPARE, Action.RECORD]
+
+    def _profiled_steps(self) -> int:
+        """The wanted steps and one more: work from before the profile may run in the first one."""
+        least, most = PROFILED_STEPS
+        by_time = math.ceil(PROFILED_S / max(self.step_s, 1e-6))
+        return 1 + (self._limits.steps or min(most, max(least, by_time)))

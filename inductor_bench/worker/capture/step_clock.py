@@ -1,0 +1,179 @@
+"""The times of boundaries: on the host's clock, and on the device's where the program uses one.
+
+A boundary on the device is an event on the current stream: it lies where the work ends that was launched before, or at
+the boundary on the host where that is later. Nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from ...devices.cpu import CPU
+from ...messages.observed import ObservedSteps
+
+WAIT_S = 2.0
+"""Maximum seconds that the end of the program waits for the device to reach the last boundary."""
+
+
+@dataclass(slots=True)
+class Moment:
+    """One boundary.
+
+    Attributes:
+        number: the number of the step that begins here.
+        arrived_s, left_s: the host's time before and after the work of the observation at this boundary.
+        event: the event on the device; ``None`` on a CPU.
+    """
+
+    number: int
+    arrived_s: float
+    left_s: float = 0.0
+    event: Any = None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The times of consecutive steps in seconds, and of all together."""
+
+    steps_s: tuple[float, ...] = ()
+    window_s: float = 0.0
+
+
+class StepClock:
+    """The clock of a device. Until a device is known it is the host's."""
+
+    def __init__(self) -> None:
+        self.device = CPU.type
+        self._event: Callable[..., Any] | None = None
+        self._is_capturing: Callable[[], bool] | None = None
+
+    def use(self, device: str) -> None:
+        """Uses the clock of a device, by the type of the device."""
+        import torch
+
+        module = torch.get_device_module(device)
+        self.device, self._event = device, module.Event
+        self._is_capturing = getattr(module, "is_current_stream_capturing", None)
+
+    def is_recording_graph(self) -> bool:
+        """Whether the program records a CUDA graph at this time, in which no event may be timed."""
+        return self._is_capturing is not None and self._is_capturing()
+
+    def read(self, number: int, arrived_s: float) -> Moment:
+        """Marks a boundary on both clocks."""
+        event = None
+        if self._event is not None:
+            event = self._event(enable_timing=True)
+            event.record()
+        return Moment(number, arrived_s, time.perf_counter(), event)
+
+
+class Settling:
+    """The host's time from the first compilation on, in seconds.
+
+    Steps in which the program compiles nothing are no compilation, and neither is the work of the observation: a window
+    that became void, a profile that was discarded. Attributes that end in ``_s`` are seconds.
+
+    Attributes:
+        begin_s: the begin of the first compilation, on the clock of ``time.perf_counter``.
+        steps_s: the time in which nothing was compiled.
+        compiling_steps: the number of steps in which something was.
+    """
+
+    def __init__(self) -> None:
+        self.begin_s = self.steps_s = 0.0
+        self.compiling_steps = 0
+        self._since_s: float | None = None
+        self._number = 0
+
+    def begin(self) -> None:
+        """Begins here."""
+        self.begin_s = time.perf_counter()
+
+    def restart(self) -> None:
+        """Boundaries are numbered anew from now on."""
+        self._number = 0
+
+    def arrive(self, number: int, arrived_s: float, *, noisy: bool) -> None:
+        """Notes the arrival at a boundary.
+
+        Args:
+            number: the number of the step that begins here.
+            arrived_s: the host's time.
+            noisy: whether the program compiled since the last boundary.
+        """
+        if noisy:
+            self.compiling_steps += max(1, number - self._number)
+        elif self._since_s is not None:
+            self.steps_s += arrived_s - self._since_s
+        self._number = number
+
+    def leave(self, arrived_s: float, left_s: float) -> None:
+        """Notes the end of the observation's work at a boundary."""
+        if self._since_s is not None or self.compiling_steps:
+            self.steps_s += left_s - arrived_s
+        self._since_s = left_s
+
+    def pass_by(self, number: int, arrived_s: float) -> None:
+        """Notes a boundary of the timed window, whose step compiled nothing."""
+        self._number = number
+        if self._since_s is not None:
+            self.steps_s += arrived_s - self._since_s
+            self._since_s = arrived_s
+
+    def settled(self, found: ObservedSteps, number: int, excluded_s: float) -> ObservedSteps:
+        """The observation with what is known where the timed window begins.
+
+        Args:
+            found: the observation until now.
+            number: the number of the step that begins here.
+            excluded_s: the seconds until now that are not the program's.
+        """
+        return replace(
+            found,
+            settled_after=number,
+            settling_time_s=time.perf_counter() - self.begin_s - excluded_s,
+            settling_steps_s=self.steps_s,
+            compiling_steps=self.compiling_steps,
+        )
+
+
+def has_passed(moments: Sequence[Moment]) -> bool:
+    """Whether the device has reached the last of these boundaries."""
+    return not moments or moments[-1].event is None or bool(moments[-1].event.query())
+
+
+def wait_for(moments: Sequence[Moment]) -> bool:
+    """Waits up to :data:`WAIT_S` seconds for the device to reach the last of these boundaries."""
+    end_s = time.perf_counter() + WAIT_S
+    while not has_passed(moments):
+        if time.perf_counter() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def times_of(*windows: Sequence[Moment]) -> StepTimes:
+    """The steps of windows, each between boundaries that the device has passed.
+
+    The observation's own time is left out on the host.
+    """
+    times = [_times_of(window) for window in windows]
+    return StepTimes(
+        tuple(step for one in times for step in one.steps_s),
+        sum(one.window_s for one in times),
+    )
+
+
+def _times_of(moments: Sequence[Moment]) -> StepTimes:
+    if len(moments) < 2:
+        return StepTimes()
+    if any(moment.event is None for moment in moments):
+        steps = tuple(end.arrived_s - begin.left_s for begin, end in pairwise(moments))
+        return StepTimes(steps, sum(steps))
+    steps = tuple(begin.event.elapsed_time(end.event) / 1e3 for begin, end in pairwise(moments))
+    return StepTimes(steps, moments[0].event.elapsed_time(moments[-1].event) / 1e3)

@@ -1,0 +1,513 @@
+"""Carries out the schedule of an observation: reads the clock, runs the profiler, and writes what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...messages.observed import (
+    BOUNDARY,
+    DONE,
+    FAILED,
+    GRAPH_CALL,
+    PROFILING,
+    TIMING,
+    WAITING,
+    GraphCallTouches,
+    ObservedSteps,
+    ObservedTouches,
+)
+from ...records.program import LONGER_LOOP, PATTERN
+from ...store import codec
+from ..upstream.inductor import profiler_range
+from ..upstream.observing import detaching_cupti
+from .boundaries import Boundaries, CalledGraphs, LongerLoop
+from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
+from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_for
+
+# The notes that say what limits the figures of an observation.
+
+
+NO_STACKS = "no step was recorded with Python stacks ({reason}), so eager operators have no line"
+INTERRUPTED = "too few follow each other without other compiled calls"
+ENDED_IN_PROFILE = "the program ended while its steps were profiled: fewer of them were recorded than planned"
+
+
+def around(loop: LongerLoop | None) -> tuple[str, ...]:
+    """The note on steps that are a part of a longer loop; none without such a loop."""
+    if loop is None:
+        return ()
+    numbers = f"{loop.least}" if loop.least == loop.most else f"{loop.least} to {loop.most}"
+    when = f"after every {numbers} steps" if loop.times > 1 else f"once, after {numbers} steps"
+    return (
+        f"{LONGER_LOOP}: other compiled calls came {when}; to measure an iteration of that loop, call "
+        "inductor_bench.step() at its end",
+    )
+
+
+def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerLoop | None = None) -> Iterator[str]:
+    """The notes on a program that ended before all was measured.
+
+    Args:
+        state: the state of the observation.
+        steps: the number of steps that ended.
+        last_noisy: the number of the last step that compiled or recorded a CUDA graph, counted from 1.
+        busy: whether the program's own profiler was running.
+        loop: the longer loop that the steps are a part of, if any.
+    """
+    short = "run more steps, or measure early ones with --skip 0 --steps 1"
+    if state == WAITING and steps == 0:
+        yield "no steps were recognised: mark their ends with inductor_bench.step()"
+    elif state == WAITING and loop:
+        yield f"none of {steps} steps could be timed: {INTERRUPTED}"
+    elif state == WAITING:
+        yield f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled; {short}"
+    elif state in (TIMING, PROFILING) and busy:
+        yield "the program's own profiler ran, so no step was profiled, and its steps may be slower: leave it out"
+    elif state == TIMING:
+        why = INTERRUPTED if loop else short
+        yield f"the program ended after {steps} steps, before any could be profiled: {why}"
+    elif state == PROFILING:
+        why = INTERRUPTED if loop else short
+        yield f"the program ended after {steps} steps, before they were profiled: {why}"
+
+
+# Records a trace of the program with torch's profiler, and marks boundaries and graph calls in it.
+
+
+LINES_STEP_S = 2.0
+"""Maximum time of a step of which a trace with Python stacks is recorded."""
+
+LINES_MEMORY_BYTES = 2_000_000_000
+"""Minimum available memory of the machine for such a trace."""
+
+LINES_TRACE_BYTES = 200_000_000
+"""Maximum size of the first trace for such a trace: stacks make it several times larger."""
+
+
+class Recording:
+    """One profile of the program.
+
+    Args:
+        path: the file for the trace.
+        stacks: whether Python stacks and modules are recorded.
+    """
+
+    def __init__(self, path: Path, *, stacks: bool = False) -> None:
+        from torch import profiler
+
+        self.path = path
+        self.is_running = False
+        self._profile: Any = profiler.profile(
+            activities=profiler.supported_activities(),
+            record_shapes=not stacks,
+            with_stack=stacks,
+            with_modules=stacks,
+        )
+
+    def prepare(self) -> None:
+        """Begins the profiler's warm-up, which records nothing."""
+        self._profile.prepare_trace()
+
+    def start(self) -> None:
+        """Begins to record."""
+        self.is_running = True
+        self._profile.start_trace()
+
+    def stop(self) -> None:
+        """Ends the profile without a trace."""
+        self.is_running = False
+        self._profile.stop_trace()
+
+    def export(self, *, last: bool = False) -> str:
+        """Ends the profile, the ``last`` one of the program's with CUPTI, and writes the trace. Returns its path."""
+        with detaching_cupti() if last else contextlib.nullcontext():
+            self.stop()
+        self._profile.export_chrome_trace(str(self.path))
+        return str(self.path)
+
+
+def mark_boundary(number: int) -> None:
+    """Writes the empty range of a boundary into the trace."""
+    with profiler_range(f"{BOUNDARY}{number}"):
+        pass
+
+
+def why_no_stacks(step_s: float, trace: Path) -> str:
+    """The reason why no step with Python stacks is recorded; empty where one is."""
+    if step_s > LINES_STEP_S:
+        return f"a step takes {step_s:.1f} s"
+    if _available_bytes() < LINES_MEMORY_BYTES:
+        return "memory is short"
+    if trace.is_file() and trace.stat().st_size > LINES_TRACE_BYTES:
+        return "the trace of the steps is large already"
+    return ""
+
+
+def _available_bytes() -> float:
+    """The memory that processes can still get (Linux); infinite where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return float("inf")
+
+
+# Writes what was observed of a process's steps.
+
+
+def no_steps_yet() -> ObservedSteps:
+    """The observation of this process at its begin."""
+    return ObservedSteps(
+        pid=os.getpid(),
+        device="",
+        state=WAITING,
+        rank=_variable("RANK"),
+    )
+
+
+def write_steps(path: Path, found: ObservedSteps) -> None:
+    """Writes the file of a process, over an earlier one; a reader sees the old one or the new one whole."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(codec.encode(found)), encoding="utf-8")
+    temporary.replace(path)
+
+
+def words_of(error: BaseException) -> str:
+    """The kind of an error and the first line of its message."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def _variable(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+# Notes where the arguments and results of the compiled graphs' calls lie in memory, during one step.
+
+
+class Touches:
+    """The calls of one step."""
+
+    def __init__(self) -> None:
+        self._calls: list[GraphCallTouches] = []
+
+    def call(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
+        """Calls a graph of this number and returns its result."""
+        before = places_of(inputs)  # the call empties the list of its inputs
+        result = original(compiled, inputs)
+        results = result if isinstance(result, tuple | list) else (result,)
+        self._calls.append(GraphCallTouches(number, before, places_of(results)))
+        return result
+
+    def write(self, path: Path) -> None:
+        """Writes the calls into a file."""
+        path.write_text(json.dumps(codec.encode(ObservedTouches(tuple(self._calls)))), encoding="utf-8")
+
+
+def places_of(values: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    """The address and the bytes of each tensor in order; zeros for any other value."""
+    return tuple(_place(value) for value in values)
+
+
+def _place(value: Any) -> tuple[int, int]:
+    try:
+        return value.data_ptr(), value.nbytes
+    except (AttributeError, RuntimeError):  # a number, or a tensor without memory of its own
+        return 0, 0
+
+
+# Carries out the schedule of an observation: reads the clock, runs the profiler, and writes what was measured.
+
+
+WRITTEN_EARLY = 8
+"""Number of boundaries before the window at which the file is written, for a program that ends without notice."""
+
+PROFILER_ERRORS = (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError)
+"""Exceptions of a profiler that cannot record: missing rights, no memory, no space on the disk."""
+
+
+class Measurement:
+    """The measured facts of one process, and the steps of their measurement."""
+
+    def __init__(self, folder: Path, limits: WindowLimits, graphs: CalledGraphs) -> None:
+        self.is_noisy = False
+        self.is_recording = False
+        self.is_ours = False
+        """Whether the profiler that begins or ends is the observation's own."""
+        self.excluded_s = 0.0
+        self.found = no_steps_yet()
+        self._stem = folder / str(os.getpid())
+        self._graphs = graphs
+        self._clock, self._settling_time = StepClock(), Settling()
+        self._schedule = Schedule(limits, agreement_of(os.environ, folder))
+        self._moments: list[Moment] = []
+        self._settling: list[Moment] = []
+        self._window: list[Moment] = []
+        self._recording: Recording | None = None
+        self._stacks: Recording | None = None
+        self._touches: Touches | None = None
+        self._compiled = False
+        self._source, self._steps = "", 0
+        self._loop: LongerLoop | None = None
+        self._boundaries_seen = self._last_noisy = self._marked = 0
+        self._was_busy = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.found.state in (DONE, FAILED)
+
+    def note_compiler(self) -> None:
+        """Notes the import of the compiler, which the first step needs."""
+        self._settling_time.begin()
+
+    def note_compilation(self) -> None:
+        """Notes the begin of a compilation. The first one begins the first step."""
+        if not self._compiled and not self._graphs.records:
+            self._settling_time.begin()
+        self._compiled = True
+
+    def restart(self) -> None:
+        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+        self._drop_recording()
+        self._schedule.restart()
+        self._settling_time.restart()
+        self._moments, self._settling, self._window = [], [], []
+        self._boundaries_seen = 0
+
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
+        """Calls a graph within a range of the trace, and notes the places of its arguments where the step is noted."""
+        touches = self._touches
+        with profiler_range(f"{GRAPH_CALL}{number}"):
+            return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
+
+    def pass_within_window(self, number: int, arrived_s: float) -> bool:
+        """Crosses a boundary of the timed window where nothing is to be decided. Returns whether this is one."""
+        if self.is_noisy or not self._schedule.is_within_window(number, arrived_s) or self._clock.is_recording_graph():
+            return False
+        self._steps = number
+        self._moments.append(self._clock.read(number, arrived_s))
+        self._settling_time.pass_by(number, arrived_s)
+        return True
+
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None:
+        """Crosses a boundary: the step of this number begins here."""
+        if self._clock.device != self._graphs.device and self._graphs.device:
+            self._clock.use(self._graphs.device)
+            self._moments = []
+        if self._clock.is_recording_graph():
+            return
+        noisy, self.is_noisy = self.is_noisy, False
+        moment = self._clock.read(number, arrived_s)
+        self._steps = number
+        self._settling_time.arrive(number, arrived_s, noisy=noisy)
+        if self.is_recording:
+            mark_boundary(number)
+            self._marked += 1
+        if noisy:
+            self._last_noisy = number
+            self._moments = []
+        self._moments.append(moment)
+        actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=noisy, busy=busy)
+        self._source, self._loop = boundaries.source, boundaries.loop
+        for action in actions:
+            self._do(action, number)
+        self._boundaries_seen += 1
+        if self._boundaries_seen == 1:
+            self._note_first_step(arrived_s, cycle_s)
+        if Action.OPEN in actions:
+            self._settling = self._moments
+            self._moments = [self._clock.read(number, time.perf_counter())]
+        elif self._schedule.state == WAITING:
+            self._was_busy = busy
+            del self._moments[: -WINDOW_STEPS[1] - 1]
+            if self._boundaries_seen <= WRITTEN_EARLY:
+                self.write()
+        if self._window and has_passed(self._window):
+            self._read_window()
+        if self._schedule.state not in (WAITING, TIMING):
+            self._moments, self._was_busy = [], busy
+        moment.left_s = time.perf_counter()
+        self._settling_time.leave(arrived_s, moment.left_s)
+
+    def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
+        """Notes the time from the first compilation to the end of the first step."""
+        end_s = cycle_s if self._source == PATTERN else arrived_s
+        if end_s is not None:
+            self.found = replace(self.found, first_step_time_s=end_s - self._settling_time.begin_s - self.excluded_s)
+
+    def _do(self, action: Action, number: int) -> None:
+        if action is Action.OPEN:
+            self.found = self._settling_time.settled(self.found, number, self.excluded_s)
+            self.write(TIMING)
+        elif action is Action.VOID:
+            self._moments, self._settling = self._moments[-1:], []
+        elif action is Action.CLOSE:
+            self._window, self._moments = self._moments, []
+            write = self.write if self._schedule.state == PROFILING else self._complete
+            write(self._schedule.state)
+        else:
+            try:
+                self._profile(action, number)
+            except PROFILER_ERRORS as error:
+                traceback.print_exc()
+                self._abandon_profile(error)
+
+    def _profile(self, action: Action, number: int) -> None:
+        self.is_ours = True
+        try:
+            if action is Action.DISCARD:
+                self._drop_recording()
+            elif action is Action.PREPARE:
+                self._recording = Recording(self._stem.with_suffix(".steps.trace.json"))
+                self._recording.prepare()
+            elif action is Action.RECORD and self._recording is not None:
+                self._start(self._recording, number)
+            elif action is Action.EXPORT and self._recording is not None:
+                self._export(self._recording, number)
+            elif action is Action.STACKS:
+                self._begin_stacks(number)
+            elif action is Action.FINISH:
+                self._finish_stacks()
+        finally:
+            self.is_ours = False
+
+    def _start(self, recording: Recording, number: int) -> None:
+        recording.start()
+        self.is_recording, self._marked = True, 1
+        mark_boundary(number)
+
+    def _export(self, recording: Recording, number: int) -> None:
+        self.is_recording, self._recording = False, None
+        trace = recording.export(last=self._schedule.state == DONE)
+        self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
+        self.write()
+
+    def _begin_stacks(self, number: int) -> None:
+        """Begins a second profile, a step after the end of the first one.
+
+        Ranges that were open at that end, as the optimizer's, write into the first profile when they close. A profiler
+        that ran already would make them do so although its memory is freed.
+        """
+        reason = why_no_stacks(self._schedule.step_s, Path(self.found.trace))
+        if reason:
+            self._note(NO_STACKS.format(reason=reason))
+            return
+        self._stacks = Recording(self._stem.with_suffix(".lines.trace.json"), stacks=True)
+        self._stacks.prepare()
+        self._start(self._stacks, number)
+        self._touches = Touches()
+
+    def _finish_stacks(self) -> None:
+        stacks, touches, self.is_recording = self._stacks, self._touches, False
+        self._stacks = self._touches = None
+        if stacks is not None:
+            self.found = replace(self.found, lines_trace=stacks.export(last=True))
+        if touches is not None:
+            touches.write(self._stem.with_suffix(".touches.json"))
+        self._complete(DONE)
+
+    def _complete(self, state: str) -> None:
+        if self._window and wait_for(self._window):
+            self._read_window()
+        self.write(state)
+
+    def _read_window(self) -> None:
+        self._keep_times(self._window)
+        self._window = []
+
+    def _keep_times(self, *windows: Sequence[Moment]) -> None:
+        times = times_of(*windows)
+        self.found = replace(self.found, step_times_s=times.steps_s, window_s=times.window_s)
+
+    def _read_unfinished(self) -> bool:
+        """Takes the steps since the last compilation for the window. Returns whether there are any."""
+        parts = [part for part in (self._settling, self._moments) if len(part) > 1 and wait_for(part)]
+        if not parts:
+            return False
+        self.found = replace(self.found, settled_after=parts[0][0].number)
+        self._keep_times(*parts)
+        return True
+
+    def _abandon_profile(self, error: BaseException) -> None:
+        """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
+        self._recording = self._stacks = self._touches = None
+        self.is_recording = False
+        if self.found.trace:
+            self._note(NO_STACKS.format(reason=words_of(error)))
+            self._complete(DONE)
+            return
+        self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
+        self._complete(FAILED)
+
+    def give_way(self) -> None:
+        """Ends the profile that runs, because the program begins one of its own."""
+        if self._recording is None and self._stacks is None:
+            return
+        self.is_ours = True
+        try:
+            self._drop_recording()
+        finally:
+            self.is_ours = False
+        self._schedule.postpone()
+
+    def _drop_recording(self) -> None:
+        running = [one for one in (self._recording, self._stacks) if one is not None]
+        self._recording = self._stacks = self._touches = None
+        self.is_recording = False
+        for one in running:
+            one.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the observation because of an error of its own."""
+        self.found = replace(self.found, error=words_of(error))
+        self.write(FAILED)
+
+    def finish(self, boundaries: Boundaries) -> None:
+        """Ends the observation with the program. What was timed after the last compilation is kept."""
+        if not self._graphs.records and not boundaries.source:
+            return  # a helper process, which has no steps
+        state, self._loop = self._schedule.state, boundaries.loop
+        if self._recording is not None and self.is_recording and self._marked > 1:
+            self.is_ours = True
+            try:
+                trace = self._recording.export()
+                self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
+                self._note(ENDED_IN_PROFILE)
+                state = DONE
+            finally:
+                self.is_ours, self._recording = False, None
+        if self._stacks is not None:
+            state = DONE
+            self._note(NO_STACKS.format(reason="the program ended in it"))
+        if state in (WAITING, TIMING):
+            state = TIMING if self._read_unfinished() else state
+        for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
+            self._note(note)
+        self._complete(state)
+
+    def _note(self, text: str) -> None:
+        self.found = replace(self.found, notes=tuple(dict.fromkeys([*self.found.notes, text])))
+
+    def write(self, state: str | None = None) -> None:
+        """Writes the file of this process, over an earlier one."""
+        self.found = replace(
+            self.found,
+            state=state or self.found.state,
+            device=self._clock.device,
+            source=self._source,
+            steps=self._steps,
+            graphs=tuple(self._graphs.records),
+        )
+        said = replace(self.found, notes=(*around(self._loop), *self.found.notes))
+        write_steps(self._stem.with_suffix(".steps.json"), said)

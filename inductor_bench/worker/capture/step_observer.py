@@ -1,0 +1,302 @@
+"""Observes the steps of the user's program from its first compilation until its window is timed and profiled."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ... import step_marks
+from ...devices.cpu import CPU
+from ...errors import InductorBenchError
+from ...records.program import MARKS, OPTIMIZER_STEPS
+from ..upstream import inductor
+from ..upstream import observing as upstream
+from .boundaries import Boundaries, CalledGraphs, Graph, Pattern, StepMeasurement
+from .schedule import WindowLimits
+from .step_measurement import Measurement
+from .variables import EAGER, MODE, PROFILES, SKIP_STEPS, TIMED_STEPS
+
+RECOVERABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    InductorBenchError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of a measurement that must not end the user's program."""
+
+OPTIMIZER_PATIENCE = 256
+"""Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
+
+
+MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
+"""The window where modes are compared, which needs a surer mean than a breakdown."""
+
+
+def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
+    """The measurement that times and profiles a window of steps, within the limits that the environment names."""
+    profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
+    limits = WindowLimits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
+    if os.environ.get(MODE):
+        limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S, stacks=False)
+    return Measurement(folder, limits, graphs)
+
+
+class StepObserver:
+    """The observation of one process. It detaches itself from the program once all is measured.
+
+    Args:
+        measure: makes the measurement of the process with its graphs.
+        on_done: called once after everything is measured, before the program goes on.
+    """
+
+    def __init__(self, measure: Callable[[CalledGraphs], StepMeasurement], on_done: Callable[[], None]) -> None:
+        self.is_done = False
+        self._on_done = on_done
+        self._graphs = CalledGraphs()
+        self._pattern = Pattern()
+        self._boundaries = Boundaries(self._cross, self._restart, self._pattern)
+        self._measurement = measure(self._graphs)
+        self._lock = threading.RLock()
+        self._entered = False
+        self._foreign: set[int] = set()
+        self._waited_cycles = 0
+        self._is_attached = self._hears_compilations = False
+        self._undo: list[Callable[[], object]] = []
+
+    @property
+    def device(self) -> str:
+        """The type of the device whose work a step waits for."""
+        return self._graphs.device or CPU.type
+
+    def begin(self) -> None:
+        """Begins to wait for the first compiled module; torch's compiler has just been imported."""
+        self._measurement.note_compiler()
+        if "torch._dynamo.callback" in sys.modules:
+            inductor.on_compiling(self._compiles, lambda: None)
+            self._hears_compilations = True
+
+    def begin_eager(self, device: str) -> None:
+        """Begins to time the steps of a program that compiles nothing: it has neither graphs nor a pattern of calls.
+
+        ``device`` is the type of the device whose work a step waits for.
+        """
+        self._measurement.note_compiler()
+        self._graphs.device = device
+        self._is_attached = True
+        try:
+            self._stay()
+            self._hear_steps()
+        except RECOVERABLE as error:
+            self._fail(error)
+
+    def note_module(self) -> None:
+        """Notes that the program loads a compiled module. The first one begins the observation."""
+        if not self._is_attached and not self.is_done:
+            self._is_attached = True
+            try:
+                self._attach()
+            except RECOVERABLE as error:
+                self._fail(error)
+        self.note_change()
+
+    def _attach(self) -> None:
+        if not self._hears_compilations:
+            inductor.on_compiling(self._compiles, lambda: None)
+        self._stay()
+        self.add_hooks()
+
+    def _stay(self) -> None:
+        """Writes what was measured at the end of the program, and nothing in its forked children."""
+        os.register_at_fork(after_in_child=self._leave_child)
+        atexit.register(self.finish)
+
+    def add_hooks(self) -> None:
+        """Begins to hear the program's marks, optimizers, profilers and calls of compiled graphs."""
+        self._hear_steps()
+        self._undo += [
+            upstream.around_graph_calls(self._around_call),
+            upstream.on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
+        ]
+
+    def _hear_steps(self) -> None:
+        step_marks.listeners.append(self._mark)
+        self._undo = [
+            lambda: step_marks.listeners.remove(self._mark),
+            upstream.on_profiler_steps(lambda profiler: self._event(MARKS, id(profiler))),
+            upstream.on_optimizer_steps(lambda optimizer: self._event(OPTIMIZER_STEPS, id(optimizer))),
+            upstream.around_profilers(self._profiler_begins, self._profiler_ends),
+        ]
+
+    def remove_hooks(self) -> None:
+        """Undoes :meth:`add_hooks`."""
+        undo, self._undo = self._undo, []
+        for one in undo:
+            one()
+
+    def exclude(self, time_s: float) -> None:
+        """Notes that a measurement in the program took so long, which is not the program's time."""
+        self._measurement.excluded_s += time_s
+
+    def note_change(self) -> None:
+        """Notes that the program compiled or recorded a CUDA graph: this step says nothing of the next ones."""
+        self._measurement.is_noisy = True
+        self._pattern.forget()
+
+    def _compiles(self) -> None:
+        if not self.is_done:
+            self._measurement.note_compilation()
+            self.note_change()
+
+    def _records_graph(self) -> None:
+        self._graphs.note_cuda_graph()
+        self.note_change()
+
+    def _around_call(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        # The program pays for each lookup at each call of a graph.
+        by_id, running = self._graphs.by_id, self._graphs.running
+        boundaries, measurement = self._boundaries, self._measurement
+
+        @functools.wraps(original)
+        def call(compiled: Any, inputs: Any) -> Any:
+            graph = by_id.get(id(compiled))
+            if graph is None:
+                graph = self._add(compiled)
+                if graph is None:
+                    return original(compiled, inputs)
+            if boundaries.searches_pattern:
+                self._search(graph, inputs)
+            running.number = graph.number
+            if measurement.is_recording:
+                return measurement.call_graph(graph.number, original, compiled, inputs)
+            return original(compiled, inputs)
+
+        return call
+
+    def _add(self, compiled: Any) -> Graph | None:
+        try:
+            with self._lock:
+                self.note_change()
+                return self._graphs.by_id.get(id(compiled)) or self._graphs.add(compiled)
+        except RECOVERABLE as error:
+            self._fail(error)
+            return None
+
+    def _search(self, graph: Graph, inputs: Any) -> None:
+        """Looks for the cycle that a call begins or continues."""
+        try:
+            address = graph.address(inputs)
+            pattern = self._pattern
+            with self._lock:
+                found = pattern.is_found
+                number = pattern.call(graph.number, address)
+                if found and not pattern.is_found:  # the next boundary is not the end of one step
+                    self._measurement.is_noisy = True
+            if number is not None and (self._boundaries.source or not self._expects_optimizer()):
+                self._guarded(self._boundaries.cycle, number)
+        except RECOVERABLE as error:
+            self._fail(error)
+
+    def _expects_optimizer(self) -> bool:
+        """Whether a pattern of calls may be a part of a step, as where gradients accumulate."""
+        if self._waited_cycles >= OPTIMIZER_PATIENCE:
+            return False
+        if self._waited_cycles == 0 and not (self._graphs.trains(self._pattern.graphs) and upstream.has_optimizer()):
+            self._waited_cycles = OPTIMIZER_PATIENCE
+            return False
+        self._waited_cycles += 1
+        return True
+
+    def _mark(self) -> None:
+        self._event(MARKS, 0)
+
+    def _event(self, source: str, origin: int) -> None:
+        self._guarded(self._boundaries.event, source, origin)
+
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Does the work at a boundary. No exception reaches the program, and a boundary within another is ignored."""
+        with self._lock:
+            if self._entered or self.is_done:
+                return
+            self._entered = True
+            try:
+                work(*arguments)
+            except RECOVERABLE as error:
+                self._fail(error)
+            finally:
+                self._entered = False
+
+    def _cross(self, number: int) -> None:
+        arrived_s = time.perf_counter()
+        measurement = self._measurement
+        busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
+        if not busy and measurement.pass_within_window(number, arrived_s):
+            return
+        measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
+        if measurement.is_complete:
+            self._end()
+
+    def _restart(self) -> None:
+        self._measurement.restart()
+
+    def _profiler_begins(self, profiler: Any) -> None:
+        if self._measurement.is_ours or self.is_done:
+            return
+        self._foreign.add(id(profiler))
+        try:
+            self._measurement.give_way()
+        except RECOVERABLE as error:
+            self._fail(error)
+
+    def _profiler_ends(self, profiler: Any) -> None:
+        self._foreign.discard(id(profiler))
+
+    def _fail(self, error: BaseException) -> None:
+        traceback.print_exc()
+        try:
+            self._measurement.fail(error)
+        except OSError:  # a full disk costs the measurement, and not the program
+            traceback.print_exc()
+        self._end()
+
+    def finish(self) -> None:
+        """Writes at the end of the program what was measured until then."""
+        if self.is_done:
+            return
+        try:
+            self._measurement.finish(self._boundaries)
+        except RECOVERABLE as error:
+            self._fail(error)
+        self._detach()
+
+    def _end(self) -> None:
+        self._detach()
+        self._on_done()
+
+    def _leave_child(self) -> None:
+        """Leaves a forked child, in which another thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+        self._detach()
+
+    def _detach(self) -> None:
+        self.is_done = True
+        self.remove_hooks()
+
+
+def _number(variable: str) -> int | None:
+    value = os.environ.get(variable, "")
+    return int(value) if value else None

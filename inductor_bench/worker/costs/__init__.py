@@ -1,1 +1,0 @@
-"""FLOPs and bytes of library operators. Of ``worker`` it may import no other room."""

@@ -1,0 +1,229 @@
+"""The runtime of the CPU. It needs no synchronisation, and its memory is that of the whole process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from ...devices.cpu import CPU
+from ...records.run import Environment, Host
+from ...source.harness.arguments import Arguments
+from ...source.harness.timing_cpu import CpuTimer, describe_method, measure_cpu
+from . import processor
+from .processor import usable_cpus
+from .runtime import Bind, Roofs
+
+# Measures the roofs of a processor with torch's own kernels: bandwidths of memory and cache, rates of products.
+#
+# Bytes are the program's reads and writes: a store counts once, although most processors read the line first. The bytes
+# of kernels that are compared with these roofs are counted in the same way. Other work on the machine lowers the
+# figures, so that the best of several rounds counts; a round is the median of its samples.
+
+
+_ROUNDS = 3
+_SAMPLES = 3
+_SAMPLE_S = 4e-3
+_LARGE_BYTES = (64 << 20, 512 << 20)  # minimum and maximum size of a buffer for memory bandwidth
+_MATRIX_SIZES = (512, 1024, 2048, 4096)
+_MATRIX_LIMIT_S = 0.3  # maximum seconds of a single product
+_MATRIX_BUDGET_S = 0.4  # seconds after which no larger size is started
+_PILOT_SIZE = 256
+_DEFAULT_CACHE_BYTES = 32 << 20
+_CPU_FOLDER = Path("/sys/devices/system/cpu")
+
+
+def measure_cpu_peaks() -> Roofs:
+    """Measures the processors that this process may use, with torch's number of threads."""
+    cache = last_level_cache_bytes()
+    memory = _measure_bandwidth(3 * _large_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
+    # A third of the cache, because it holds other data too.
+    cached = max(_measure_bandwidth(cache // 3), memory) if cache is not None else None
+    return Roofs(memory, _measure_products(), cache, cached)
+
+
+def last_level_cache_bytes(folder: Path = _CPU_FOLDER) -> int | None:
+    """The total bytes of the last-level caches of the usable processors; ``None`` where the system does not say."""
+    caches: dict[tuple[int, str], int] = {}
+    for cpu in usable_cpus():
+        for index in (folder / f"cpu{cpu}" / "cache").glob("index*"):
+            try:
+                level = int((index / "level").read_text())
+                kind = (index / "type").read_text().strip()
+                shared = (index / "shared_cpu_list").read_text().strip()
+                size = _parse_size((index / "size").read_text().strip())
+            except (OSError, ValueError):
+                continue
+            if kind != "Instruction":
+                caches[level, shared] = size
+    last = max((level for level, _ in caches), default=0)
+    return sum(size for (level, _), size in caches.items() if level == last) or None
+
+
+def _parse_size(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
+
+
+def _large_buffer_bytes(cache: int) -> int:
+    """The bytes of each of three arrays: four times the cache, but at most a sixteenth of the memory."""
+    smallest, largest = _LARGE_BYTES
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 << 30
+    return min(max(4 * cache, smallest), largest, memory // 16)
+
+
+def _measure_bandwidth(size: int) -> float:
+    """The best sustained bytes per second of copy, triad and sum, each over a total of ``size`` bytes of float32."""
+    data = torch.ones(max(size // 4, 6) // 6 * 6)
+    source, copied = data.chunk(2)
+    first, second, target = data.chunk(3)
+    moved = data.numel() * 4
+    kernels: list[Callable[[], object]] = [
+        lambda: copied.copy_(source),
+        lambda: torch.add(first, second, alpha=0.5, out=target),
+        lambda: data.sum(),
+    ]
+    return max(moved / sustained_time(kernel) for kernel in kernels)
+
+
+def _measure_products() -> dict[str, float]:
+    """FLOPs per second of square products of random matrices, by element type that the processor multiplies natively.
+
+    A 16-bit type that is no faster than float32 is emulated. It is left out, because a kernel may beat the emulation.
+    """
+    rates = {"float32": _best_product(torch.float32)}
+    pilot = _product_time(_PILOT_SIZE, torch.float32)
+    for dtype in (torch.bfloat16, torch.float16):
+        small = _product_time(_PILOT_SIZE, dtype)
+        if small is not None and pilot is not None and small < 5 * pilot:
+            rate = _best_product(dtype)
+            if rate > 1.1 * rates["float32"]:
+                rates[str(dtype).removeprefix("torch.")] = rate
+    return rates
+
+
+def _best_product(dtype: torch.dtype) -> float:
+    best = 0.0
+    start = time.perf_counter()
+    for size in _MATRIX_SIZES:
+        work = 2.0 * size**3
+        if best and (work / best > _MATRIX_LIMIT_S or time.perf_counter() - start > _MATRIX_BUDGET_S):
+            break
+        taken = _product_time(size, dtype)
+        best = max(best, work / taken) if taken else best
+    return best
+
+
+def _product_time(size: int, dtype: torch.dtype) -> float | None:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(size, size, generator=generator).to(dtype) for _ in range(2))
+    target = torch.empty(size, size, dtype=dtype)
+    try:
+        return sustained_time(lambda: torch.mm(left, right, out=target))
+    except RuntimeError:  # this build of torch has no product of that type
+        return None
+
+
+def sustained_time(run: Callable[[], object]) -> float:
+    """Seconds of one call: the best round's median, over samples that are long enough for the clock."""
+    run()
+    return min(_round(run) for _ in range(_ROUNDS))
+
+
+def _round(run: Callable[[], object]) -> float:
+    estimate = max(_time_calls(run, 1), 1e-7)
+    calls = max(1, round(_SAMPLE_S / estimate))
+    return median(_time_calls(run, calls) for _ in range(_SAMPLES)) / calls
+
+
+def _time_calls(run: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - start
+
+
+_PROCESS = Path("/proc/self")
+
+
+class CpuRaceTimer(CpuTimer):
+    """The harness's timer, with the name of its method. The host does the work, so it is never late with launches."""
+
+    retaken = 0
+
+    @property
+    def method(self) -> str:
+        return describe_method(len(self.copies), 0.0)
+
+    def run_first(self, call: Any, state: str) -> None:
+        return
+
+    def get_ready(self, call: Any, state: str) -> None:
+        return
+
+
+class CpuRuntime:
+    """The CPUs that this process may use."""
+
+    device = CPU
+    captures_graphs = False
+
+    def is_present(self) -> bool:
+        return True
+
+    def check_support(self) -> None:
+        return
+
+    def check_presence(self, place: torch.device) -> None:
+        return
+
+    def name(self, place: torch.device) -> str:
+        return processor.cpu_name()
+
+    def describe(self, environment: Environment) -> Environment:
+        host = Host(
+            cpu=processor.cpu_name(),
+            cpu_count=len(processor.usable_cpus()),
+            threads=torch.get_num_threads(),
+            vector_isa=processor.vector_isa(),
+            memory_bytes=processor.memory_bytes(),
+        )
+        return replace(environment, host=host)
+
+    def synchronize(self) -> None:
+        return
+
+    def reset_peak_memory(self) -> None:
+        with contextlib.suppress(OSError):
+            (_PROCESS / "clear_refs").write_text("5")
+
+    def peak_memory_bytes(self) -> int | None:
+        """The peak resident size of the whole process in bytes; ``None`` on other systems than Linux."""
+        with contextlib.suppress(OSError):
+            for line in (_PROCESS / "status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        return None
+
+    def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
+        raise RuntimeError("a CPU has no graphs")
+
+    def preserve_random_state(self) -> AbstractContextManager[None]:
+        return torch.random.fork_rng(devices=[])
+
+    def measure_roofs(self, place: torch.device) -> Roofs:
+        return measure_cpu_peaks()
+
+    def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
+        return measure_cpu(launch, arguments, bind)
+
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> CpuRaceTimer:
+        return CpuRaceTimer(launch, arguments, bind)

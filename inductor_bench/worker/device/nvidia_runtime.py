@@ -1,0 +1,309 @@
+"""The runtime of NVIDIA's GPUs, through ``torch.cuda``. It refuses AMD's GPUs, which torch for ROCm calls CUDA."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...devices.nvidia import NVIDIA, Architecture, refusal
+from ...errors import InductorBenchError
+from ...messages.job_requests import LAUNCH_GAP
+from ...records.run import AcceleratorFacts, Environment
+from ...source.harness.arguments import Arguments
+from ...source.harness.launch_gap import launch_gap, measure_cuda
+from ...source.harness.timing_cuda import BoundGpuCall, GpuTimer
+from ...store.files import read_json, write_json
+from .gpu_peaks import measure_gpu
+from .nvml import driver_version
+from .runtime import Bind, Roofs, exclusive
+
+# The harness's GPU timer for races, whose windows do not depend on when the host launches.
+#
+# Several workers may share the device. A timer has it for itself for each sample, and while it launches anything else;
+# graphs are captured beside the other workers' samples, because a capture runs nothing.
+#
+# While other cores compile, the host may lose its core between two launches. The device would then wait, and the wait
+# would be part of a window's time. So both windows of a sample wait in the device's queue: each launch is made while
+# the one before it still runs, and the first one while the device is held without work. Windows in which a launch came
+# later are timed again. Between two samples the queue is empty, so that what other processes do on the device, the
+# loading of their kernels above all, is done then: a change from one process to another takes the device 0.4 ms (H200),
+# and would be part of a window.
+
+
+HOLD_CYCLES = 400_000
+"""Clock cycles for which the device waits before the first window, without work: 0.2 ms. Each time that the host is
+later, they double."""
+
+MOST_RETAKEN = 3
+
+SLOW, SLOW_S = 8, 1e-4
+"""Multiple of the default's time, and seconds: a call that takes longer than both is timed by single launches. A
+template that suits a call badly takes a thousand times as long as the library, and its graphs would hold the device for
+minutes."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window in the device's queue.
+
+    Attributes:
+        start: recorded before its first launch.
+        end: recorded after its last one.
+        is_late: whether the queue was empty at one of its launches.
+    """
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
+    is_late: bool
+
+    def read(self) -> float:
+        """Waits for its end, and returns its seconds on the device."""
+        self.end.synchronize()
+        return float(self.start.elapsed_time(self.end)) * 1e-3
+
+
+class GpuRaceTimer(GpuTimer):
+    """The timer of a kernel and its variants.
+
+    Attributes:
+        retaken: number of attempts that were repeated, because the host was late with a launch.
+    """
+
+    def __init__(self, *arguments: Any, **how: Any) -> None:
+        self.retaken = 0
+        self._is_watched = False
+        self._restore_all: Callable[[], object] | None = None
+        with exclusive():
+            super().__init__(*arguments, **how)
+            if self._uses_graphs and self.originals:
+                self._restore_all = self._capture([partial(self._restore, each) for each in self.copies], False)
+        self._is_watched = True
+
+    @property
+    def _uses_graphs(self) -> bool:
+        return self.method.startswith("graphs")
+
+    def run_first(self, call: BoundGpuCall, state: str) -> None:
+        """Launches the call once, unless it is done. A launch that takes far longer than the default is a sample."""
+        if state in call.samplers or state in call.runs:
+            return
+        with exclusive():
+            if self.reset:  # a launch cannot be repeated without a reset
+                super().run_first(call, state)
+                return
+            runs = self._bind_runs(call, state)
+            (first_s,), is_late = self._time(runs[:1], 1)
+        if is_late or first_s <= max(SLOW * self.estimate, SLOW_S):
+            call.runs[state] = runs
+        else:
+            call.samplers[state] = self._by_single_launches(runs[0], state, first_s)
+
+    def _by_single_launches(self, run: Callable[[], object], state: str, first_s: float) -> Callable[[], float]:
+        known = [first_s]
+
+        def sample() -> float:
+            if known:
+                return known.pop()
+            if state == "cold":
+                self._run(self.flush)
+            return self._window(run, 1)
+
+        return sample
+
+    def restore(self) -> None:
+        with exclusive():
+            super().restore() if self._restore_all is None else self._restore_all()
+
+    def _run(self, launch: Callable[[], object]) -> None:
+        with exclusive():
+            super()._run(launch)
+
+    def _window(self, replay: Callable[[], object], count: int) -> float:
+        return self._windows((replay,), count)[0]
+
+    def _windows(self, replays: Sequence[Callable[[], object]], count: int) -> list[float]:
+        return self._time(replays, count)[0]
+
+    def _time(self, replays: Sequence[Callable[[], object]], count: int) -> tuple[list[float], bool]:
+        """Seconds of ``count`` replays of each by the last attempt, and whether the host was late in all attempts.
+
+        A call that no graph can capture may wait for the device itself, and then looks late in all attempts: such calls
+        are watched no longer.
+        """
+        attempts = MOST_RETAKEN if self._is_watched else 0
+        for attempt in range(1 + attempts):
+            with exclusive():
+                torch.cuda.synchronize()
+                torch.cuda._sleep(HOLD_CYCLES << attempt)
+                windows = [self._launch(replay, count) for replay in replays]
+                times = [window.read() for window in windows]
+            is_late = self._is_watched and any(window.is_late for window in windows)
+            if not is_late:
+                break
+            self.retaken += attempt < attempts
+        if is_late and not self._uses_graphs:
+            self._is_watched = False
+        return times, is_late
+
+    def _launch(self, replay: Callable[[], object], count: int) -> _Window:
+        """Puts a window into the device's queue.
+
+        Each replay of a graph ends with an event, which costs the same in the windows of both lengths. It is in the
+        queue before the device reaches the replay. Where calls are timed without graphs, only the first is watched.
+        """
+        start = last = _record()
+        is_late = False
+        for place in range(count):
+            before = last
+            replay()
+            if place == count - 1 or self._uses_graphs:
+                last = _record()
+            if place == 0 or self._uses_graphs:
+                is_late |= before.query()
+        return _Window(start, last, is_late)
+
+
+def _record() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+RACE_WINDOW_S = 7e-4
+"""Length in seconds of each of the two windows of a GPU sample in a race."""
+
+RACE_WARM_UP_S = 5e-3
+"""Warm-up in seconds before the first window; it is short because the candidates' checks have raised the clocks."""
+
+
+class NvidiaRuntime:
+    """The GPUs of this process."""
+
+    device = NVIDIA
+    captures_graphs = True
+
+    def is_present(self) -> bool:
+        return torch.cuda.is_available()
+
+    def check_support(self) -> None:
+        if torch.version.hip is not None:
+            raise refusal(torch.version.hip)
+
+    def check_presence(self, place: torch.device) -> None:
+        count = torch.cuda.device_count() if self.is_present() else 0
+        hint = "run `inductor-bench doctor`"
+        if not count and not place.index:
+            raise InductorBenchError("no CUDA device is available to this torch", hint)
+        if (place.index or 0) >= count:
+            raise InductorBenchError(f"there is no {place} among the {count} CUDA devices", hint)
+
+    def name(self, place: torch.device) -> str:
+        return torch.cuda.get_device_name(place)
+
+    def describe(self, environment: Environment) -> Environment:
+        """Adds the current GPU's facts. An AMD GPU gets no compute capability: its version only looks like one."""
+        device = replace(environment.device, cuda=torch.version.cuda or torch.version.hip)
+        if self.is_present():
+            with suppress(RuntimeError):  # a GPU that serves another process alone, or is full: its first use tells it
+                device = self._describe(device)
+        return replace(environment, device=device)
+
+    def _describe(self, device: AcceleratorFacts) -> AcceleratorFacts:
+        here = torch.cuda.get_device_properties(torch.cuda.current_device())
+        described = replace(
+            device,
+            accelerator=here.name,
+            accelerator_count=torch.cuda.device_count(),
+            accelerator_memory_bytes=here.total_memory,
+            multiprocessors=here.multi_processor_count,
+        )
+        if torch.version.hip is not None:
+            return described
+        return replace(described, compute_capability=f"{here.major}.{here.minor}", driver=driver_version())
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def reset_peak_memory(self) -> None:
+        torch.cuda.reset_peak_memory_stats()
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most bytes that torch allocated on the GPU."""
+        return int(torch.cuda.max_memory_allocated())
+
+    def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        return graph.replay
+
+    def preserve_random_state(self) -> AbstractContextManager[None]:
+        return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+
+    def measure_roofs(self, place: torch.device) -> Roofs:
+        return measure_gpu(place)
+
+    def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
+        return measure_cuda(launch, arguments, bind, **how)
+
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuRaceTimer:
+        how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": _shared_launch_gap()}
+        return GpuRaceTimer(launch, arguments, bind, **how)
+
+    def get_ready(self) -> None:
+        """Makes the GPU's context, and finds the gap between two launches, which one worker measures for all."""
+        torch.empty(1, device=NVIDIA.type)
+        with exclusive():
+            _shared_launch_gap()
+
+    def architecture(self) -> Architecture:
+        """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
+        self.check_support()
+        seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+        capability = 10 * seen.major + seen.minor
+        return Architecture(
+            name=f"sm_{capability}",
+            capability=capability,
+            device=seen.name,
+            multiprocessors=seen.multi_processor_count,
+            threads=seen.max_threads_per_multi_processor,
+            shared_memory_bytes=seen.shared_memory_per_block_optin,
+            registers=seen.regs_per_multiprocessor,
+        )
+
+
+@functools.cache
+def _shared_launch_gap() -> dict[str, float]:
+    """The gap between two launches; that of another worker of this device where one has measured it."""
+    shared = Path(os.environ.get(LAUNCH_GAP, ""))
+    known = read_json(shared) if shared.is_file() else None
+    gap = launch_gap(known)
+    if gap and shared.name and known is None:
+        write_json(shared, gap)
+    return gap
+
+
+def is_memory_short() -> bool:
+    """Whether less than half of the GPU's memory is free. What torch keeps for reuse is not: others share the GPU."""
+    if not torch.cuda.is_initialized():
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return bool(2 * free < total)
+
+
+def give_memory_back() -> None:
+    """Gives the memory that torch keeps for reuse back to the device, which other workers may share."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,302 @@
+"""Observes graphs, CUDA graphs, optimizers, launches and profilers through private names of torch and Inductor."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...devices.table import device_of
+
+# Observes the calls of compiled graphs, CUDA graphs, optimizers and profilers through private names of torch.
+#
+# The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
+
+
+Undo = Callable[[], None]
+Call = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What torch knows of a compiled graph; see ``messages.observed.ObservedGraph``.
+
+    Attributes:
+        parameter: the index of the first input that is a parameter or another tensor with a fixed address.
+        device: the type of the device on which it runs; empty for the CPU.
+    """
+
+    path: str
+    parameter: int | None
+    is_backward: bool
+    device: str
+    cuda_graph_refusal: str
+
+
+def around_graph_calls(make: Callable[[Call], Call]) -> Undo:
+    """Replaces the call of compiled graphs by ``make(call)``; returns the undoing. (2.9, 2.11, 2.13, 2.15)
+
+    Every call passes through the class, also the replay of a CUDA graph.
+    """
+    from torch._inductor.output_code import CompiledFxGraph
+
+    return _replace(CompiledFxGraph, "__call__", make)
+
+
+def describe_graph(compiled: Any) -> GraphFacts:
+    """The facts of a ``CompiledFxGraph``. (2.9, 2.11, 2.13, 2.15)"""
+    from torch._inductor.codecache import get_path
+
+    options = getattr(compiled, "fx_kwargs", None) or {}
+    fixed = options.get("static_input_idxs") or ()
+    key = getattr(compiled, "cache_key", "")
+    others = [kind for kind in getattr(compiled, "device_types", ()) if not device_of(kind).runs_on_host]
+    return GraphFacts(
+        path=os.path.realpath(get_path(key, "py")[2]) if key else "",
+        parameter=min(fixed, default=None),
+        is_backward=bool(options.get("is_backward")),
+        device=others[0] if others else "",
+        cuda_graph_refusal=_refusal(compiled),
+    )
+
+
+def _refusal(compiled: Any) -> str:
+    """Inductor's reason for not wrapping a graph in CUDA graphs; it gives reasons only where they were asked for."""
+    reason = getattr(compiled, "disabled_cudagraphs_reason", None)
+    information = getattr(compiled, "cudagraph_info", None)
+    return reason or ", ".join(getattr(information, "cudagraph_fail_reasons", None) or ())
+
+
+def on_cuda_graphs(recorded: Callable[[], None], warmed: Callable[[], None], refused: Callable[[str], None]) -> Undo:
+    """Calls ``recorded`` and ``warmed`` around CUDA graphs that torch records, and ``refused`` with each reason not to.
+
+    (2.9, 2.11, 2.13, 2.15; read only: they need a GPU)
+    """
+    from torch._inductor import cudagraph_trees
+
+    def before(note: Callable[[], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def noted(*arguments: Any, **keywords: Any) -> Any:
+                note()
+                return original(*arguments, **keywords)
+
+            return noted
+
+        return make
+
+    def telling(original: Callable[[str], None]) -> Callable[[str], None]:
+        def tell(message: str) -> None:
+            refused(message)
+            original(message)
+
+        return tell
+
+    manager = cudagraph_trees.CUDAGraphTreeManager
+    undoings = [
+        _replace(manager, "record_function", before(recorded)),
+        _replace(manager, "run_eager", before(warmed)),
+        _replace(cudagraph_trees, "log_cudagraph_skip_and_bump_counter", telling),
+    ]
+    return _undo_all(undoings)
+
+
+def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
+    """Calls ``stepped`` with the optimizer after each of its steps. (2.9, 2.13)
+
+    Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it.
+    """
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
+        stepped(optimizer)
+
+    undo: Undo = register_optimizer_step_post_hook(hook).remove
+    return undo
+
+
+def on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:
+    """Calls ``stepped`` with the profiler before each of its steps. (2.9, 2.13, 2.15)"""
+    from torch.profiler import profile
+
+    def make(original: Callable[[Any], None]) -> Callable[[Any], None]:
+        @functools.wraps(original)
+        def step(profiler: Any) -> None:
+            stepped(profiler)
+            original(profiler)
+
+        return step
+
+    return _replace(profile, "step", make)
+
+
+def around_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> Undo:
+    """Calls ``begins`` before each profiler of this process prepares, and ``ends`` after its end. (2.9, 2.13, 2.15)
+
+    All interfaces of torch's profiler go through this class. The argument is the class's instance.
+    """
+    from torch.autograd.profiler import profile
+
+    def preparing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def prepare(self: Any) -> Any:
+            begins(self)
+            return original(self)
+
+        return prepare
+
+    def ending(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def leave(self: Any, *arguments: Any) -> Any:
+            try:
+                return original(self, *arguments)
+            finally:
+                ends(self)
+
+        return leave
+
+    undoings = [_replace(profile, "_prepare_trace", preparing), _replace(profile, "__exit__", ending)]
+    return _undo_all(undoings)
+
+
+def is_any_profiler_running() -> bool:
+    """Whether a profiler of any thread records. It is cheaper than asking torch's core. (2.9, 2.13, 2.15)"""
+    running: bool = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
+    return running
+
+
+def has_optimizer() -> bool:
+    """Whether the process holds an optimizer. It looks through all objects, which takes about 0.1 s."""
+    import gc
+
+    from torch.optim import Optimizer
+
+    return any(issubclass(type(value), Optimizer) for value in gc.get_objects())
+
+
+def _undo_all(undoings: list[Undo]) -> Undo:
+    def undo() -> None:
+        for one in undoings:
+            one()
+
+    return undo
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> Undo:
+    original = vars(owner)[name]
+    replacement = make(original)
+    setattr(owner, name, replacement)
+
+    def undo() -> None:
+        if vars(owner)[name] is replacement:
+            setattr(owner, name, original)
+
+    return undo
+
+
+# Observes the launches of Triton kernels through private names of Inductor and torch.
+#
+# The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
+
+
+Run = Callable[[], Any]
+OnTritonLaunch = Callable[[str, Any, tuple[Any, ...], dict[str, Any], Run], Any]
+Quietly = Callable[[Run], Any]
+
+
+@contextlib.contextmanager
+def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaunch, quietly: Quietly) -> Iterator[None]:
+    """Replaces each launch of a module's Triton kernels in the block by a call of ``on_launch``. (2.11; 2.13 read only)
+
+    Every launch goes through ``CachingAutotuner.run``, also that of a multi-kernel's choice.
+
+    Args:
+        namespace: the module's variables.
+        on_launch: called with the kernel's variable, the kernel, the positional and keyword arguments, and a function
+            that makes the launch.
+        quietly: called with a function that runs a multi-kernel's benchmarks, whose launches do not count.
+    """
+    try:
+        from torch._inductor.codegen.multi_kernel import MultiKernelCall
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    except ImportError:
+        yield
+        return
+    names = {id(value): name for name, value in namespace.items() if isinstance(value, CachingAutotuner)}
+    original: Callable[..., Any] = CachingAutotuner.run
+    benchmark: Callable[..., Any] = MultiKernelCall.benchmark_sub_kernels
+
+    def run(self: Any, *arguments: Any, stream: Any, **more: Any) -> Any:
+        def launch() -> Any:
+            return original(self, *arguments, stream=stream, **more)
+
+        return on_launch(names[id(self)], self, arguments, more, launch) if id(self) in names else launch()
+
+    def benchmark_sub_kernels(self: Any, *arguments: Any, **more: Any) -> Any:
+        return quietly(lambda: benchmark(self, *arguments, **more))
+
+    setattr(CachingAutotuner, "run", run)  # noqa: B010
+    setattr(MultiKernelCall, "benchmark_sub_kernels", benchmark_sub_kernels)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(CachingAutotuner, "run", original)  # noqa: B010
+        setattr(MultiKernelCall, "benchmark_sub_kernels", benchmark)  # noqa: B010
+
+
+def no_dispatch() -> contextlib.AbstractContextManager[Any]:
+    """Bypasses all dispatch modes for this thread's operators, which is cheaper than a pass through a mode. (2.13)"""
+    import torch
+
+    guard: contextlib.AbstractContextManager[Any] = torch._C._DisableTorchDispatch()
+    return guard
+
+
+def triton_signature(kernel: Any) -> tuple[dict[str, str], frozenset[str]]:
+    """The types of a Triton kernel's parameters, and the parameters updated in place. (2.11; 2.13 read only)"""
+    signature = {str(name): str(kind) for name, kind in kernel.triton_meta["signature"].items()}
+    return signature, frozenset(kernel.mutated_arg_names)
+
+
+# Detaches CUPTI, through which torch's profiler observes CUDA, from a process that goes on without a profiler.
+
+
+VARIABLE = "TEARDOWN_CUPTI"
+"""The variable that Kineto reads at the end of a profile: it detaches CUPTI where the value is 1."""
+
+WAITS, WAIT_S = 5, 0.01
+
+
+@contextlib.contextmanager
+def detaching_cupti() -> Iterator[None]:
+    """Detaches CUPTI after the profile that ends inside; attached, it slows each launch. (2.9 to 2.15; read only)
+
+    Kineto detaches it in a thread of its own, when a call of CUDA's runtime returns: the synchronisations are such
+    calls. The variable is removed after them, because profiles in quick succession crash with it (kineto issue 1169).
+    It is not set where the program or torch has set it, and where the process does not use CUDA: on a machine without a
+    GPU each call of a torch that was built with CUDA fails. CUDA before 12.6 crashes at a profile after it.
+    """
+    import torch
+
+    if VARIABLE in os.environ or not torch.cuda.is_initialized() or not _can_attach_again(torch.version.cuda):
+        yield
+        return
+    os.environ[VARIABLE] = "1"
+    try:
+        yield
+        for _ in range(WAITS):
+            time.sleep(WAIT_S)
+            torch.cuda.synchronize()
+    finally:
+        os.environ.pop(VARIABLE, None)
+
+
+def _can_attach_again(version: str | None) -> bool:
+    return bool(version) and tuple(map(int, str(version).split(".")[:2])) >= (12, 6)

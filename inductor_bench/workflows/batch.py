@@ -1,0 +1,321 @@
+"""Runs a batch: breaks down each model of a list in a process group of its own, on this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .. import units
+from ..devices.cpu import CPU
+from ..devices.nvidia import visible_gpus
+from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
+from ..launch.executors import Executor, is_host, jobs_at_once, usable_cores
+from ..launch.local_executor import LocalExecutor
+from ..launch.marks import end_marked, tool_mark
+from ..launch.ray_executor import RayExecutor
+from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest, ModelResult
+from ..store.codec import NewerFormatError
+from ..store.digest import read_digest
+from ..store.files import own_folder, refuse_link
+from ..store.folder import FORMAT, BatchFolder
+from ..store.redaction import OPTION, Redaction
+from ..version import __version__
+from .batch_state import BatchState, plain_request
+from .model_list import merge, read_list, select
+from .options import Progress, RetuneOptions
+from .retuning import has_retunes_left, lacks_proof
+
+# Chooses the devices of a batch: every GPU that this process may use, or the CPU.
+
+
+def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tuple[str, ...]:
+    """The devices on which models are timed, one model at a time on each.
+
+    Args:
+        asked: the requested devices; empty for all devices.
+        requests: the models; a batch of models for the CPU needs no GPU.
+
+    Raises:
+        UsageError: a device is missing or requested twice.
+    """
+    if len(set(asked)) < len(asked):
+        raise UsageError("--devices names a device twice", "two models on one device would share its time")
+    there = () if requests and all(is_host(request.device) for request in requests) else visible_gpus()
+    if asked and there:
+        strange = [device for device in asked if device not in there]
+        if strange:
+            raise UsageError(f"there is no GPU {strange[0]}", f"there are {', '.join(there)}; --device cpu is the CPU")
+    elif not all(map(is_host, asked)):
+        raise UsageError(f"there is no GPU {asked[0]}", "leave --devices away to measure on the CPU")
+    return tuple(asked) or there or (CPU.type,)
+
+
+def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int | None, overlap: bool | None) -> int:
+    """The number of models that overlap on each device.
+
+    Args:
+        devices: the devices of the batch.
+        cores: the number of cores of this machine.
+        models: the number of models.
+        jobs: maximum number of models at once; ``None`` for no maximum.
+        overlap: whether models overlap; ``None`` for an overlap where there are enough cores.
+
+    Raises:
+        UsageError: ``jobs`` exceeds the number of models that can run at once.
+    """
+    at_once = 1 if overlap is False else jobs_at_once(cores, devices)
+    if overlap and not any(map(is_host, devices)):
+        at_once = max(2, at_once)
+    most = len(devices) * at_once
+    if jobs is not None and jobs > most:
+        number = f"{len(devices)} device{'s' * (len(devices) > 1)}"
+        raise UsageError(
+            f"--jobs {jobs} with {number}: models would share their time", f"take no more jobs than {most}"
+        )
+    return min(at_once, math.ceil(min(models, jobs or models) / len(devices)))
+
+
+LOCAL, RAY = "local", "ray"
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """The request of a batch.
+
+    Attributes:
+        source: the list.
+        output: the batch folder; ``None`` for ``batches/NAME``.
+        bare: the source of names without one; ``None`` to infer it from the list.
+        overrides: options for all models, by the fields of ``ModelRequest``; they take precedence over the list's own.
+        words: further options of ``breakdown`` for all models, as typed.
+        retune: the tuning of the most expensive kernels of each model; ``None`` for none.
+        filters, excludes, shard: the selection of models; see ``list_text.select``.
+        resume: whether an earlier batch in the folder is continued; otherwise it is refused.
+        force: whether measured models are measured again.
+        retries: maximum number of further attempts at a failed model.
+        devices: GPUs by their names in ``CUDA_VISIBLE_DEVICES``; empty for all GPUs.
+        jobs: maximum number of models at once; ``None`` for no maximum.
+        overlap: whether a model compiles while another is timed on its GPU; ``None`` for where there are enough cores.
+        executor: ``local``, or ``ray`` for the machines of a Ray cluster.
+        address: the address of the cluster; ``None`` to let Ray find one.
+        redact: names of options and variables whose values are kept out of the batch; see ``store.redaction``.
+    """
+
+    source: Path
+    output: Path | None = None
+    bare: str | None = None
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    retune: RetuneOptions | None = None
+    filters: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    shard: tuple[int, int] | None = None
+    resume: bool = True
+    force: bool = False
+    retries: int = 0
+    devices: tuple[str, ...] = ()
+    jobs: int | None = None
+    overlap: bool | None = None
+    executor: str = LOCAL
+    address: str | None = None
+    redact: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """A batch at the end of a turn, and its folder."""
+
+    batch: Batch
+    folder: BatchFolder
+
+
+def plan_batch(options: BatchOptions) -> tuple[ModelRequest, ...]:
+    """The selected models, with all their options.
+
+    Raises:
+        UsageError: the list cannot be read, or no model is selected.
+    """
+    requests = read_list(options.source, options.bare)
+    return tuple(merge(select(requests, options.filters, options.excludes, options.shard), options.overrides))
+
+
+def find_secrets(options: BatchOptions, requests: Sequence[ModelRequest]) -> Redaction:
+    """The values that are kept out of the batch.
+
+    Raises:
+        UsageError: a name of ``redact`` matches nothing.
+    """
+    commands = [sys.argv[1:], *(request.arguments for request in requests)]
+    return Redaction.find(commands, os.environ, options.redact)
+
+
+def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
+    """Measures the selected models that are unfinished.
+
+    Raises:
+        UsageError: the options are invalid, or another batch writes the folder.
+        InductorBenchError: the folder cannot be written.
+        KeyboardInterrupt: the user stopped the batch; the folder holds the models that were measured before.
+    """
+    requests = plan_batch(options)
+    redaction = find_secrets(options, requests)
+    folder = BatchFolder(options.output or default_folder(options))
+    with closing(_find_executor(options, requests, progress)) as executor:
+        _check_folder(folder, options)
+        with folder.locked(tool_mark()) as lock:
+            end_marked(lock.left)
+            state = BatchState(
+                _open_batch(folder, options, requests, redaction),
+                folder,
+                [request.name for request in requests],
+                words=(*options.words, *(f"{OPTION}={name}" for name in options.redact)),
+                retune=options.retune,
+                retries=options.retries,
+                jobs=options.jobs,
+                progress=progress,
+                redaction=redaction,
+            )
+            state.save()
+            for own in (folder.work, folder.models, folder.logs):
+                own_folder(own)
+            executor.settle(folder.work, (lock.descriptor,))
+            try:
+                state.run(executor)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt(_describe_interrupt(state.batch, folder, requests)) from stop
+            finally:
+                executor.close()
+                shutil.rmtree(folder.work, ignore_errors=True)
+    return BatchOutcome(redaction.batch(state.batch), folder)
+
+
+def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+    """The executor that measures the models.
+
+    Raises:
+        UsageError: a device or the cluster is missing.
+    """
+    if options.executor == RAY:
+        return _find_cluster(options, requests, progress)
+    if options.address is not None:
+        raise UsageError("--address is that of a Ray cluster", "add --executor ray")
+    devices = find_devices(options.devices, requests)
+    overlap = options.overlap
+    if (
+        overlap is None and options.retune is not None
+    ):  # a tuning would report the other model as another job on its GPU
+        overlap = False
+    at_once = find_jobs_at_once(devices, usable_cores(), len(requests), options.jobs, overlap)
+    return LocalExecutor(devices[: options.jobs], at_once, progress.output)
+
+
+def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+    if options.devices:
+        raise UsageError("--devices names GPUs of this machine, and Ray chooses among its own", "leave it away")
+    if options.overlap:
+        raise UsageError("--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself")
+    progress.stage("looking for the Ray cluster")
+    executor = RayExecutor(options.address or "", progress.output)
+    if not executor.gpus and any(request.device and not is_host(request.device) for request in requests):
+        executor.close()
+        raise UsageError("the Ray cluster has no GPU", "--device cpu measures on the CPUs of its machines")
+    place = "GPU" if executor.gpus else "of its largest machines"
+    progress.note(f"the Ray cluster measures {executor.slots} at once: one on each {place}")
+    return executor
+
+
+def default_folder(options: BatchOptions) -> Path:
+    """The folder of a list, which is the same each time, so that the same command continues the batch."""
+    return Path("batches") / (options.source.stem + ("-training" if options.overrides.get("training") else ""))
+
+
+def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
+    path = folder.path
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
+    if folder.exists():
+        refuse_link(path)
+    if folder.exists() and not options.resume:
+        raise UsageError(f"{path} holds an earlier batch", "leave --no-resume away, or choose another folder with -o")
+    if not (folder.exists() or folder.is_new()):
+        raise UsageError(f"{path} is not empty and is not a batch", ANOTHER_FOLDER)
+
+
+def _open_batch(
+    folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest], redaction: Redaction
+) -> Batch:
+    """The batch with a row for each requested model; finished rows of an earlier turn are kept.
+
+    Requests in memory hold the arguments as typed. Those in ``batch.json`` are redacted, so both are compared redacted.
+
+    Raises:
+        UsageError: a model of the same name was measured with other options.
+    """
+    if not folder.exists():
+        created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
+        batch = Batch(FORMAT, __version__, created, command, str(options.source))
+    else:
+        batch = redaction.batch(folder.load())
+    known = {model.request.name: model for model in batch.models}
+    for request in requests:
+        earlier = known.get(request.name)
+        shown = replace(request, arguments=redaction.words(request.arguments))
+        same = earlier is not None and plain_request(earlier.request) == plain_request(shown)
+        if earlier is not None and earlier.status in FINISHED and not same and not options.force:
+            raise UsageError(
+                f"{folder.path} has measured {request.name} with {_difference(earlier.request, shown)}",
+                "choose another folder with -o, or measure again with --force",
+            )
+        if earlier is None or not same or options.force:
+            known[request.name] = BatchModel(request)
+        else:
+            known[request.name] = _check_earlier_row(replace(earlier, request=request), folder, options.retune)
+    return replace(batch, models=tuple(known.values()))
+
+
+def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
+    for name in ("target", "training", "batch_size", "amp", "mode", "dynamic", "device", "seed", "arguments"):
+        was, now = getattr(earlier, name), getattr(request, name)
+        if was != now:
+            words = [units.MISSING if value in (None, ()) else str(value) for value in (was, now)]
+            return f"another {name.replace('_', ' ')}: {words[0]}, and now {words[1]}"
+    return "other options"
+
+
+def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | None) -> BatchModel:
+    """The row of a model from an earlier turn, checked against its RUN.
+
+    A damaged or incomplete RUN makes the model wait again. A RUN whose tunings have begun is complete but for these.
+    The RUN of a newer version of the tool is kept.
+    """
+    finished = model.status in FINISHED
+    if model.status == SKIPPED or (model.run is None and not finished):
+        return model
+    run = folder.run(model.request.name)
+    try:
+        found = read_digest(model, run.record)
+    except NewerFormatError:
+        return model
+    except InductorBenchError:
+        found = ModelResult(model)
+    if not found.graphs or not (finished or model.status == MEASURED or found.retunes):
+        return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
+    lacks = retune is not None and (
+        has_retunes_left(found.retunes, run, retune) or (retune.verify and lacks_proof(run.load(), run))
+    )
+    return model if finished and not lacks else replace(model, status=MEASURED)
+
+
+def _describe_interrupt(batch: Batch, folder: BatchFolder, requests: Sequence[ModelRequest]) -> str:
+    names = {request.name for request in requests}
+    done = sum(model.status in FINISHED for model in batch.models if model.request.name in names)
+    return f"interrupted; {done} of {len(names)} models are in {folder.path}, and the same command continues"

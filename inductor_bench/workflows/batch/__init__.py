@@ -1,1 +1,0 @@
-"""The verb ``batch``; ``run`` is its entry. Of ``workflows`` it may import ``modules`` and ``breakdown``."""

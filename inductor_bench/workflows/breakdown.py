@@ -1,0 +1,476 @@
+"""Runs a breakdown, from a target to a RUN folder with its record; the result of each step is saved at once."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..analysis.findings.finding import apply_command, plural, program_words
+from ..devices.table import common_device
+from ..errors import InductorBenchError
+from ..launch.executors import cores_of_this_process
+from ..launch.marks import end_marked, tool_mark
+from ..launch.worker import WorkerPool, default_python
+from ..records.base import VERIFY, Failure
+from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
+from ..records.run import Capture, Environment, Peaks, Run
+from ..report.run.folder import write_report
+from ..source.labels import ModuleLabel
+from ..store.codec import FORMAT
+from ..store.files import own_folder, refuse_link
+from ..store.folder import RunFolder, new_run_folder
+from ..store.lock import DeviceTurn, locked
+from ..store.redaction import Redaction
+from ..store.run_files import checked, save_costs
+from ..version import __version__
+from .apply import read_environment, require_same
+from .modules.eager_run import time_eager
+from .modules.extraction import RunInMaking
+from .modules.kernel_files import extract_run
+from .modules.measured_environment import capture_environment, keep_for_later_runs
+from .modules.module_analysis import (
+    AttributedModule,
+    Costs,
+    attribute_module,
+    describe_module,
+    describe_unprofiled,
+    trace_environment,
+    with_dram_shares,
+    with_roofs,
+)
+from .modules.module_profiling import DEFAULT_REPEAT, ProfiledModule, Profiling, keep_module, take_survey
+from .modules.program_ledger import find_step
+from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled
+from .modules.reanalysis import reanalyse_run
+from .modules.request_words import find_secrets, folder_title_of, is_command, request_of, title_of
+from .modules.targets import Target, find_listed_modules, resolve_target
+from .options import RECORDED, BreakdownOptions, Progress, RetuneOptions
+from .pins import make_pins
+from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
+from .retuning import STAGE as AUTOTUNE
+
+# Adds the step of the captured program to a run, from what the program observed and the profiles of its modules.
+
+
+Facts = tuple[Costs, Peaks | None]
+"""The costs of library calls, and the peaks of the device."""
+
+
+@dataclass(frozen=True)
+class RunWithStep:
+    """A run with the program's step.
+
+    Attributes:
+        run: the run.
+        attributed: its modules, with the shares of the step in their details.
+        failures: what went wrong.
+    """
+
+    run: Run
+    attributed: list[AttributedModule]
+    failures: tuple[Failure, ...]
+
+
+def add_step(
+    run: Run,
+    captured: CapturedProgram,
+    profiled: Sequence[ProfiledModule],
+    attributed: list[AttributedModule],
+    folder: RunFolder,
+    facts: Facts | None = None,
+) -> RunWithStep:
+    """Adds the step of a captured program, where its processes observed one.
+
+    Args:
+        run: the run, with the modules that are profiled.
+        captured: the program.
+        profiled: the modules that were profiled. Graphs of the others are named in the step, too.
+        attributed: the profiled modules with their activities.
+        folder: the RUN, which gets the traces of the steps.
+        facts: from a worker with torch; ``None`` where they are not known, so that modules stay as they are described.
+    """
+    modules = (*profiled, *_unprofiled(captured, profiled, folder))
+    step, failures = find_step(run.request, captured, modules, attributed, folder)
+    if facts is not None:
+        costs, peaks = facts
+        attributed = with_dram_shares(attributed, captured, peaks, folder, step.eager if step else {})
+        described = {one.profiled.label.label: describe_module(one, folder, costs) for one in attributed}
+        run = replace(run, modules=tuple(described.get(module.label, module) for module in run.modules))
+    return RunWithStep(step.enter(run, stopped=captured.stopped) if step else run, attributed, failures)
+
+
+def _unprofiled(
+    captured: CapturedProgram, profiled: Sequence[ProfiledModule], folder: RunFolder
+) -> Iterator[ProfiledModule]:
+    """The modules whose profile was not reached, or raised an error. The RUN gets their text."""
+    seen = {one.module.path for one in profiled}
+    if all(module.path in seen for module in captured.modules):
+        return
+    for module, label in labelled(captured.modules):
+        if module.path not in seen:
+            with suppress(InductorBenchError):  # its text cannot be read
+                yield ProfiledModule(module, label, keep_module(folder, module, label), "", "", None, None)
+
+
+# The end of a breakdown: its record, its folder and its reports.
+
+
+@dataclass(frozen=True)
+class BreakdownOutcome:
+    """A finished breakdown: its record, its folder, and the written reports."""
+
+    run: Run
+    folder: Path
+    written: tuple[Path, ...] = ()
+
+
+def report_run(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
+    """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
+    try:
+        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
+    except InductorBenchError as error:
+        failure = Failure("report", "write", error.message, error.hint)
+        return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
+
+
+def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneOptions | None) -> Failure:
+    """The failure of a run that was interrupted in a stage, with the command that shows or finishes it."""
+    count, place = len(run.modules), shlex.quote(str(folder.path))
+    kept = f"; {plural(count, 'module')} measured until then" if count else ""
+    hint = f"inductor-bench report {place}" if count else ""
+    if stage in (AUTOTUNE, VERIFY) and retune is not None:
+        hint = _finishing_command(run, stage, place, retune)
+    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
+
+
+def _finishing_command(run: Run, stage: str, place: str, retune: RetuneOptions) -> str:
+    """The command that finishes the retunes of an interrupted run, or their proof.
+
+    Args:
+        run: the record.
+        stage: the stage that was interrupted.
+        place: the RUN, as the user would type it.
+        retune: the request.
+    """
+    program = program_words(run)
+    if stage == VERIFY and program:
+        return apply_command(place, program, "--verify")
+    return f"inductor-bench breakdown {place} {' '.join(retune.words)}"
+
+
+# Analyses a RUN again, from what it holds, and tunes what is not tuned yet.
+
+
+def break_down_again(
+    folder: RunFolder, options: BreakdownOptions, redaction: Redaction, progress: Progress
+) -> BreakdownOutcome:
+    """Breaks down an earlier RUN. It runs a factory or a named model again to prove its retunes, and no other program.
+
+    Raises:
+        InductorBenchError: the record cannot be read or written.
+        KeyboardInterrupt: the user stopped it; the RUN holds what was tuned before.
+    """
+
+    def keep(run: Run) -> None:
+        folder.save(redaction.run(run))
+
+    refuse_link(folder.path)
+    with locked(folder.path, tool_mark()) as lock:
+        end_marked(lock.left)
+        progress.stage(f"analysing {folder.path} again")
+        run = redaction.run(reanalyse_run(folder))
+        folder.save(run)
+        try:
+            run = autotune_run(run, folder, options, progress, keep)
+            run = _verify(run, folder, options, progress, keep)
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
+        return report_run(redaction.run(run), folder, options)
+
+
+def _verify(
+    run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
+) -> Run:
+    """The run with the proof of its retunes, where they have none and this tool knows how the model runs."""
+    found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
+    if options.retune is None or not options.retune.verify or not lacks_proof(found, folder):
+        return run
+
+    python = options.python or run.request.python or default_python()
+    request = replace(run.request, timeout_s=options.timeout_s or run.request.timeout_s)
+    try:
+        if request.kind == "factory" and not Path(request.target.rpartition(":")[0]).is_file():
+            raise InductorBenchError(f"{request.target} is not here")
+        require_same(make_pins(found, folder).pins, found.environment, read_environment(python))
+    except InductorBenchError as error:
+        progress.note(f"{PREDICTION}: {error.message}")
+        return run
+
+    def keep_found(run: Run) -> None:
+        nonlocal found
+        found = run
+        keep(run)
+
+    failures = verify_retunes(found, request, folder, python, progress, keep_found)
+    found = replace(found, failures=(*found.failures, *failures))
+    keep(found)
+    return found
+
+
+UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
+
+Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
+"""Modules that a target names, and the paths of missing modules."""
+
+CALLED = "inductor_bench.breakdown(…)"
+"""The command of a run that was started from Python."""
+
+
+def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
+    """Breaks down a target of any kind.
+
+    Raises:
+        UsageError: the target is missing, or the options do not fit it.
+        InductorBenchError: the RUN folder cannot be written.
+        KeyboardInterrupt: the user stopped the breakdown; the RUN folder holds the modules that were measured before.
+    """
+    target, redaction = resolve_target(options), find_secrets(options)
+    if target.kind == "run":
+        return break_down_again(RunFolder(target.paths[0]), options, redaction, progress)
+    listed = None if target.kind in PROGRAMS else find_listed_modules(target)
+    title = folder_title_of(target, options)
+    with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
+        end_marked(left)
+        breakdown = _Breakdown(options, target, listed, folder, redaction, progress)
+        try:
+            breakdown.measure()
+        except KeyboardInterrupt as stop:
+            breakdown.interrupted()
+            raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
+        finally:
+            breakdown.conclude()
+        return report_run(breakdown.run, folder, options)
+
+
+def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
+    """The interpreter of a command, with whose torch its modules are profiled."""
+    return interpreter_of(options.arguments) if target.kind == COMMAND else None
+
+
+class _Breakdown:
+    """The state of one breakdown in progress. ``run`` can be saved at any time."""
+
+    def __init__(
+        self,
+        options: BreakdownOptions,
+        target: Target,
+        listed: Listed | None,
+        folder: RunFolder,
+        redaction: Redaction,
+        progress: Progress,
+    ) -> None:
+        self._options = options
+        self._target = target
+        self._listed = listed
+        self._folder = folder
+        self._progress = progress
+        self._python = options.python or _interpreter(target, options) or default_python()
+        self._stage = "capture"
+        self._request = request_of(target, options)  # unredacted, because the program needs the secrets
+        self._redaction = redaction
+        options = replace(options, arguments=redaction.words(options.arguments))
+        self._captured: CapturedProgram | None = None
+        self._profiled: list[ProfiledModule] = []
+        self._attributed: list[AttributedModule] = []
+        own_folder(folder.work)
+        self.run = Run(
+            format=FORMAT,
+            tool_version=__version__,
+            run_id=uuid.uuid4().hex[:16],
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED,
+            target=target.name,
+            title=title_of(target, options),
+            request=request_of(target, options),
+            environment=Environment(),
+        )
+        self.save()
+
+    def save(self) -> None:
+        """Saves the record so far, marked as incomplete."""
+        self.run = self._redaction.run(self.run)
+        rerun = f"{self.run.command} --force" if is_command() else ""
+        unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
+        self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
+
+    def conclude(self) -> None:
+        """Saves the record at the end."""
+        self.run = self._redaction.run(self.run)
+        self._folder.save(self.run)
+
+    def interrupted(self) -> None:
+        """Adds the interruption, and then the program's step where that was observed and is not there yet."""
+        failure = describe_interruption(self.run, self._stage, self._folder, self._options.retune)
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+        self.conclude()
+        if self._captured is not None:
+            self._progress.stage("adding the program's step (Ctrl-C leaves it out)")
+            with suppress(KeyboardInterrupt, OSError):
+                self._enter_step(self._captured)
+
+    def measure(self) -> None:
+        environment = capture_environment(self._folder.work, dict(self._options.variables)) | self._redaction.variables
+        on_line, limit = self._progress.output, self._options.timeout_s
+        with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
+            pool.get_ready(self._early_workers())
+            self._measure(pool)
+        keep_for_later_runs(self._folder.work)
+        self._time_eager(environment)
+        self._autotune()
+
+    def _early_workers(self) -> int:
+        """The number of workers that get ready while a program compiles, whose graphs are not known yet."""
+        least = self._workers(graphs=2 if self._options.training else 1)
+        return max(least, cores_of_this_process() // 4) if self._listed is None else least
+
+    def _workers(self, graphs: int) -> int:
+        """The number of workers for the unprofiled graphs and the survey after them."""
+        return 1 + (0 if self._options.trace is not None else graphs)
+
+    def _measure(self, pool: WorkerPool) -> None:
+        captured = self._capture(pool.environment)
+        self.run = replace(self.run, capture=captured.capture)
+        self._fail(*captured.failures)
+        self.save()
+        if not captured.modules:
+            return
+        self._stage, self._captured = "profile", captured
+        pool.get_ready(self._workers(len(captured.modules)))
+        options, limit = self._options, self._values_limit
+        profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
+        for module, label in labelled(captured.modules):
+            self._measure_module(profiling, module, label)
+        self._conclude(pool, captured)
+
+    def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
+        if self._listed is None:
+            repeat = self._options.repeat or DEFAULT_REPEAT
+            with self._program_turn():
+                return capture_program(
+                    self._request,
+                    self._folder,
+                    environment,
+                    python=self._python,
+                    repeat=repeat,
+                    progress=self._progress,
+                    values_limit_bytes=self._values_limit,
+                )
+        modules, missing = self._listed
+        failures = tuple(
+            Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
+            for path in missing
+        )
+        return CapturedProgram(modules, Capture(), failures)
+
+    def _program_turn(self) -> AbstractContextManager[object]:
+        """A script may use the device at any time. Other programs and workers take turns at it themselves."""
+        return nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn()
+
+    @property
+    def _values_limit(self) -> int | None:
+        return self._options.values_limit_bytes if self._options.values == RECORDED else None
+
+    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> None:
+        """Profiles one module, and saves its row without costs and peaks."""
+        try:
+            profiled = profiling.profile(module, label)
+            self._profiled.append(profiled)
+            if profiled.failure is not None:
+                self._fail(profiled.failure)
+            attributed = attribute_module(profiled)
+            record = describe_module(attributed, self._folder, {}) if attributed else describe_unprofiled(profiled)
+            rows = [checked(record)] if record is not None else []
+        except InductorBenchError as error:
+            self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
+            return
+        self._attributed += [attributed] if attributed else []
+        self.run = replace(self.run, modules=(*self.run.modules, *rows))
+        self.save()
+
+    def _conclude(self, pool: WorkerPool, captured: CapturedProgram) -> None:
+        """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
+        attributed, elsewhere = self._attributed, self._options.trace is not None
+        if elsewhere and not attributed:
+            return
+        calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
+        device = common_device(one.profiled.source.device for one in attributed).type
+        self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
+        peaks = "none" if elsewhere or not attributed else "cached"
+        found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        if found.failure is not None:
+            self._fail(found.failure)
+        environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
+        costs = dict(zip(calls, found.costs, strict=False))
+        save_costs(self._folder, costs)
+        self.run = replace(self.run, environment=environment)
+        self._enter_step(captured, (costs, found.peaks))
+        self.run = with_roofs(self.run, found.peaks)
+        self.save()
+        self._write_kernels()
+
+    def _enter_step(self, captured: CapturedProgram, facts: Facts | None = None) -> None:
+        self._captured = None
+        entered = add_step(self.run, captured, self._profiled, self._attributed, self._folder, facts)
+        self.run, self._attributed = entered.run, entered.attributed
+        self._fail(*entered.failures)
+
+    def _write_kernels(self) -> None:
+        """Writes ``RUN/kernels``, and names each kernel's file in the record."""
+        self._progress.stage("writing the kernels as files")
+        try:
+            extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, self._attributed))
+        except InductorBenchError as error:
+            self._fail(Failure("extract", "invalid", error.message, error.hint))
+            return
+        self._fail(*extracted.failures)
+        self.run = extracted.named_in(self.run)
+
+    def _time_eager(self, environment: Mapping[str, str]) -> None:
+        if not self._request.eager:
+            return
+        self._stage = "eager"
+        with self._program_turn():
+            run, failures = time_eager(self.run, self._request, self._folder, environment, self._python, self._progress)
+        self.run = run
+        self._fail(*failures)
+        self.save()
+
+    def _autotune(self) -> None:
+        if self._options.retune is None:
+            return
+        self._stage = AUTOTUNE
+        self.run = autotune_run(self.run, self._folder, self._options, self._progress, self._keep)
+        if self._options.retune.verify:
+            self._verify()
+
+    def _verify(self) -> None:
+        self._stage = VERIFY
+        with self._program_turn():
+            what = (self.run, self._request, self._folder, self._python)
+            self._fail(*verify_retunes(*what, self._progress, self._keep))
+        self.save()
+
+    def _keep(self, run: Run) -> None:
+        self.run = run
+        self.save()
+
+    def _fail(self, *failures: Failure) -> None:
+        for failure in map(self._redaction.failure, failures):
+            self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
+            self.run = replace(self.run, failures=(*self.run.failures, failure))

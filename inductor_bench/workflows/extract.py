@@ -1,0 +1,355 @@
+"""Extracts or lists every kernel of a compiled module, a log, a structured trace or a RUN."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..devices.cpu import CPU
+from ..devices.table import device_of
+from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
+from ..launch.marks import end_marked, tool_mark
+from ..launch.worker import WorkerPool, default_python
+from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
+from ..records.base import Failure
+from ..records.code import Details, ModuleSource
+from ..records.extraction import ExtractedKernel
+from ..records.run import Environment
+from ..source.labels import ModuleLabel
+from ..source.module_reader import read_module
+from ..source.static_launches import read_static_launches
+from ..store.files import write_text
+from ..store.folder import RunFolder
+from ..store.lock import LOCK, locked
+from .modules.extraction import ExtractionCandidate, ModuleKernels, Selection, choose_kernels, modules_of_run
+from .modules.kernel_files import write_all
+from .modules.measured_environment import capture_environment
+from .modules.module_profiling import Survey, read_values, take_survey, values_failure
+from .modules.program_run import FoundModule, labelled
+from .modules.targets import Target, find_listed_modules, resolve_target
+from .options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions, Progress
+
+# The output folder of an extraction: new or empty, and locked while it is written.
+
+
+@contextlib.contextmanager
+def output_folder(path: Path | None) -> Iterator[Path | None]:
+    """Makes the output folder and holds its lock in the block. A new folder that stays empty is removed.
+
+    Raises:
+        UsageError: the folder holds files, or another command writes it.
+        InductorBenchError: the folder cannot be made or written.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        new = not path.exists()
+        _check_empty(path)
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER_FOLDER) from error
+    try:
+        with locked(path, tool_mark()) as lock:
+            end_marked(lock.left)
+            _check_empty(path)
+            yield path
+    finally:
+        if new:
+            with contextlib.suppress(OSError):  # the folder holds files
+                path.rmdir()
+
+
+def _check_empty(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(item.name != LOCK for item in path.iterdir())):
+        raise UsageError(f"{path} exists and is not an empty folder", ANOTHER_FOLDER)
+
+
+# Runs compiled modules to record their launches, without measuring them.
+
+
+SEE_MORE = "-v shows what it prints"
+
+
+class ModuleRuns:
+    """Runs modules, each in a worker of its own.
+
+    Args:
+        work: a scratch folder.
+        python: the interpreter of the workers; ``None`` for this one.
+        timeout_s: limit of each worker in seconds; ``None`` for no limit.
+        progress: the listener for stages and output.
+    """
+
+    def __init__(self, work: Path, python: str | None, timeout_s: float | None, progress: Progress) -> None:
+        environment = capture_environment(work)
+        self._work = work
+        self._pool = WorkerPool(python or default_python(), work, environment, timeout_s, progress.output)
+        self._progress = progress
+        self._survey = Survey()
+
+    def survey(self) -> Environment:
+        """The environment of the workers."""
+        self._progress.stage("looking at the machine")
+        self._survey = take_survey(self._pool, (), device=CPU.type, peaks="none", log=self._work / "survey.log")
+        return self._survey.environment
+
+    def watch(self, module: FoundModule, label: ModuleLabel, kernels: ModuleKernels) -> tuple[ModuleKernels, str]:
+        """Runs a module once. Returns its kernels with their launches, and a note on a failure.
+
+        After a failure the kernels may have no launches.
+        """
+        obstacle = self._obstacle(kernels.source)
+        if obstacle is not None:
+            return kernels, _not_run(label, obstacle)
+        self._progress.stage(f"running {label.label} once")
+        file, source = self._file_of(module, label), read_module(module.text)
+        job = ListLaunches(str(file.resolve()), source.device, source.threads, source.vector_lanes)
+        answer = self._pool.call(job, name=label.slug, log=self._work / f"{label.slug}.log")
+        if answer.result is None:
+            return kernels, _not_run(label, answer.failure or Failure("launches", "exit", "it gave no answer"))
+        details = answer.result
+        watched = replace(
+            kernels,
+            launches=details.launches,
+            references=details.references,
+            compiled=details.compiled,
+            watched=True,
+        )
+        return watched, f"{label.label}: {answer.failure.message}" if answer.failure else ""
+
+    def _obstacle(self, source: ModuleSource) -> Failure | None:
+        """The reason why a module cannot be run here, as far as it is known before a try."""
+        if not (source.has_harness or source.cpp_wrapper):
+            message = "it was compiled without the harness that makes its inputs"
+            return Failure("launches", "missing", message, "give the program to `inductor-bench breakdown` instead")
+        if self._survey.failure is not None:
+            return self._survey.failure
+        device = device_of(source.device)
+        if device.name_in(self._survey.environment) is None:
+            message = f"it is for a {device.words.family} GPU, and torch sees none here"
+            return Failure("launches", "missing", message, "run this where the GPU is, or say --static")
+        return None
+
+    def record(
+        self,
+        found: Sequence[FoundModule],
+        modules: Sequence[ModuleKernels],
+        chosen: Sequence[ExtractionCandidate],
+        folder: Path,
+        limit_bytes: int,
+    ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
+        """Runs the modules again and records the values of the selected launches.
+
+        Args:
+            found: the modules.
+            modules: their kernels, in the same order.
+            chosen: the selected candidates.
+            folder: the folder for the files of values.
+            limit_bytes: maximum size of the values of one launch.
+
+        Returns:
+            The modules with their recorded values, and the failures.
+        """
+        recorded, failures = [], []
+        for (module, label), kernels in zip(labelled(found), modules, strict=True):
+            wanted = [one.launch for one in chosen if one.launch and one.header.module == kernels.label]
+            details = Details()
+            if kernels.watched and wanted:
+                self._progress.stage(f"recording values of {label.label}")
+                file, source = self._file_of(module, label), read_module(module.text)
+                job = RecordValues(
+                    module=str(file.resolve()),
+                    device=source.device,
+                    launches=tuple(wanted),
+                    values=WantedValues(str((folder / label.slug).resolve()), limit_bytes),
+                    threads=source.threads,
+                    vector_lanes=source.vector_lanes,
+                )
+                name = f"{label.slug}.values"
+                answer = self._pool.call(job, name=name, log=self._work / f"{name}.log")
+                details = answer.result or Details()
+                lost = values_failure(details, label.label) or answer.failure
+                failures += [lost] if lost else []
+            recorded.append(replace(kernels, values=read_values(details, folder / label.slug)))
+        return recorded, tuple(failures)
+
+    def _file_of(self, module: FoundModule, label: ModuleLabel) -> Path:
+        if module.path.is_file():
+            return module.path
+        path = self._work / f"{label.slug}.py"  # a structured trace holds the text of a module whose file may be gone
+        write_text(path, module.text)
+        return path
+
+
+def _not_run(label: ModuleLabel, failure: Failure) -> str:
+    told = "the arguments are those that its text tells, with zeros for whole numbers"
+    hint = SEE_MORE if failure.kind in ("exit", "signal") else failure.hint
+    return f"{label.label} could not be run: {failure.message}{f' ({hint})' if hint else ''}; {told}"
+
+
+SOURCES = "give a RUN folder, a compiled module, a log that lists modules, or a TORCH_TRACE folder"
+NO_TIMES = "no times are known here, so --top takes the first kernels; a RUN knows which take most time"
+CUT_SHORT = "its `call` does not return: the file is cut short or edited, and kernels may be missing"
+
+
+@dataclass(frozen=True)
+class ExtractOptions:
+    """The request of one extraction.
+
+    Attributes:
+        targets: a RUN folder, a log, a structured trace, or compiled modules.
+        output: the folder to write; ``None`` to list the kernels only.
+        selection: the selected kernels.
+        static: whether the arguments are read from the text, without a run of the module.
+        python: the interpreter that runs modules; ``None`` for this one.
+        timeout_s: limit of each process in seconds; ``None`` for no limit.
+        values: ``drawn``, or ``recorded`` for the values that the kernels read.
+        values_limit_bytes: maximum size of the recorded values of one kernel; a RUN has a limit of its own.
+    """
+
+    targets: tuple[str, ...]
+    output: Path | None = None
+    selection: Selection = field(default_factory=Selection)
+    static: bool = False
+    python: str | None = None
+    timeout_s: float | None = None
+    values: str = DRAWN
+    values_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ExtractOutcome:
+    """The result of an extraction: a row per kernel, notes for the user, and failures."""
+
+    kernels: tuple[ExtractedKernel, ...]
+    folder: Path | None = None
+    notes: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+def run_extract(options: ExtractOptions, progress: Progress) -> ExtractOutcome:
+    """Extracts, or lists, the kernels of a target.
+
+    Raises:
+        UsageError: the target is missing, or is a program that is not compiled yet.
+        InductorBenchError: the output folder cannot be made, or no module of the target can be read.
+    """
+    target = resolve_target(BreakdownOptions(options.targets, python=options.python), SOURCES)
+    if target.kind not in ("run", "module", "log", "structured-trace"):
+        command = f"inductor-bench breakdown {shlex.quote(target.name)}"
+        raise UsageError(f"{target.name} is not a compiled module", f"capture a program first: {command}")
+    _check_values(target, options)
+    with output_folder(options.output) as folder:
+        if target.kind == "run":
+            modules, failures = modules_of_run(RunFolder(target.paths[0]), options.values)
+            _require_modules(modules, failures)
+            return _conclude(modules, folder, options, progress, (), failures)
+        return _extract_files(target, folder, options, progress)
+
+
+def _extract_files(target: Target, folder: Path | None, options: ExtractOptions, progress: Progress) -> ExtractOutcome:
+    listed, missing = find_listed_modules(target)
+    found, unread = _readable(listed)
+    _require_modules(found, unread)
+    failures = (*(Failure("extract", "missing", f"{path} no longer exists", subject=path) for path in missing), *unread)
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        runs = ModuleRuns(Path(name), options.python, options.timeout_s, progress)
+        modules, notes = _modules_of_files(found, runs, static=options.static)
+        if folder is None or options.values == DRAWN:
+            return _conclude(modules, folder, options, progress, notes, failures)
+        with tempfile.TemporaryDirectory(prefix=".values-", dir=folder) as values:
+            chosen = choose_kernels(modules, options.selection)
+            limit = options.values_limit_bytes or VALUES_LIMIT_BYTES
+            modules, lost = runs.record(found, modules, chosen, Path(values), limit)
+            return _conclude(modules, folder, options, progress, notes, (*failures, *lost))
+
+
+def _readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
+    """The modules that can be read, and the failures of the others."""
+    modules, failures = [], []
+    for module in found:
+        try:
+            read_module(module.text)
+            modules.append(module)
+        except InductorBenchError as error:
+            message = f"{module.path}: {error.message}"
+            failures.append(Failure("extract", "invalid", message, error.hint, subject=str(module.path)))
+    return modules, tuple(failures)
+
+
+def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> None:
+    if failures and not modules:
+        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise InductorBenchError(failures[0].message + others, failures[0].hint)
+
+
+def _check_values(target: Target, options: ExtractOptions) -> None:
+    if target.kind == "run" and options.values_limit_bytes is not None:
+        hint = "leave --values-limit away; it is an option of breakdown as well"
+        raise UsageError("the values in a RUN are recorded already, up to the limit that it had", hint)
+    if options.values == RECORDED and (options.static or options.output is None):
+        other = "--static runs nothing" if options.static else "--list writes nothing"
+        raise UsageError(f"--values recorded needs a run to record, and {other}", "leave one of the two out")
+
+
+def _conclude(
+    modules: Sequence[ModuleKernels],
+    folder: Path | None,
+    options: ExtractOptions,
+    progress: Progress,
+    notes: tuple[str, ...] = (),
+    failures: tuple[Failure, ...] = (),
+) -> ExtractOutcome:
+    chosen = choose_kernels(modules, options.selection)
+    if options.selection.top is not None and all(one.header.time_s is None for one in chosen):
+        notes = (*notes, NO_TIMES)
+    if folder is None:
+        return ExtractOutcome(tuple(_listed(candidate) for candidate in chosen), None, notes, failures)
+    progress.stage(f"writing {len(chosen)} kernel{'s' if len(chosen) > 1 else ''}")
+    rows, lost = write_all(chosen, folder)
+    return ExtractOutcome(rows, folder, notes, (*failures, *lost))
+
+
+def _listed(candidate: ExtractionCandidate) -> ExtractedKernel:
+    header = candidate.header
+    return ExtractedKernel(
+        header.name,
+        header.kernel_id,
+        header.category,
+        header.module or "",
+        header.calls or 0,
+        header.time_s,
+        reason=candidate.reason,
+    )
+
+
+def _modules_of_files(
+    found: Sequence[FoundModule], runs: ModuleRuns, *, static: bool
+) -> tuple[list[ModuleKernels], tuple[str, ...]]:
+    environment = Environment() if static else runs.survey()
+    modules, notes = [], []
+    for module, label in labelled(found):
+        source = read_module(module.text)
+        kernels = ModuleKernels(
+            label=label.label,
+            title=module.path.name,
+            source=source,
+            launches=(),
+            source_lines=module.code.stack_traces if module.code else {},
+            environment=environment,
+        )
+        if not static:
+            kernels, note = runs.watch(module, label, kernels)
+            notes += [note] if note else []
+        if source.cut_short:
+            notes.append(f"{label.label}: {CUT_SHORT}")
+        if not kernels.watched:
+            kernels = replace(kernels, launches=read_static_launches(module.text, source))
+        modules.append(kernels)
+    return modules, tuple(notes)

@@ -1,1 +1,0 @@
-"""The verb ``extract``; ``run`` is its entry. Of ``workflows`` it may import ``modules``."""

@@ -1,0 +1,465 @@
+"""Runs the verb ``kernel``: times standalone files, and autotunes them where the request says so."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .. import units
+from ..analysis.statistics import summarize
+from ..autotune.compile_pool import LOAD_S
+from ..autotune.methods import METHODS
+from ..autotune.pipeline import PipelineState
+from ..autotune.race import RacePlan
+from ..autotune.stake import Pruning, Stake, find_least
+from ..autotune.timing_worker import BudgetSpentError, describe_candidate
+from ..autotune.tuner import Tuner, TuningSteps
+from ..autotune.variant_protocol import Questions
+from ..autotune.variants import triton_variants
+from ..devices.nvidia import visible_gpus
+from ..errors import InductorBenchError, UsageError
+from ..launch.worker import WorkerLostError, WorkerPool, default_python
+from ..messages.kernel_requests import Forget, KernelFacts, ListTritonConfigs
+from ..records.base import Failure
+from ..records.retune import FASTER, UNREACHED
+from ..records.run import Environment, Peaks
+from ..records.tuning import BY_DEFAULT, MeasuredKernel, Resources, TriedCandidate, Tuning
+from .kernel_session import (
+    DeviceInUseError,
+    KernelSession,
+    failure_of,
+    find_files,
+    kernel_environment,
+    place_of,
+    prepare_to_save,
+)
+from .kernel_timing import (
+    KernelTimings,
+    advise,
+    collect_notes,
+    describe_kernel,
+    make_tuner,
+    measure_file,
+    run_tuners,
+    tune,
+)
+from .options import KernelOptions, Progress
+
+# Autotunes the kernels of a run, those first that can win most for its step, without a measurement of each before.
+#
+# The record of a kernel comes from its retune: its cold time from the final, which has fresh samples of the file's own
+# configuration.
+
+
+NOT_COMPARED = "not compared with the reference: its candidates were compared with the kernel as it stands"
+
+
+def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
+    """Autotunes files by what they can win for the step.
+
+    Args:
+        files: the files; ``session.options.stakes`` has what is at stake with each.
+        method: the name of a method.
+        session: the open session, whose budget began with it.
+
+    Yields:
+        Each kernel with its tuning, or the reason why it has none, as soon as it is known.
+    """
+    stakes = {file: session.options.stakes[str(file)] for file in files}
+    progress = _RankedProgress(session, stakes)
+    tuners = _make_tuners(stakes, method, session, lambda: progress.tuned > 0)
+    for name, outcome in run_tuners(tuners, method, session, progress.report):
+        file = Path(str(name))
+        if isinstance(outcome, Tuning):
+            progress.add(stakes[file], outcome)
+            yield _describe(file, tuners[name], outcome, session)
+        elif isinstance(outcome, BudgetSpentError):
+            yield Failure("kernel", "budget", UNREACHED, subject=str(file))
+        else:
+            yield failure_of(file, outcome)
+
+
+def _make_tuners(
+    stakes: Mapping[Path, Stake], method: str, session: KernelSession, may_give_way: Callable[[], bool]
+) -> dict[Hashable, Tuner]:
+    """The tuners, those first whose kernels can win most for the step in a second of search."""
+    least_s = find_least(session.options.stakes.values())
+    ranked = sorted(stakes, key=lambda file: -stakes[file].rank)
+    return {
+        file: make_tuner(
+            file,
+            method,
+            session,
+            opens_last=stakes[file].is_library_call,
+            pruning=Pruning(stakes[file], least_s),
+            may_give_way=may_give_way,
+        )
+        for file in ranked
+    }
+
+
+@dataclass
+class _RankedProgress:
+    """What a user sees of the retune: kernels, candidates, the saving so far, and the time that is left."""
+
+    session: KernelSession
+    stakes: Mapping[Path, Stake]
+    saving_s: float = 0.0
+    tuned: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.session.progress.stage(f"retuning {len(self.stakes)} kernel{'s' * (len(self.stakes) != 1)}")
+
+    def add(self, stake: Stake, tuning: Tuning) -> None:
+        self.tuned += 1
+        if tuning.verdict == FASTER:
+            self.saving_s += stake.time_s * (1 - 1 / tuning.speedup)
+
+    def report(self, state: PipelineState) -> None:
+        whole_s = sum(stake.time_s for stake in self.stakes.values())
+        words = [
+            f"{state.done} done",
+            f"{state.candidates:,} candidates",
+            f"saves {units.seconds(self.saving_s)} of {units.seconds(whole_s)}",
+        ]
+        if state.done:
+            spent_s = time.monotonic() - self.began
+            left_s = spent_s / state.done * (state.kernels - state.done)
+            budget_s = self.session.left_s()
+            left_s = left_s if budget_s is None else min(left_s, max(budget_s, 0.0))
+            words.append(f"about {left_s:.0f} s left")
+        self.session.progress.update(", ".join(words))
+
+
+def _describe(file: Path, tuner: Tuner, tuning: Tuning, session: KernelSession) -> MeasuredKernel:
+    """The record of a kernel from its retune."""
+    assert tuner.facts is not None
+    default = tuning.candidates[0]
+    resources = Resources(default.registers, default.spills, default.shared_memory_bytes)
+    timings = KernelTimings(summarize(default.samples_s), None, tuner.timing.method)
+    kernel = replace(
+        describe_kernel(file, tuner.facts, session, default.config, resources, timings),
+        check_message=NOT_COMPARED,
+        shared_device=session.find_other_jobs(tuner.facts.device),
+    )
+    notes = collect_notes(tuner, tuning.method, kernel)
+    return replace(kernel, advice=tuple(advise(kernel)), tuning=replace(tuning, notes=(*tuning.notes, *notes)))
+
+
+# Times all configurations that Inductor would choose from for a kernel, without choosing a winner.
+
+
+METHOD = "configs"
+ROUNDS = 20
+
+
+class _OneConfigError(InductorBenchError):
+    """The kernel has one configuration only, whose times are measured already."""
+
+
+class ConfigTimer(Tuner):
+    """Times the configurations that Inductor lists in one race from which no candidate is dropped."""
+
+    def _search(self, method: str) -> TuningSteps:
+        """Times the listed configurations; yields and receives as :meth:`Tuner._search` does."""
+        yield from self._open()
+        default = self.candidates[0]
+        self._add_candidates(self.variants.listed_by_max_autotune())
+        yield from self._compile(self.candidates)
+        began = time.monotonic()
+        yield from self.timing.prepare(self.candidates[1:])
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status)]
+        plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
+        _, result = yield from self._race(entrants, plan)
+        for candidate in entrants:
+            candidate.in_final = True
+        rows = [describe_candidate(one, default, default) for one in self.candidates]
+        rows = [replace(row, status="timed") if row.status == "finalist" else row for row in rows]
+        default_s = statistics.median(result.runners[0].samples)
+        return _make_tuning(self.state, tuple(rows), default_s, time.monotonic() - began)
+
+
+def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
+    """Times the configurations that Inductor chooses from, for each of these kernels.
+
+    Args:
+        kernels: the measurements of the kernels, by their files.
+        session: the session that measured them.
+
+    Yields:
+        Each kernel with its configurations, its own first, or the failure of their timing.
+    """
+    session.start_budget()
+    measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
+    options = session.options
+    timers: dict[Hashable, Tuner] = {
+        file: ConfigTimer(
+            str(file.resolve()),
+            _find_listed_variants,
+            session.numbers,
+            options.state,
+            options.timeout_s,
+        )
+        for file in kernels
+    }
+    for name, outcome in run_tuners(timers, METHOD, session):
+        kernel = measured[name]
+        if isinstance(outcome, _OneConfigError):
+            yield replace(kernel, tuning=_make_single_tuning(kernel, session.options.state))
+        elif isinstance(outcome, Tuning):
+            default, *others = outcome.candidates
+            rows = (_with_compiled(default, kernel), *others)
+            yield replace(kernel, tuning=replace(outcome, candidates=rows))
+        else:
+            yield failure_of(Path(kernel.file), outcome)
+
+
+def _find_listed_variants(facts: KernelFacts) -> Questions:
+    if facts.language == "triton":
+        found = yield ListTritonConfigs
+        variants = triton_variants(found if found.tuned else replace(found, max=()))
+        if variants.listed_by_max_autotune():
+            return variants
+    raise _OneConfigError("it has one configuration")
+
+
+def _make_single_tuning(kernel: MeasuredKernel, state: str) -> Tuning:
+    """The tuning of a kernel with one configuration, from the times of its measurement."""
+    timing = kernel.warm if state == "warm" and kernel.warm is not None else kernel.cold
+    row = TriedCandidate(
+        kernel.config,
+        "default",
+        median_s=timing.median_s,
+        samples=timing.samples,
+        samples_s=timing.samples_s,
+    )
+    return _make_tuning(state, (_with_compiled(row, kernel),), timing.median_s)
+
+
+def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
+    """The row of the kernel's own configuration, with the registers, spills and shared memory of its measurement."""
+    return replace(
+        row,
+        registers=kernel.resources.registers,
+        spills=kernel.resources.spills,
+        shared_memory_bytes=kernel.resources.shared_memory_bytes,
+    )
+
+
+def _make_tuning(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:
+    return Tuning(
+        method=METHOD,
+        state=state,
+        candidates=rows,
+        tried=sum(row.status == "timed" for row in rows),
+        default_s=default_s,
+        best_s=default_s,
+        speedup=1.0,
+        verdict="",
+        best_config=rows[0].config,
+        time_s=time_s,
+    )
+
+
+MANY_FILES = 32
+"""Number of files from which the compile pool is faster than one worker, despite the start of its workers."""
+
+
+@dataclass(frozen=True)
+class KernelOutcome:
+    """The outcome of a request.
+
+    Attributes:
+        kernels: the measured kernels.
+        environment: the environment of the worker that measured.
+        peaks: the measured peaks of the device, where they are known.
+        failures: the kernels that could not be measured or tuned.
+        saved: the files that winners were written to.
+        retune_s: the time in seconds spent on other configurations of all kernels.
+        interrupted: whether the user stopped the request, so that kernels or tunings are missing.
+    """
+
+    kernels: tuple[MeasuredKernel, ...]
+    environment: Environment = field(default_factory=Environment)
+    peaks: Peaks | None = None
+    failures: tuple[Failure, ...] = ()
+    saved: tuple[Path, ...] = ()
+    retune_s: float = 0.0
+    interrupted: bool = False
+
+
+OnResult = Callable[[MeasuredKernel | Failure, Environment], None]
+
+
+class KernelsInterrupted(KeyboardInterrupt):
+    """The user stopped the request; ``outcome`` holds the kernels that were measured before."""
+
+    def __init__(self, outcome: KernelOutcome) -> None:
+        super().__init__("interrupted; the outcome has what was measured until then")
+        self.outcome = outcome
+
+
+def run_kernel(
+    options: KernelOptions,
+    progress: Progress,
+    on_result: OnResult = lambda found, environment: None,
+) -> KernelOutcome:
+    """Measures every kernel of the request, and autotunes it where the request says so.
+
+    Args:
+        options: the request.
+        progress: the listener for stages and output.
+        on_result: called with each tuned kernel and each failure as soon as it is known, and with the environment of
+            the worker that measured.
+
+    Raises:
+        UsageError: the options or the files of the request are invalid.
+        InductorBenchError: the interpreter has no working torch.
+        KernelsInterrupted: the user stopped the request after the first measurement.
+    """
+    if options.autotune not in (None, *METHODS):
+        raise UsageError(f"{options.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
+    if options.configs and options.autotune:
+        raise UsageError(
+            "--configs times the kernel's own configs, and --autotune tries others", "leave one of them out"
+        )
+    if options.save is not None and options.autotune is None:
+        raise UsageError("--save writes the winner of a retune", "add --autotune")
+    files = find_files(options.targets)
+    prepare_to_save(options.save, files)
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        environment = kernel_environment(Path(name))
+        pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
+        session = KernelSession(options, pool, progress)
+        try:
+            if options.stakes:
+                session.start_ahead(files)
+            session.open()
+            if not visible_gpus():  # no other worker has started meanwhile
+                session.start_budget()
+            run_all = _tune_by_stakes if options.stakes else _measure_all
+            return run_all(files, session, on_result)
+        finally:
+            session.close()
+
+
+def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
+    """Measures the kernel of a request that names one kernel.
+
+    Raises:
+        InductorBenchError: as :func:`run_kernel`, or the failure of the kernel.
+        UsageError: the request names several kernels.
+    """
+    outcome = run_kernel(options, progress)
+    for failure in outcome.failures:
+        raise InductorBenchError(failure.message, failure.hint)
+    if len(outcome.kernels) != 1:
+        raise UsageError(f"{options.targets[0]} names {len(outcome.kernels)} kernels", "give one file")
+    return outcome.kernels[0]
+
+
+def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnResult) -> KernelOutcome:
+    if session.options.autotune or len(files) >= MANY_FILES:
+        session.compile_ahead(files)
+    kernels: dict[Path, MeasuredKernel] = {}
+    finished: set[Path] = set()
+    failures: list[Failure] = []
+    saved: list[Path] = []
+    began: float | None = None
+
+    def outcome(interrupted: bool = False) -> KernelOutcome:
+        cut_short = set(kernels) - finished if interrupted and session.options.autotune else set()
+        seen = tuple(
+            _with_interrupt_advice(kernel) if file in cut_short else kernel for file, kernel in kernels.items()
+        )
+        peaks = next(iter(session.peaks.values()), None)
+        retune_s = 0.0 if began is None else time.monotonic() - began
+        return KernelOutcome(seen, session.environment, peaks, tuple(failures), tuple(saved), retune_s, interrupted)
+
+    try:
+        for measured in _measure_each(files, session):
+            if isinstance(measured, Failure):
+                failures.append(measured)
+                on_result(measured, session.environment)
+            else:
+                kernels[Path(measured.file)] = measured
+        began = time.monotonic()
+        for found in _configs_or_tunings(dict(kernels), files, session):
+            if isinstance(found, Path):
+                saved.append(found)
+                continue
+            on_result(found, session.environment)
+            if isinstance(found, Failure):
+                failures.append(found)
+                finished.add(Path(found.subject))
+            else:
+                kernels[Path(found.file)] = found
+                finished.add(Path(found.file))
+    except KeyboardInterrupt as stop:
+        if not kernels:
+            raise
+        raise KernelsInterrupted(outcome(interrupted=True)) from stop
+    return outcome()
+
+
+def _tune_by_stakes(files: Sequence[Path], session: KernelSession, on_result: OnResult) -> KernelOutcome:
+    """Autotunes the kernels of a run without a measurement of each."""
+    found: list[MeasuredKernel | Failure] = []
+    began = time.monotonic()
+
+    def outcome(interrupted: bool = False) -> KernelOutcome:
+        kernels = tuple(one for one in found if isinstance(one, MeasuredKernel))
+        failures = tuple(one for one in found if isinstance(one, Failure))
+        retune_s = time.monotonic() - began
+        return KernelOutcome(kernels, session.environment, None, failures, (), retune_s, interrupted)
+
+    try:
+        for one in tune_ranked(files, session.options.autotune or BY_DEFAULT, session):
+            found.append(one)
+            on_result(one, session.environment)
+    except KeyboardInterrupt as stop:
+        raise KernelsInterrupted(outcome(interrupted=True)) from stop
+    return outcome()
+
+
+def _with_interrupt_advice(kernel: MeasuredKernel) -> MeasuredKernel:
+    return replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
+
+
+def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
+    """Measures each file in its own configuration; stops at the first file whose device another job uses."""
+    for file in files:
+        found: MeasuredKernel | Failure
+        in_use = False
+        try:
+            found = measure_file(file, session)
+        except (WorkerLostError, InductorBenchError) as error:
+            found, in_use = failure_of(file, error), isinstance(error, DeviceInUseError)
+        yield found
+        # This is skipped after an interrupt, because the worker is still busy with its last request.
+        if session.has_worker(0):
+            with contextlib.suppress(WorkerLostError):  # a crash here belongs to the kernel that is done
+                session.ask(Forget(), LOAD_S)
+        if in_use:
+            return
+
+
+def _configs_or_tunings(
+    kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], session: KernelSession
+) -> Iterator[MeasuredKernel | Failure | Path]:
+    """Lists configurations or autotunes, where the request says so.
+
+    Yields:
+        Each kernel with its tuning, or its failure, and the path of each file that is written.
+    """
+    save = session.options.save
+    if session.options.configs:
+        yield from list_configs(kernels, session)
+    elif session.options.autotune:
+        yield from tune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, session)

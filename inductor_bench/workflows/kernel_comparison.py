@@ -1,0 +1,294 @@
+"""Compares two standalone files: a kernel and its edited copy, or the same operation from two versions of torch."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..analysis.statistics import summarize
+from ..autotune.compile_pool import COMPILE_S, LOAD_S
+from ..autotune.methods import METHODS
+from ..autotune.race import RacePlan, RaceResult, race
+from ..autotune.variant_protocol import Variants
+from ..autotune.variants import find_variants
+from ..devices.table import device_of
+from ..errors import InductorBenchError, UsageError
+from ..launch.worker import WorkerLostError, WorkerPool, default_python
+from ..messages.kernel_requests import CompareOutputs, Drop, Load, Sample, Vary
+from ..records.base import Failure
+from ..records.comparison import Pairing, TimedPair
+from ..records.tuning import Config, MeasuredKernel
+from ..source.standalone_header import require_standalone, takes_alike
+from ..source.standalone_writer import recorded_facts
+from ..store.files import read_text
+from .kernel_session import DeviceInUseError, KernelSession, failure_of, find_files, kernel_environment
+from .kernel_timing import MEASURE_S, judge_times, measure_file, tune
+from .options import KernelOptions, Progress
+
+FREE_FIELDS = ("num_stages",)
+"""Fields that may have any value in any kernel."""
+
+PLAN = RacePlan(final_rounds=20, most_final_rounds=60)
+IN_TWO_PROCESSES = "not compared with each other, because they ran in two processes"
+PROCESSES_DIFFER = (
+    "on a CPU two processes differ by some percent with the same kernel, by where its data lie: repeat the comparison "
+    "before you believe a small difference"
+)
+OTHER_ARGUMENTS = "the two files take other arguments, so that it cannot be told whether both compute the same"
+
+
+@dataclass
+class _Side:
+    """One of the two files, the session that measures it, and its measurement so far."""
+
+    file: Path
+    session: KernelSession
+    kernel: MeasuredKernel
+    device: str = ""
+
+    def load(self, config: Config, is_own: bool = True) -> int:
+        """Loads the kernel in a configuration, and checks its outputs if that is not the configuration of the file.
+
+        Args:
+            config: the configuration.
+            is_own: whether this kernel is known to run in the configuration.
+
+        Returns:
+            The number of the loaded kernel in the worker.
+
+        Raises:
+            InductorBenchError: the kernel cannot run in the configuration, or its outputs differ then.
+        """
+        number = next(self.session.numbers)
+        facts = self.session.ask(Load(number, str(self.file.resolve())), LOAD_S)
+        self.device = facts.device
+        if config == self.kernel.config:
+            return number
+        method = self.session.options.autotune
+        wide = method is not None and METHODS[method].wide
+        variants = find_variants(facts, lambda request: self.session.ask(request(number), LOAD_S), wide)
+        if not is_own and (why := find_config_conflict(config, variants)):
+            raise InductorBenchError(why)
+        varied = next(self.session.numbers)
+        self.session.ask(Vary(varied, of=number, change=variants.change(config)), COMPILE_S)
+        difference = self.session.ask(CompareOutputs(varied, against=number), MEASURE_S).difference
+        self.session.ask(Drop((number,)), LOAD_S)
+        if difference:
+            raise InductorBenchError(f"it then computes something else: {difference}")
+        return varied
+
+
+def find_config_conflict(config: Config, variants: Variants) -> str:
+    """The reason why the second kernel cannot run in the first's configuration; empty where it can.
+
+    Args:
+        config: the configuration of the first kernel.
+        variants: the variants of the second kernel.
+    """
+    now = variants.now
+    for whose, mine, others in (("first", config, now), ("second", now, config)):
+        if only := [name for name in mine if name not in others]:
+            return f"only the {whose} has {' and '.join(only)}"
+    if config in variants.listed_by_max_autotune():
+        return ""
+    for name, value in config.items():
+        if name not in FREE_FIELDS and value != now[name] and value not in variants.axes.get(name, ()):
+            return f"the second's {name} is {now[name]} and cannot be {value}"
+    return ""
+
+
+def run_comparison(
+    options: KernelOptions, other: str, progress: Progress, other_python: str | None = None
+) -> TimedPair:
+    """Measures each of two kernels alone, and then both in alternation.
+
+    They alternate as the files have them, in the first's configuration, and each in its best configuration.
+
+    Args:
+        options: the request, with the first file as its only target; ``autotune`` is the method that finds the best
+            configurations, or ``None`` to leave these out.
+        other: the second file, which is judged against the first.
+        progress: the listener for stages and output.
+        other_python: the interpreter of the second file; ``None`` for that of the first.
+
+    Raises:
+        UsageError: the targets are more than two files.
+        InductorBenchError: one of the files cannot be measured.
+    """
+    files = [*find_files(options.targets), *find_files([other])]
+    if len(files) != 2:
+        raise UsageError("two kernels are compared, not more", "inductor-bench kernel FILE --compare OTHER")
+    pythons = [options.python or default_python(), other_python or options.python or default_python()]
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        folders = {python: Path(name) / str(number) for number, python in enumerate(dict.fromkeys(pythons))}
+        sessions = {python: _open_session(options, python, folder, progress) for python, folder in folders.items()}
+        try:
+            return _compare(files, [sessions[python] for python in pythons], progress)
+        except WorkerLostError as lost:
+            raise InductorBenchError(f"the worker {lost.message}", "measure each file by itself") from lost
+        finally:
+            for session in sessions.values():
+                session.close()
+
+
+def _open_session(options: KernelOptions, python: str, folder: Path, progress: Progress) -> KernelSession:
+    folder.mkdir()
+    pool = WorkerPool(python, folder, kernel_environment(folder), on_line=progress.output)
+    return KernelSession(options, pool, progress)
+
+
+def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress: Progress) -> TimedPair:
+    if _have_different_arguments(files):
+        progress.note(f"{OTHER_ARGUMENTS}: they are only timed")
+    for session in _distinct(sessions):
+        session.open()
+        # Otherwise the second session would report the first as another job.
+        session.other_jobs = sessions[0].other_jobs
+    sides = [_Side(file, session, _measure_alone(file, session)) for file, session in zip(files, sessions, strict=True)]
+    state = sessions[0].options.state
+    progress.stage("timing both in turn")
+    standing = [side.kernel.config for side in sides]
+    numbers = [side.load(side.kernel.config) for side in sides]
+    alike, difference = _compare_outputs(sides, numbers)
+    as_they_stand, result = _race_pair(sides, standing, numbers)
+    for side, runner in zip(sides, result.runners, strict=True):
+        side.kernel = _with_samples(side, state, runner.samples)
+    same_config = as_they_stand
+    if standing[0] != standing[1]:
+        progress.stage("timing both in one configuration")
+        same_config = _try_race(sides, [standing[0], standing[0]])
+    best, failures = _best_of_each(sides, as_they_stand) if sessions[0].options.autotune else (None, [])
+    first, second = (side.kernel for side in sides)
+    apart = sides[0].session is not sides[1].session and any(device_of(side.device).runs_on_host for side in sides)
+    return TimedPair(
+        first,
+        second,
+        state,
+        as_they_stand,
+        same_config,
+        best,
+        difference,
+        alike,
+        failures=tuple(failures),
+        notes=(PROCESSES_DIFFER,) if apart else (),
+    )
+
+
+def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
+    """The measurement of one of the two files alone.
+
+    Raises:
+        InductorBenchError: the file cannot be measured; the message names the file.
+    """
+    try:
+        return measure_file(file, session)
+    except DeviceInUseError:
+        raise
+    except (InductorBenchError, WorkerLostError) as error:
+        failure = failure_of(file, error)
+        raise InductorBenchError(f"{file}: {failure.message}", failure.hint) from error
+
+
+def _have_different_arguments(files: Sequence[Path]) -> bool:
+    """Whether the recorded launches differ in their arguments; false where an edited file has no readable record."""
+    for file in files:
+        require_standalone(file)
+    try:
+        first, second = (recorded_facts(read_text(file))["launch"] for file in files)
+    except InductorBenchError:
+        return False
+    return not takes_alike(first, second)
+
+
+def _distinct(sessions: Sequence[KernelSession]) -> list[KernelSession]:
+    return list({id(session): session for session in sessions}.values())
+
+
+def _compare_outputs(sides: Sequence[_Side], numbers: Sequence[int]) -> tuple[bool | None, str]:
+    """Whether both kernels compute the same outputs, and the difference.
+
+    The first is ``None`` where the outputs cannot be compared; the second is then the reason.
+    """
+    first, second = sides
+    if first.session is not second.session:
+        return None, IN_TWO_PROCESSES
+    try:
+        difference = second.session.ask(CompareOutputs(numbers[1], against=numbers[0]), MEASURE_S).difference
+    except InductorBenchError as error:
+        return None, error.message
+    return not difference, difference
+
+
+def _with_samples(side: _Side, state: str, samples: Sequence[float]) -> MeasuredKernel:
+    """The side's kernel with the samples in seconds that were taken in alternation with the other side."""
+    timing = summarize(samples)
+    kernel = replace(side.kernel, cold=timing) if state == "cold" else replace(side.kernel, warm=timing)
+    return judge_times(kernel, side.session.peaks[side.device])
+
+
+def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
+    """Autotunes both kernels, and times both in their best configurations with fresh samples.
+
+    Returns:
+        The pairing, and the failures of kernels that could not be autotuned.
+    """
+    failures: list[Failure] = []
+    for session in _distinct([side.session for side in sides]):
+        for found in tune({side.file: side.kernel for side in sides if side.session is session}, {}, session):
+            if isinstance(found, Failure):
+                failures.append(found)
+            for side in sides:
+                if isinstance(found, MeasuredKernel) and side.session is session and str(side.file) == found.file:
+                    side.kernel = found
+    configs = [side.kernel.tuning.best_config if side.kernel.tuning else side.kernel.config for side in sides]
+    if configs == [side.kernel.config for side in sides]:
+        return as_they_stand, failures
+    sides[0].session.progress.stage("timing the best of each in turn")
+    return _try_race(sides, configs), failures
+
+
+def _try_race(sides: Sequence[_Side], configs: Sequence[Config]) -> Pairing:
+    """The race of both kernels, each in its configuration; a pairing with the reason where one cannot run so."""
+    try:
+        numbers = [
+            side.load(config, config in _working_configs(side)) for side, config in zip(sides, configs, strict=True)
+        ]
+        return _race_pair(sides, configs, numbers)[0]
+    except InductorBenchError as error:
+        return Pairing(configs[0], configs[1], reason=error.message)
+    except WorkerLostError as lost:
+        return Pairing(configs[0], configs[1], reason=f"the worker {lost.message}")
+
+
+def _working_configs(side: _Side) -> list[Config]:
+    """The configurations in which the kernel is known to run."""
+    return [side.kernel.config, *([side.kernel.tuning.best_config] if side.kernel.tuning else [])]
+
+
+def _race_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
+    """Races both kernels in alternating order until the verdict is decided or the rounds of ``PLAN`` are spent.
+
+    Args:
+        sides: the two sides.
+        configs: the configuration of each side.
+        numbers: the number of each side's kernel in its worker; both are dropped at the end.
+    """
+    running_race = race(2, plan=PLAN)
+    order = next(running_race)
+    state = sides[0].session.options.state
+    while True:
+        times: list[float] = []
+        for place in order:
+            times += sides[place].session.ask(Sample((numbers[place],), state), MEASURE_S).samples_s
+        try:
+            order = running_race.send(times)
+        except StopIteration as end:
+            result: RaceResult = end.value
+            break
+    for side, number in zip(sides, numbers, strict=True):
+        side.session.ask(Drop((number,)), LOAD_S)
+    first_s, second_s = (statistics.median(runner.samples) for runner in result.runners)
+    return Pairing(configs[0], configs[1], first_s, second_s, result.runners[1].ratio, result.verdict), result

@@ -1,0 +1,357 @@
+"""Runs the program once in one mode, and reads what its process measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..analysis.findings.finding import plural
+from ..devices.table import device_of
+from ..errors import InductorBenchError, UsageError
+from ..launch.process import ProcessResult
+from ..messages.observed import BOUNDARY, GRAPH_CALL, ModeChange, ModeReport, ObservedSteps
+from ..records.base import NO_PYTHON, Failure
+from ..records.mode_comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
+from ..records.model_sources import COMPILED_HERE
+from ..records.program import PATTERN
+from ..records.run import Request
+from ..store import codec
+from ..store.files import read_json
+from ..store.folder import ModesFolder
+from ..store.lock import DeviceTurn
+from ..store.redaction import Redaction
+from ..trace.program_trace import Markers, measure_work, read_program_trace
+from .modules.eager_run import NOT_COMPILED
+from .modules.measured_environment import observed_environment
+from .modules.program_run import StepWatch, no_python, program_command, program_failures, read_steps, run_program
+from .options import Progress
+
+STAGE = "mode"
+
+NOT_INHERITED = (
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE",
+    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE",
+    "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE",
+    "TORCHINDUCTOR_BUNDLED_AUTOTUNE_REMOTE_CACHE",
+    "TORCHINDUCTOR_FX_COMPILE_MODE",
+    *NOT_COMPILED,
+)
+"""Variables that would share caches between modes, hide the compilation of the first round, repeat it in later ones, or
+forbid it."""
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+OWN = "INDUCTOR_BENCH_"
+"""First letters of the variables of the observation."""
+
+COMMON = "common"
+"""Name of the cache that each row begins with: what Inductor finds out about the processor once, on its first use."""
+
+UNCOMPILED = "uncompiled"
+"""Kind of the failure of a program that never calls ``torch.compile``, in whatever mode."""
+
+HOPELESS = (UNCOMPILED, NO_PYTHON)
+"""Kinds of failures that all modes share."""
+
+COMPILE_HINT = "call torch.compile on the model; the modes are put into that call"
+
+NOTHING_COMPILED = "not run: no compiled row was measured, and those tell how the steps of the others are found"
+NO_PATTERN = (
+    "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
+    "their ends with inductor_bench.step()"
+)
+
+
+@dataclass(frozen=True)
+class ProcessTurn:
+    """One process of the comparison: the number of its row, its name and settings, and its round."""
+
+    row: int
+    name: str
+    settings: ModeSet
+    round: int
+
+    @property
+    def slug(self) -> str:
+        """The name of its files."""
+        words = "".join(letter if letter.isalnum() else "-" for letter in self.name.lower())
+        return f"{self.row + 1}-{'-'.join(filter(None, words.split('-')))[:60]}"
+
+
+class ProgramRunner:
+    """Runs the program of one request.
+
+    Args:
+        request: the unredacted request.
+        folder: the folder of the comparison.
+        environment: the environment of this command.
+        python: the interpreter of a script.
+        profiles: whether the first round profiles steps; in vain where there is no accelerator.
+        redaction: takes secrets out of what is written.
+        progress: shows what is done.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        folder: ModesFolder,
+        environment: Mapping[str, str],
+        python: str,
+        redaction: Redaction,
+        progress: Progress,
+        *,
+        profiles: bool,
+    ) -> None:
+        self._request, self._folder, self._python, self._progress = request, folder, python, progress
+        self._environment, self._redaction, self._profiles = environment, redaction, profiles
+
+    def run(self, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        """Runs one process.
+
+        Args:
+            place: the process.
+            rounds: the number of rounds, for the shown line.
+            other: a compiled process before it, whose steps this one's must resemble; without one, nothing is run
+                without compilation, because its end would be unknown.
+
+        Raises:
+            InductorBenchError: the program cannot be started.
+        """
+        if place.settings.mode == EAGER and (other is None or other.source == PATTERN):
+            return _failed(NOT_TIMED, NO_PATTERN if other else NOTHING_COMPILED)
+        request, work = self._request, self._folder.work / place.slug
+        observed, refusal = work / f"observed-{place.round}", work / "refusal.json"
+        shutil.rmtree(observed, ignore_errors=True)
+        observed.mkdir(parents=True)
+        refusal.unlink(missing_ok=True)
+        common, cache = self._folder.work / COMMON, work / "cache"
+        if common.is_dir() and not cache.exists():
+            shutil.copytree(common, cache)
+        log = self._folder.logs / f"{place.slug}-{place.round + 1}.log"
+        log.unlink(missing_ok=True)
+        here = request.kind in COMPILED_HERE
+        mode = None if place.settings.mode == EAGER else place.settings.mode
+        command = program_command(replace(request, mode=mode), work, self._python, refusal)
+        watch = StepWatch(observed, not here, lambda: None)
+        how = f"{place.name}, round {place.round + 1} of {rounds}: "
+        environment = self._environment_of(place, work, observed, other.device if other else "")
+        with nullcontext() if here else DeviceTurn():
+            ended = run_program(request, command, environment, log, self._progress, watch, how=how)
+        return self._read(place, ended, observed, refusal, other)
+
+    def _environment_of(self, place: ProcessTurn, work: Path, observed: Path, device: str) -> dict[str, str]:
+        """The environment of a process: caches of its row, its settings, and the observation."""
+        settings, first = place.settings, place.round == 0
+        environment = {name: value for name, value in self._environment.items() if name not in NOT_INHERITED}
+        environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
+        environment |= settings.environment
+        environment |= {CACHE: str((work / "cache").resolve()), "PYTHONUNBUFFERED": "1"}
+        environment = observed_environment(self._request, work, environment, repeat=1, values_limit_bytes=None)
+        change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
+        environment |= {
+            "INDUCTOR_BENCH_CAPTURE": str(observed.resolve()),
+            "INDUCTOR_BENCH_OBSERVE": "steps",
+            "INDUCTOR_BENCH_MODE": json.dumps(codec.encode(change)),
+            "INDUCTOR_BENCH_PROFILES": "1" if first and self._profiles else "0",
+        }
+        if settings.mode == EAGER:
+            environment |= {**NOT_COMPILED, "INDUCTOR_BENCH_EAGER": device}
+        return environment
+
+    def _read(
+        self, place: ProcessTurn, ended: ProcessResult, observed: Path, refusal: Path, other: ModeProcess | None
+    ) -> ModeProcess | Failure:
+        failure = no_python(self._request, ended, observed, self._python)
+        if failure is None and not ended.ok:
+            failure = program_failures(self._request, ended, refusal, compiled=False)[0]
+        if failure is not None:
+            return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
+        steps, reports = read_steps(observed), _read_reports(observed)
+        self._folder.save_observed(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)
+        hint = f"read {shlex.quote(str(ended.log))}"
+        if place.settings.mode != EAGER and not any(report.calls for report in reports.values()):
+            kept = sorted({reason for report in reports.values() for reason in report.kept})
+            if not kept:
+                return _failed(UNCOMPILED, "the program never calls torch.compile", COMPILE_HINT, ended.tail())
+            message = f"no call of torch.compile could be changed: {', '.join(kept)}"
+            return _failed("unchanged", message, hint, ended.tail())
+        timed = [one for one in steps if one.step_times_s and one.window_s > 0]
+        if not timed:
+            said = next((text for one in steps for text in (one.error, *one.notes) if text), "")
+            return _failed("no-steps", f"no step was timed{f': {said}' if said else ''}", hint, ended.tail())
+        slowest = max(timed, key=_step_time)
+        if other is not None and slowest.source != other.source:
+            message = f"its steps are found by {slowest.source}, those of the others by {other.source}"
+            return _failed("other-steps", message, hint)
+        return describe(place, slowest, _report_of(slowest, reports), ended)
+
+
+def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
+    """What a process measured, by its slowest rank's steps, its report and its end.
+
+    Args:
+        place: the process.
+        steps: timed steps, at least one.
+        report: that of the same rank.
+        ended: the end of the program.
+    """
+    step_s = _step_time(steps)
+    if steps.settling_time_s is not None:
+        compile_s: float | None = steps.settling_time_s - steps.settling_steps_s - steps.compiling_steps * step_s
+    else:
+        compile_s = None if steps.first_step_time_s is None else steps.first_step_time_s - step_s
+    work, problem = _device_work(steps, step_s)
+    return ModeProcess(
+        round=place.round,
+        step_time_s=step_s,
+        step_times_s=steps.step_times_s,
+        source=steps.source,
+        device=steps.device,
+        compile_time_s=None if compile_s is None or place.settings.mode == EAGER else max(compile_s, 0.0),
+        peak_memory_bytes=report.peak_memory_bytes,
+        threads=report.threads,
+        graph_breaks=report.graph_breaks,
+        calls=report.calls,
+        kept_calls=report.kept,
+        codes=tuple(sorted(os.path.basename(graph.path) for graph in steps.graphs if graph.path)),
+        configs=report.configs,
+        compiled_graphs=report.compiled_graphs,
+        replays=sum(graph.cuda_graphs for graph in steps.graphs),
+        refusals=tuple(sorted({graph.cuda_graph_refusal for graph in steps.graphs} - {""})),
+        work=work,
+        agreement=report.agreement if place.settings != ModeSet(EAGER) else None,
+        time_s=ended.time_s,
+        notes=tuple(filter(None, (*report.notes, *steps.notes, problem, _compiled_again(place, report)))),
+    )
+
+
+def _compiled_again(place: ProcessTurn, report: ModeReport) -> str:
+    if place.round == 0 or not report.compiled_graphs:
+        return ""
+    return f"a later round compiled {plural(report.compiled_graphs, 'graph')} again, which torch's caches do not hold"
+
+
+def _device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None, str]:
+    """The device's work in a step, and why it is unknown. The profiler slows the host, not the device."""
+    if not steps.trace or device_of(steps.device).runs_on_host:
+        return None, ""
+    markers = Markers(BOUNDARY, GRAPH_CALL)
+    try:
+        found = measure_work(read_program_trace(Path(steps.trace), markers), markers)
+    except InductorBenchError as error:
+        return None, f"the profile cannot be read: {error.message}"
+    if found is None:
+        return None, ""
+    return DeviceWork(found.time_s, found.launches, min(1.0, found.busy_time_s / step_s)), ""
+
+
+def _step_time(steps: ObservedSteps) -> float:
+    return steps.window_s / len(steps.step_times_s)
+
+
+def _read_reports(observed: Path) -> dict[int, ModeReport]:
+    files = observed.glob("*.mode.json")
+    return {int(file.name.split(".")[0]): codec.decode(ModeReport, read_json(file)) for file in files}
+
+
+def _report_of(steps: ObservedSteps, reports: Mapping[int, ModeReport]) -> ModeReport:
+    found: Sequence[ModeReport] = [*reports.values()]
+    return reports.get(steps.pid) or (found[0] if found else ModeReport())
+
+
+def _failed(kind: str, message: str, hint: str = "", tail: str = "") -> Failure:
+    return Failure(STAGE, kind, message, hint, tail)
+
+
+# Reads the settings of rows as a user types them.
+
+
+DEFAULT_ROUNDS = 4
+"""Rounds where none are given: an even number, so that each row is as often early as late."""
+
+OPTION = "inductor."
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_OPTION = re.compile(r"inductor\.([a-z_][\w.]*)=(.+)", re.DOTALL)
+
+
+def read_set(text: str) -> ModeSet:
+    """The settings of one row: modes, switches, options and variables, with commas between them.
+
+    ``tf32`` means ``default,tf32``; ``max-autotune,tf32,inductor.epilogue_fusion=false,OMP_NUM_THREADS=8`` has one of
+    each.
+
+    Raises:
+        UsageError: a word is none of these, or two modes are named.
+    """
+    found = ModeSet("")
+    for word in (part.strip() for part in text.split(",")):
+        if word in MODES:
+            if found.mode:
+                raise UsageError(f"{text!r} names two modes", "a row has one mode; give --with twice for two rows")
+            found = replace(found, mode=word)
+        elif word in SWITCHES:
+            found = replace(found, switches=(*dict.fromkeys((*found.switches, word)),))
+        elif word.startswith(OPTION):
+            found = replace(found, options=found.options | read_option(word).options)
+        else:
+            found = replace(found, environment=found.environment | dict([_read_variable(word)]))
+    return _checked(replace(found, mode=found.mode or DEFAULT), text)
+
+
+def _read_variable(text: str) -> tuple[str, str]:
+    match = _VARIABLE.fullmatch(text)
+    if match is None:
+        known = ", ".join((*MODES, *SWITCHES))
+        raise UsageError(f"{text!r} is no setting", f"give {known}, inductor.OPTION=VALUE or VARIABLE=VALUE")
+    return match[1], match[2]
+
+
+def read_option(text: str) -> ModeSet:
+    """The row of an option ``inductor.NAME=VALUE``.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    match = _OPTION.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no option of Inductor", "give inductor.NAME=VALUE: inductor.epilogue_fusion=false"
+        )
+    return ModeSet(DEFAULT, options={match[1]: match[2]})
+
+
+def _checked(found: ModeSet, text: str) -> ModeSet:
+    compiled = [name for name in found.switches if SWITCHES[name].variable]
+    if found.mode == EAGER and (found.options or compiled):
+        raise UsageError(f"{text!r} compiles nothing, and has settings of the compiler", "name a mode that compiles")
+    return found
+
+
+def read_sets(
+    modes: Sequence[str], withs: Sequence[str], variables: Sequence[tuple[str, str]], options: Sequence[str]
+) -> tuple[ModeSet, ...]:
+    """The rows of a comparison: the modes, all where none is named, and then one's own sets.
+
+    Args:
+        modes: names of modes.
+        withs: a set each; see :func:`read_set`.
+        variables: a set each, with one environment variable: its name and its value.
+        options: a set each, with one option of Inductor; see :func:`read_option`.
+
+    Raises:
+        UsageError: a set has another form.
+    """
+    own = [*map(read_set, withs), *(ModeSet(DEFAULT, environment=dict([one])) for one in variables)]
+    own += map(read_option, options)
+    rows = [*(ModeSet(mode) for mode in modes or MODES), *own]
+    return tuple({row.name: row for row in rows}.values())

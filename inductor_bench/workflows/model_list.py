@@ -1,0 +1,468 @@
+"""Reads a list of models as text, ``name batch`` or ``name,batch``, or as YAML; errors name the lines."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..devices.table import DEVICES
+from ..errors import InductorBenchError, UsageError
+from ..records.batch import ModelRequest
+from ..records.model_sources import BY_KIND, LIBRARIES, ModelSource, bare_library
+from ..store.folder import BATCH
+from .modules.targets import find
+from .options import AMP, DRAWN, MODES, RECORDED
+
+if TYPE_CHECKING:
+    from yaml.nodes import MappingNode, Node
+
+# What all forms of lists share: the collection of complaints, and the options that fit a target.
+
+
+YAML = (".yaml", ".yml")
+MOST_COMPLAINTS = 5
+FORMS = "a line is `NAME`, `NAME BATCH` or `NAME,BATCH`; # begins a comment"
+
+_DECIDED_BY_SOURCE = ("arguments", "batch_size", "training", "mode", "dynamic", "amp", "device", "seed")
+
+FILE = re.compile(r"\.py(:\w+)?$")
+
+
+class Complaints:
+    """Collects the errors of a list by line, and raises them together."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, line: int, text: str) -> None:
+        self._found.append((line, text))
+
+    def raise_any(self) -> None:
+        """Raises one error with all complaints.
+
+        Raises:
+            UsageError: there is a complaint.
+        """
+        if not self._found:
+            return
+        shown = [f"line {line}: {text}" for line, text in sorted(self._found)[:MOST_COMPLAINTS]]
+        more = f"; and {len(self._found) - len(shown)} more" if len(self._found) > len(shown) else ""
+        hint = "each model is a target, or has a `target:` and options" if self._path.suffix in YAML else FORMS
+        raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint)
+
+
+def merge(
+    requests: Iterable[ModelRequest], options: Mapping[str, object], defaults: bool = False
+) -> list[ModelRequest]:
+    """The requests with options of the whole batch, where these fit the target.
+
+    Args:
+        requests: the requests of the models.
+        options: the options, by the fields of ``ModelRequest``; ``None`` means no option.
+        defaults: whether a model's own option takes precedence.
+    """
+    merged = []
+    for request in requests:
+        fitting = {
+            name: value
+            for name, value in options.items()
+            if value is not None
+            and fits_target(name, request.target)
+            and not (defaults and getattr(request, name) is not None)
+        }
+        merged.append(replace(request, **fitting))  # type: ignore[arg-type]
+    return merged
+
+
+def fits_target(option: str, target: str) -> bool:
+    """Whether an option has a meaning for a target; a script decides most options itself."""
+    return option not in _DECIDED_BY_SOURCE or option in _source_of(target).takes
+
+
+def _source_of(target: str) -> ModelSource:
+    """The source of a target in a list; a name without a known source is the name of a library's model."""
+    if target.endswith(".py"):
+        return BY_KIND["script"]
+    if FILE.search(target):
+        return BY_KIND["factory"]
+    return LIBRARIES.get(target.partition(":")[0], BY_KIND[bare_library("space")])
+
+
+# Reads a list of models as YAML: ``defaults:``, and ``models:`` with targets or mappings of options.
+
+
+BARE = bare_library("space")
+"""The source of a name without one."""
+
+
+_MOST = 10**9
+_LONGEST = 2_000_000  # characters; PyYAML reads a few hundred thousand in a second
+_SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null"))
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
+        raise ValueError("a whole number of 1 or more")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+        raise ValueError("a whole number")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST:
+        raise ValueError("seconds, above 0")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("text")
+    return value.strip()
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(shlex.split(value))
+    if not isinstance(value, list) or not all(isinstance(item, str | int | float) for item in value):
+        raise ValueError("a list of words")
+    return tuple(str(item) for item in value)
+
+
+def _one_of(known: Mapping[str, str]) -> Callable[[Any], str]:
+    def choose(value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(" or ".join(known))
+        return known[value]
+
+    return choose
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "args": ("arguments", _words),
+    "batch_size": ("batch_size", _whole),
+    "training": ("training", _flag),
+    "mode": ("mode", _one_of({mode: mode for mode in MODES})),
+    "amp": ("amp", _one_of(AMP)),
+    "dynamic": ("dynamic", _flag),
+    "device": ("device", _one_of({device: device for device in DEVICES})),
+    "seed": ("seed", _integer),
+    "live": ("live", _flag),
+    "repeat": ("repeat", _whole),
+    "values": ("values", _one_of({DRAWN: DRAWN, RECORDED: RECORDED})),
+    "timeout": ("timeout_s", _seconds),
+}
+"""Each key of a model, and of ``defaults``, with its field of ``ModelRequest`` and the function that reads it."""
+
+_MODEL_OPTIONS = {"target": ("target", _text), "name": ("name", _text), **_OPTIONS}
+
+
+def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[ModelRequest, str]]:
+    """Reads the models of a YAML list; errors in its items are added to ``complaints``.
+
+    Raises:
+        UsageError: the text is not YAML, or has no list of models.
+        InductorBenchError: PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise InductorBenchError(
+            f"reading {path} needs PyYAML", "pip install pyyaml, or write the list as text"
+        ) from error
+    if len(text) > _LONGEST:
+        raise UsageError(f"{path} has {len(text)} characters, more than the {_LONGEST} of the longest list")
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UsageError(f"{path}{line}: {error.problem or 'it is not YAML'}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not YAML: {error}") from error
+    except (ValueError, OverflowError, RecursionError) as error:  # an invalid character, or lists nested too deep
+        raise UsageError(f"{path} cannot be read as YAML: {error}") from error
+    if root is not None and root.id == "sequence":
+        parts = {"models": root}
+    elif root is not None and root.id == "mapping":
+        parts = {_key(key): value for key, value in root.value}
+    else:
+        raise UsageError(f"{path} is no list of models", "it needs `models:`, a list of targets")
+    for key in sorted(parts.keys() - {"defaults", "models"}):
+        complaints.add(_line(parts[key]), f"{key} is neither `defaults` nor `models`")
+    defaults: dict[str, Any] = {}
+    if parts.get("defaults") is not None and not _is_null(parts["defaults"]):
+        defaults = _read_options(parts["defaults"], _OPTIONS, complaints)
+    models = parts.get("models")
+    if models is None or models.id != "sequence":
+        raise UsageError(f"{path} has no list `models:`", "each of its items is a target, or a mapping with one")
+    found = [request for item in models.value if (request := _read_model(item, complaints)) is not None]
+    return [(request, BARE) for request in merge(found, defaults, defaults=True)]
+
+
+def _read_model(node: Node, complaints: Complaints) -> ModelRequest | None:
+    line = _line(node)
+    if node.id == "scalar" and not _is_null(node):
+        return ModelRequest("", node.value.strip(), line)
+    if node.id != "mapping":
+        complaints.add(line, "a model is a target, or a mapping with a `target`")
+        return None
+    values = _read_options(node, _MODEL_OPTIONS, complaints)
+    if "target" not in values:
+        if not any(_key(key) == "target" for key, _ in node.value):
+            complaints.add(line, "this model has no `target`")
+        return None
+    request = replace(ModelRequest("", values["target"], line), **values)
+    for name in values:
+        if name == "arguments" and not fits_target(name, request.target):
+            complaints.add(line, f"args go to a script, and {request.target} is not one")
+        elif not fits_target(name, request.target):
+            complaints.add(line, f"{name} is not for {request.target}: it decides that itself")
+    return request
+
+
+def _read_options(
+    node: Node, known: Mapping[str, tuple[str, Callable[[Any], Any]]], complaints: Complaints
+) -> dict[str, Any]:
+    if node.id != "mapping":
+        complaints.add(_line(node), "options are written as `name: value`")
+        return {}
+    values: dict[str, Any] = {}
+    for key, value in _pairs(node):
+        line = key.start_mark.line + 1
+        name = _key(key)
+        if name not in known:
+            complaints.add(line, f"{name} is no option; there are {', '.join(known)}")
+            continue
+        field, read = known[name]
+        if field in values:
+            complaints.add(line, f"{name} is given twice")
+        plain = _plain(value)
+        try:
+            values[field] = read(plain)
+        except ValueError as error:
+            complaints.add(line, f"{name} should be {error}, and is {_shorten(plain)}")
+    return values
+
+
+def _pairs(node: Node) -> list[tuple[Node, Node]]:
+    mapping: MappingNode = node
+    return list(mapping.value)
+
+
+def _key(node: Node) -> str:
+    return str(node.value) if node.id == "scalar" else f"a {node.id}"
+
+
+def _plain(node: Node) -> Any:
+    """The node's value as Python data. Sequences hold scalars only, because no option takes deeper data."""
+    if node.id == "sequence":
+        return [_scalar(item) for item in node.value]
+    return _scalar(node)
+
+
+def _scalar(node: Node) -> Any:
+    """A scalar as Python data; its text where it is not a plain number, boolean or null."""
+    import yaml
+
+    if node.id != "scalar":
+        return {"sequence": [], "mapping": {}}[node.id]
+    loader = yaml.SafeLoader("")
+    implied = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+    if node.tag == implied and node.tag in _SIMPLE and len(node.value) < 100:
+        return loader.construct_object(node)
+    return node.value
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def _is_null(node: Node) -> bool:
+    return bool(node.tag == "tag:yaml.org,2002:null")
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_COMMA, _SPACE = bare_library("comma"), bare_library("space")
+"""The sources of bare names: PyTorch's suites write the one list with commas, the other with spaces."""
+
+
+def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]:
+    """Reads the models of a list, with the options of the list.
+
+    Args:
+        path: the list.
+        source: the source of names without one; ``None`` to infer it from the form of their lines.
+
+    Raises:
+        UsageError: the list is missing, is a folder, or has unreadable lines; the error names all of them.
+    """
+    text, complaints = _read_text(path), Complaints(path)
+    found = read_yaml(text, path, complaints) if path.suffix in YAML else list(_read_lines(text, complaints))
+    requests = []
+    for request, form in found:
+        try:
+            requests.append(replace(request, target=_resolve(request.target, source or form, path.parent)))
+        except InductorBenchError as error:
+            complaints.add(request.line, error.message)
+    _find_duplicates(requests, complaints)
+    complaints.raise_any()
+    if not requests:
+        raise UsageError(f"{path} lists no model", FORMS)
+    return tuple(_named(requests))
+
+
+def select(
+    requests: Sequence[ModelRequest], filters: Sequence[str], excludes: Sequence[str], shard: tuple[int, int] | None
+) -> tuple[ModelRequest, ...]:
+    """The requests that match any filter and no exclusion; of these, every n-th where a shard is given.
+
+    Args:
+        requests: all requests of the list.
+        filters, excludes: globs, or parts of names.
+        shard: ``(i, n)``, with ``i`` from 1 to ``n``.
+
+    Raises:
+        UsageError: no request is left.
+    """
+    chosen = [
+        request
+        for request in requests
+        if (not filters or _fits(request, filters)) and not (excludes and _fits(request, excludes))
+    ]
+    if not chosen:
+        raise UsageError(
+            f"none of the {len(requests)} models is left by --filter and --exclude", "--list shows their names"
+        )
+    if shard is not None:
+        index, count = shard
+        chosen = chosen[index - 1 :: count]
+        if not chosen:
+            raise UsageError(f"shard {index}/{count} is empty: fewer models than shards", "take fewer shards")
+    return tuple(chosen)
+
+
+def _fits(request: ModelRequest, patterns: Iterable[str]) -> bool:
+    return any(
+        fnmatch.fnmatchcase(text, pattern if re.search(r"[*?\[]", pattern) else f"*{pattern}*")
+        for pattern in patterns
+        for text in (request.name, request.target)
+    )
+
+
+def _read_text(path: Path) -> str:
+    if find(path) == "folder":
+        if find(path / BATCH) == "file":
+            raise UsageError(f"{path} is a batch, not a list", f"inductor-bench report {path} shows it")
+        inside = sorted(file for end in (".txt", *YAML) for file in path.glob(f"*{end}"))
+        hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
+        raise UsageError(f"{path} is a folder, not a list", hint)
+    try:
+        # A pipe without a writer ends at once; a pipe with a writer, such as `<(…)`, is read to its end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, encoding="utf-8-sig") as stream:
+            text = stream.read()
+    except FileNotFoundError:
+        raise UsageError(f"the list {path} does not exist", "give a file with a model on each line") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UsageError(f"{path} is not a list of models, but binary data", FORMS)
+    return text
+
+
+def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelRequest, str]]:
+    """The request of each line, with the source of its name if that has none of its own."""
+    for number, line in enumerate(text.splitlines(), 1):
+        content = _COMMENT.sub("", line).strip()
+        if not content:
+            continue
+        comma = "," in content
+        target, *rest = [word.strip() for word in content.split(",")] if comma else content.split()
+        if not target or len(rest) > 1:
+            complaints.add(number, f"{content!r} is not a name and a batch size")
+        elif rest and not (rest[0].isascii() and rest[0].isdigit() and int(rest[0][:10]) and len(rest[0]) < 10):
+            complaints.add(number, f"the batch size of {target} is {rest[0]!r}, not a whole number of 1 or more")
+        else:
+            size = int(rest[0]) if rest else None
+            yield ModelRequest("", target, number, batch_size=size), _COMMA if comma else _SPACE
+
+
+def _resolve(target: str, form: str, folder: Path) -> str:
+    """The target as ``breakdown`` takes it: a source with a name, or an absolute path.
+
+    Raises:
+        UsageError: the file or the source is unknown.
+    """
+    source, colon, name = target.partition(":")
+    if colon and source in LIBRARIES:
+        if not name:
+            raise UsageError(f"{target} needs a model name")
+        return target
+    file, colon, function = (
+        target.rpartition(":") if not target.endswith(".py") and FILE.search(target) else (target, "", "")
+    )
+    if file.endswith(".py"):
+        path = next((path for path in (folder / file, Path(file)) if find(path) == "file"), None)
+        if path is None:
+            raise UsageError(f"{file} does not exist")
+        return f"{path.resolve()}{colon}{function}"
+    if ":" in target:
+        raise UsageError(f"{source}: is no source of models; there are {', '.join(f'{one}:' for one in LIBRARIES)}")
+    return f"{form}:{target}"
+
+
+def _find_duplicates(requests: Sequence[ModelRequest], complaints: Complaints) -> None:
+    seen: dict[ModelRequest, int] = {}
+    for request in requests:
+        bare = replace(request, line=0)
+        if bare in seen:
+            complaints.add(request.line, f"{request.target} stands on line {seen[bare]} already")
+        else:
+            seen[bare] = request.line
+
+
+def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
+    """The requests with unique names, which are file names too."""
+    taken: set[str] = set()
+    numbers: dict[str, Iterator[int]] = {}
+    for request in requests:
+        stem = plain_name(request.name or request.target)
+        candidates = [stem, f"{stem}-batch{request.batch_size}" if request.batch_size else stem]
+        more = (f"{stem}-{number}" for number in numbers.setdefault(stem.lower(), itertools.count(2)))
+        name = next(name for name in itertools.chain(candidates, more) if name.lower() not in taken)
+        taken.add(name.lower())
+        yield replace(request, name=name)
+
+
+def plain_name(target: str) -> str:
+    """A file name for a target: the name of its model, or its file name with its factory."""
+    source, colon, name = target.partition(":")
+    if not (colon and source in LIBRARIES):
+        file, colon, function = target.rpartition(":") if ".py:" in target else (target, "", "")
+        name = Path(file).name.removesuffix(".py") + (f"-{function}" if function else "")
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).strip("-.")[:80] or "model"

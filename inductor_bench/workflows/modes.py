@@ -1,0 +1,429 @@
+"""Compares the modes of a program: each in processes of its own, which take turns so that a drift cancels."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..analysis.mode_conclusion import conclude
+from ..devices.table import device_of
+from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
+from ..launch.marks import end_marked, tool_mark
+from ..launch.worker import WorkerPool, default_python
+from ..records.base import Failure
+from ..records.batch import ModelRequest
+from ..records.mode_comparison import (
+    EAGER,
+    NOT_TIMED,
+    ModeComparison,
+    ModelModes,
+    ModeProcess,
+    ModeRow,
+    ModesByModel,
+    ModeSet,
+)
+from ..records.model_sources import COMMAND, PROGRAMS
+from ..records.run import Environment, Request
+from ..store.files import own_folder, refuse_link, sha256_of_file
+from ..store.folder import FORMAT, PAGE, ModesFolder
+from ..store.lock import locked
+from ..store.redaction import Redaction
+from ..version import __version__
+from .mode_process import CACHE, COMMON, DEFAULT_ROUNDS, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner
+from .model_list import YAML, merge, read_list
+from .modules.module_profiling import take_survey
+from .modules.program_run import interpreter_of
+from .modules.request_words import folder_title_of, is_command, request_of, title_of
+from .modules.targets import Target, resolve_target
+from .options import BreakdownOptions, Progress
+
+# The order of the processes: rows take turns, so that a drift of the machine cancels.
+
+
+class Turns:
+    """The order in which the processes of a comparison run: A B C, C B A, A B C, …
+
+    A row without compilation runs in the first round as soon as a compiled row is measured, which tells how the steps
+    are found: a comparison that is interrupted then has a compiled row to hold against eager.
+
+    Args:
+        rows: the settings of the rows.
+        rounds: the number of processes for each row.
+        knows_steps: asked before each process; whether a compiled row is measured.
+    """
+
+    def __init__(self, rows: Sequence[ModeSet], rounds: int, knows_steps: Callable[[], bool]) -> None:
+        self._rows, self._rounds, self._knows_steps = rows, rounds, knows_steps
+
+    def places(self) -> Iterator[ProcessTurn]:
+        """All processes in their order."""
+        first = []
+        for number in self._first_round():
+            first.append(number)
+            yield self._place(number, 0)
+        for round in range(1, self._rounds):
+            for number in first if round % 2 == 0 else reversed(first):
+                yield self._place(number, round)
+
+    def _first_round(self) -> Iterator[int]:
+        numbers = range(len(self._rows))
+        compiled = [number for number in numbers if self._rows[number].mode != EAGER]
+        waiting = [number for number in numbers if self._rows[number].mode == EAGER]
+        for number in compiled:
+            yield number
+            if self._knows_steps():
+                yield from waiting
+                waiting = []
+        yield from waiting
+
+    def _place(self, number: int, round: int) -> ProcessTurn:
+        return ProcessTurn(number, self._rows[number].name, self._rows[number], round)
+
+
+CALLED = "inductor_bench.modes(…)"
+ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"
+
+
+@dataclass(frozen=True)
+class ModesOptions:
+    """The request of a comparison.
+
+    Attributes:
+        program: the program and how it is run; its ``output`` and ``force`` are those of the comparison.
+        rows: the settings to compare.
+        rounds: the number of processes for each row.
+    """
+
+    program: BreakdownOptions
+    rows: tuple[ModeSet, ...]
+    rounds: int = DEFAULT_ROUNDS
+
+
+@dataclass(frozen=True)
+class ModesOutcome:
+    """A comparison without secrets, and its folder. ``measured`` says whether this command ran a process."""
+
+    comparison: ModeComparison
+    folder: Path
+    measured: bool
+
+
+class ModesInterrupted(KeyboardInterrupt):
+    """The user stopped a comparison; ``outcome`` holds the rows that were measured before, perhaps in few rounds."""
+
+    def __init__(self, outcome: ModesOutcome) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {outcome.folder}; the same command goes on")
+        self.outcome = outcome
+
+
+def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
+    """Compares modes, or goes on with a comparison that was interrupted.
+
+    Raises:
+        UsageError: the target is no program, or the folder holds another comparison.
+        InductorBenchError: the folder cannot be written, or the program cannot be started.
+        ModesInterrupted: the user stopped it; it holds what was measured before, and so does the folder.
+    """
+    program = options.program
+    target = resolve_target(program, ACCEPTED)
+    if target.kind not in PROGRAMS:
+        raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED)
+    variables = [variable for row in options.rows for variable in row.environment.items()]
+    _check_variables(name for name, _ in variables)
+    own = sys.argv[1:] if is_command() else ()
+    words = [f"{name}={value}" for name, value in variables]  # rows may give several values to one name
+    redaction = Redaction.find([own, program.arguments, words], os.environ | dict(program.variables), program.redact)
+    folder = ModesFolder(program.output or Path("modes") / folder_title_of(target, program))
+    refuse_link(folder.path)
+    folder.make()
+    with locked(folder.path, tool_mark()) as lock:
+        end_marked(lock.left)
+        comparing = _Comparing(options, target, folder, redaction, progress)
+        try:
+            measured = comparing.measure()
+        except KeyboardInterrupt as stop:
+            if not folder.exists():
+                raise
+            raise ModesInterrupted(ModesOutcome(conclude(folder.load()), folder.path, measured=True)) from stop
+        if comparing.comparison.is_complete:
+            folder.remove_work()
+        saved = conclude(folder.load())  # as it was written, without secrets
+    return ModesOutcome(saved, folder.path, measured)
+
+
+LATER = "a process ran in a later command than those of other rows that it is paired with"
+"""The note of a process after an interruption or a failure: what changed in between is part of the difference."""
+
+
+class _Comparing:
+    """The state of one comparison in progress. ``comparison`` is saved after each process."""
+
+    def __init__(
+        self, options: ModesOptions, target: Target, folder: ModesFolder, redaction: Redaction, progress: Progress
+    ) -> None:
+        program = options.program
+        self._options, self._folder, self._redaction, self._progress = options, folder, redaction, progress
+        self._request = replace(request_of(target, program), mode=None, stop=True)
+        interpreter = interpreter_of(program.arguments) if target.kind == COMMAND else None
+        self._python = program.python or interpreter or default_python()
+        self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
+        self.comparison = self._open(target)
+        self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}
+
+    def _open(self, target: Target) -> ModeComparison:
+        """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again.
+
+        Raises:
+            UsageError: the folder holds another comparison.
+        """
+        options, words = self._options, self._redaction.words
+        file = target.paths[0] if target.paths else Path(target.name)
+        fresh = ModeComparison(
+            format=FORMAT,
+            tool_version=__version__,
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
+            target=target.name,
+            title=title_of(target, replace(options.program, arguments=words(options.program.arguments))),
+            request=_shown(self._request, self._redaction),
+            environment=Environment(),
+            rounds=options.rounds,
+            rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, options.rows)),
+            program_sha256=sha256_of_file(file) or "",
+        )
+        earlier = self._folder.load() if self._folder.exists() and not options.program.force else None
+        if earlier is not None and any(row.processes for row in earlier.rows):
+            difference = _difference(earlier, fresh)
+            if difference:
+                hint = "choose another folder with -o, or measure again with --force"
+                raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint)
+            rounds = max(earlier.rounds, fresh.rounds)
+            return replace(earlier, request=fresh.request, rows=_to_try_again(earlier.rows), rounds=rounds)
+        self._folder.clear()
+        return fresh
+
+    def _hidden(self, row: ModeSet) -> ModeSet:
+        """The settings without secrets."""
+        shown = self._redaction.words([f"{name}={value}" for name, value in row.environment.items()])
+        return replace(row, environment=dict(word.split("=", 1) for word in shown))
+
+    def measure(self) -> bool:
+        """Runs the processes that are missing. Returns whether there were any."""
+        missing = self.comparison
+        if missing.is_complete:
+            self.comparison = conclude(missing)
+            return False
+        own_folder(self._folder.work)
+        for folder in (self._folder.records, self._folder.logs):
+            own_folder(folder)
+        self._look_around()
+        profiles = self._uses_accelerator()
+        runner = ProgramRunner(
+            self._request,
+            self._folder,
+            self._environment,
+            self._python,
+            self._redaction,
+            self._progress,
+            profiles=profiles,
+        )
+        for place in Turns(self._options.rows, self.comparison.rounds, self._knows_steps).places():
+            row = self.comparison.rows[place.row]
+            if row.failure is None and len(row.processes) == place.round:
+                self._run(runner, replace(place, name=row.name))
+        return True
+
+    def _look_around(self) -> None:
+        """Notes the machine; an earlier part of the comparison must come from the same one.
+
+        Raises:
+            UsageError: it comes from another machine or another torch.
+        """
+        self._progress.stage("looking at the machine")
+        log, work = self._folder.logs / "survey.log", self._folder.work
+        environment = self._environment | {CACHE: str((work / COMMON).resolve())}
+        with WorkerPool(self._python, work, environment, on_line=self._progress.output) as pool:
+            survey = take_survey(pool, [], device="cpu", peaks="none", log=log)
+        found, known = survey.environment, self.comparison.environment
+        if known.versions.torch and _place_of(known) != _place_of(found):
+            raise UsageError(
+                f"{self._folder.path} was begun with {', '.join(filter(None, _place_of(known)))}",
+                "choose another folder with -o, or measure again with --force",
+            )
+        if known.versions.torch and known.variables != found.variables:
+            names = sorted(name for name, _ in known.variables.items() ^ found.variables.items())
+            raise UsageError(
+                f"{self._folder.path} was begun with other values of {', '.join(names)}",
+                "set them as before, choose another folder with -o, or measure again with --force",
+            )
+        self.comparison = replace(self.comparison, environment=found)
+        self._save()
+
+    def _uses_accelerator(self) -> bool:
+        asked = self._request.device
+        if asked is not None and device_of(asked.partition(":")[0]).runs_on_host:
+            return False
+        return self.comparison.environment.device.accelerator is not None
+
+    def _run(self, runner: ProgramRunner, place: ProcessTurn) -> None:
+        row = self.comparison.rows[place.row]
+        try:
+            found = runner.run(place, self.comparison.rounds, self._compiled_before())
+        except InductorBenchError as error:
+            found = Failure(STAGE, "invalid", error.message, error.hint)
+        if isinstance(found, Failure):
+            failure = self._redaction.failure(found)
+            self._progress.note(f"{row.name}: {failure.message}")
+            row = replace(row, failure=failure)
+            if failure.kind in HOPELESS:
+                self._give_up(failure)
+        else:
+            if place.round in self._earlier_rounds:
+                found = replace(found, notes=(*found.notes, LATER))
+            row = replace(row, processes=(*row.processes, found))
+        rows = self.comparison.rows
+        self.comparison = replace(self.comparison, rows=(*rows[: place.row], row, *rows[place.row + 1 :]))
+        self._save()
+
+    def _give_up(self, failure: Failure) -> None:
+        """Gives the failure of a program without ``torch.compile`` to all rows that would compile it."""
+        rows = self.comparison.rows
+        waiting = [row.settings.mode != EAGER and not row.processes and row.failure is None for row in rows]
+        rows = tuple(replace(row, failure=failure) if one else row for row, one in zip(rows, waiting, strict=True))
+        self.comparison = replace(self.comparison, rows=rows)
+
+    def _knows_steps(self) -> bool:
+        return self._compiled_before() is not None
+
+    def _compiled_before(self) -> ModeProcess | None:
+        """The first process of a compiled row that is measured."""
+        compiled = (row for row in self.comparison.rows if row.settings.mode != EAGER)
+        return next((one for row in compiled for one in row.processes), None)
+
+    def _save(self) -> None:
+        self.comparison = conclude(self.comparison)
+        self._folder.save(self.comparison, self._redaction.text)
+
+
+def _check_variables(names: Iterable[str]) -> None:
+    for name in names:
+        if name in (*NOT_INHERITED, CACHE) or name.startswith(OWN):
+            raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out")
+
+
+def _place_of(environment: Environment) -> tuple[str, str, str]:
+    """What must be the same for all processes: torch and the hardware."""
+    return f"torch {environment.versions.torch}", environment.device.accelerator or "", environment.host.cpu
+
+
+def _shown(request: Request, redaction: Redaction) -> Request:
+    return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
+
+
+def _to_try_again(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
+    """The rows of an earlier command without their failures, unless all of these are of rows that cannot be timed."""
+    if all(row.failure is None or row.failure.kind == NOT_TIMED for row in rows):
+        return rows
+    return tuple(replace(row, failure=None) for row in rows)
+
+
+def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:
+    """How an earlier comparison differs from the one that is asked for; empty where it can go on."""
+    if earlier.target != fresh.target or earlier.request.arguments != fresh.request.arguments:
+        return f"of {earlier.title}"
+    if [row.name for row in earlier.rows] != [row.name for row in fresh.rows]:
+        return f"of other rows: {', '.join(row.name for row in earlier.rows)}"
+    if replace(earlier.request, timeout_s=None) != replace(fresh.request, timeout_s=None):
+        return "with other options"
+    if earlier.program_sha256 != fresh.program_sha256:
+        return "of an earlier version of the program's file"
+    return ""
+
+
+# Compares the modes of each model of a list, one model after the other.
+
+
+LISTS = (".txt", *YAML)
+
+
+class ListInterrupted(KeyboardInterrupt):
+    """The user stopped the comparisons of a list; ``found`` holds those that were begun, the last one in part."""
+
+    def __init__(self, found: ModesByModel, folder: Path) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {folder}; the same command goes on")
+        self.found = found
+
+
+def is_list(options: BreakdownOptions) -> bool:
+    """Whether the target is a list of models."""
+    return len(options.targets) == 1 and Path(options.targets[0]).suffix in LISTS
+
+
+def folder_of(options: BreakdownOptions) -> Path:
+    """The folder of all comparisons of a list."""
+    return options.output or Path("modes") / Path(options.targets[0]).stem
+
+
+def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
+    """Compares the modes of each model, or goes on with what was interrupted. One that fails does not end the others.
+
+    Raises:
+        UsageError: the list cannot be read, or the folder holds other files.
+        InductorBenchError: the folder cannot be made, or is a symbolic link.
+        ListInterrupted: the user stopped it; it holds what was measured before, and so do the folders.
+    """
+    program = options.program
+    requests = merge(read_list(Path(program.targets[0])), _own_options(program))
+    _make_folder(folder_of(program), {Path(request.name).parts[0] for request in requests})
+    found: list[ModelModes] = []
+    try:
+        for model in _compare_each(options, requests, progress):
+            found.append(model)
+    except KeyboardInterrupt as stop:
+        raise ListInterrupted(ModesByModel(program.targets[0], tuple(found)), folder_of(program)) from stop
+    return ModesByModel(program.targets[0], tuple(found))
+
+
+def _make_folder(folder: Path, models: set[str]) -> None:
+    """Makes the folder of the list's comparisons, which holds folders of comparisons and their page only."""
+    others = [item for item in own_folder(folder).iterdir() if item.name not in {PAGE, *models}]
+    if not all(ModesFolder(item).exists() for item in others):
+        raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER_FOLDER)
+
+
+def _own_options(program: BreakdownOptions) -> dict[str, object]:
+    """The options of the command line, which precede those of the list."""
+    names = ("training", "batch_size", "amp", "dynamic", "device", "timeout_s")
+    return {name: getattr(program, name) for name in names} | {"seed": program.seed or None}
+
+
+def _compare_each(options: ModesOptions, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
+    folder = folder_of(options.program)
+    for number, request in enumerate(requests, 1):
+        progress.note(f"model {number} of {len(requests)}: {request.name}")
+        program = replace(
+            options.program,
+            targets=(request.target,),
+            arguments=request.arguments,
+            training=request.training,
+            batch_size=request.batch_size,
+            amp=request.amp,
+            dynamic=request.dynamic,
+            device=request.device,
+            seed=request.seed or 0,
+            timeout_s=request.timeout_s,
+            output=folder / request.name,
+        )
+        try:
+            yield ModelModes(request.name, run_modes(replace(options, program=program), progress).comparison)
+        except ModesInterrupted as stop:
+            yield ModelModes(request.name, stop.outcome.comparison)
+            raise
+        except InductorBenchError as error:
+            progress.note(f"{request.name}: {error.message}")
+            yield ModelModes(request.name, failure=Failure(STAGE, "invalid", error.message, error.hint))

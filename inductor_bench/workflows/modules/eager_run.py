@@ -1,0 +1,105 @@
+"""Runs a program again without compilation, and times its steps, which are found as those of the compiled program."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...errors import InductorBenchError
+from ...launch.process import ProcessResult
+from ...messages.observed import ObservedSteps
+from ...records.base import Failure
+from ...records.program import PATTERN, Program
+from ...records.run import Request, Run
+from ...store.folder import RunFolder
+from ..options import Progress
+from .measured_environment import observed_environment
+from .program_run import StepWatch, program_command, read_steps, run_program
+
+NOT_COMPILED = {"TORCH_COMPILE_DISABLE": "1"}
+"""Leaves every function of a program uncompiled, and its calls of ``torch.compile`` in place (torch 2.9 to 2.15)."""
+
+FOLDER = "eager"
+"""Name of the observation's folder in the RUN's temporary folder."""
+
+NO_PATTERN = (
+    "the program was not timed without compilation: its steps were found in the pattern of its compiled calls, which "
+    "it then lacks; mark their ends with inductor_bench.step()"
+)
+NO_STEP = "the program was not timed without compilation, because no step of the compiled program was found"
+NO_EAGER_STEPS = "no step was timed in the run without compilation"
+
+
+def time_eager(
+    run: Run, request: Request, folder: RunFolder, environment: Mapping[str, str], python: str, progress: Progress
+) -> tuple[Run, tuple[Failure, ...]]:
+    """The run with the time of the program's step without compilation, and what went wrong.
+
+    The program is ended once its steps are timed. Where this goes wrong, the run stays as it is.
+
+    Args:
+        run: the record with the step of the compiled program.
+        request: the unredacted request.
+        folder: the RUN; its temporary folder gets the observation.
+        environment: the environment of the compiled program.
+        python: the interpreter of a script.
+        progress: shows what is done.
+    """
+    program = run.program
+    if program is None:
+        progress.note(NO_STEP)
+        return run, ()
+    if program.step_source == PATTERN:
+        return replace(run, program=replace(program, notes=(*program.notes, NO_PATTERN))), ()
+    try:
+        ended = _run_eager(program, request, folder, environment, python, progress)
+        found, median_s = eager_step_times_s(read_steps(folder.work / FOLDER), program) or (None, None)
+    except InductorBenchError as error:
+        return run, (Failure("eager", "invalid", error.message, error.hint),)
+    failures = (_failure(request, ended),) if found is None else ()
+    timed = replace(program, eager_step_time_s=found, eager_median_step_time_s=median_s)
+    return replace(run, program=timed), failures
+
+
+def _run_eager(
+    program: Program,
+    request: Request,
+    folder: RunFolder,
+    environment: Mapping[str, str],
+    python: str,
+    progress: Progress,
+) -> ProcessResult:
+    work = folder.work / FOLDER
+    work.mkdir(exist_ok=True)
+    observed = observed_environment(request, folder.work, environment, repeat=1, values_limit_bytes=None)
+    observed.pop("TORCH_TRACE", None)
+    observed |= {
+        "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
+        "INDUCTOR_BENCH_EAGER": program.ranks[0].device,
+        **NOT_COMPILED,
+    }
+    command = program_command(request, work, python, work / "refusal.json")
+    watch = StepWatch(work, True, lambda: None)
+    log = folder.logs / "eager.log"
+    return run_program(request, command, observed, log, progress, watch, how="without compilation: ")
+
+
+def eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:
+    """The mean and the median step of the slowest process.
+
+    They are ``None`` where no process found steps as the compiled program's were found.
+    """
+    times = [
+        (one.window_s / len(one.step_times_s), statistics.median(one.step_times_s))
+        for one in observations
+        if one.step_times_s and one.source == program.step_source
+    ]
+    return max(times, default=None)
+
+
+def _failure(request: Request, ended: ProcessResult) -> Failure:
+    message = NO_EAGER_STEPS if ended.ok else f"the program without compilation {ended.outcome}"
+    hint = "give it more time with --timeout SECONDS" if ended.timed_out else f"read {shlex.quote(str(ended.log))}"
+    return Failure("eager", "exit" if ended.ok else ended.kind, message, hint, ended.tail(), request.target)

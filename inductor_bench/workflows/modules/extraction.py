@@ -1,0 +1,470 @@
+"""The kernels of a module or a RUN with their launches: selected, described, and read from a RUN's files."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from ...analysis.kernel_aggregation import classify_operator
+from ...analysis.traffic import touched_bytes
+from ...devices.table import device_of
+from ...errors import InductorBenchError, UsageError
+from ...records.base import Failure
+from ...records.category import Category
+from ...records.code import (
+    CallSite,
+    CompiledKernel,
+    Details,
+    KernelDefinition,
+    Launch,
+    ModuleSource,
+    Reference,
+    SourceLine,
+)
+from ...records.kernel import Kernel
+from ...records.module import ModuleRecord
+from ...records.run import Environment, Run
+from ...source.identity import launch_key, operator_id
+from ...source.labels import ModuleLabel
+from ...source.standalone_header import RecordedCall, StandaloneHeader
+from ...source.static_launches import read_static_launches
+from ...store import codec
+from ...store.folder import INDEX, RunFolder, read_index
+from ...store.run_files import load_details
+from ...trace.attribution import align_calls
+from ...version import __version__
+from ..options import RECORDED
+from .module_analysis import AttributedModule
+from .module_profiling import ModuleValues, ProfiledModule, RecordedValues, drawn_note, read_values, values_work
+from .reanalysis import attribute_again, load_profiled
+
+# A module whose kernels are extracted, and the call sites of its launches.
+
+
+@dataclass(frozen=True)
+class ModuleKernels:
+    """A module whose kernels are extracted, and the known facts about them.
+
+    Attributes:
+        label: the label of the module.
+        title: the title of the program.
+        source: the facts of the module's text.
+        launches: the launches of its kernels and library calls.
+        references: one reference for each launch, or empty.
+        compiled: the result of compiling each Triton kernel, by its variable.
+        source_lines: lines of the program by provenance handle.
+        call_times: seconds per iteration by call site.
+        library_calls: by the id of each library kernel of the record, its seconds per iteration by call site.
+        measured: the kernels of the record.
+        environment: the machine and the versions.
+        watched: whether the launches were recorded in a run.
+        values: the recorded values, where they were requested.
+        switches: the program's settings of torch that select library kernels, where known.
+    """
+
+    label: str
+    title: str
+    source: ModuleSource
+    launches: tuple[Launch, ...]
+    references: Sequence[Reference] = ()
+    compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
+    source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
+    call_times: Mapping[int, float] = field(default_factory=dict)
+    library_calls: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    measured: tuple[Kernel, ...] = ()
+    environment: Environment = field(default_factory=Environment)
+    watched: bool = False
+    values: ModuleValues | None = None
+    switches: Mapping[str, bool] = field(default_factory=dict)
+
+
+def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
+    """The call site of each launch by its position, from the order of the launches and of the module's calls."""
+    seen = [(position, launch) for launch in module.launches for position in launch.positions]
+    seen.sort(key=lambda pair: pair[0])
+    names = [launch.kernel or _operator_name(launch) for _, launch in seen]
+    choices = {name: call.target for call in module.source.calls for name in call.alternatives}
+    expected = [
+        call.kernel or (call.target if call.alternatives else call.operator or call.target)
+        for call in module.source.calls
+    ]
+    places = align_calls(expected, [choices.get(name, name) for name in names])
+    return {
+        position: module.source.calls[place]
+        for (position, _), place in zip(seen, places, strict=True)
+        if place is not None
+    }
+
+
+def _operator_name(launch: Launch) -> str:
+    return ".".join((launch.operator or "").split(".")[:2])
+
+
+# Reads the kernels of a RUN from its files: module texts, traces, and the results of the measuring processes.
+
+
+DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
+WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
+
+
+@dataclass(frozen=True)
+class RunInMaking:
+    """A run that this process is measuring: its saved record, and the attributed activities of its modules.
+
+    Its recorded values are in its scratch folder, from which they may be moved.
+    """
+
+    run: Run
+    attributed: Sequence[AttributedModule]
+
+
+def modules_of_run(
+    folder: RunFolder, values: str, making: RunInMaking | None = None
+) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
+    """The modules of a RUN with their kernels, and the failures of modules that cannot be read.
+
+    Args:
+        folder: the RUN.
+        values: ``recorded`` for the values that its kernels read.
+        making: the run, where this process is measuring it; files of its attributed modules are not read again.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    run = making.run if making else folder.load()
+    known = {one.profiled.label.label: one for one in making.attributed} if making else {}
+    kept = None
+    if values == RECORDED:
+        kept = {} if making else _kept_values(folder, run)
+    modules, failures = [], []
+    for record in run.modules:
+        attributed = known.get(record.label)
+        try:
+            profiled = attributed.profiled if attributed else load_profiled(folder, record)
+            found = _values_of(folder, record, profiled.details, kept, bool(making)) if kept is not None else None
+            module = replace(_module_of_run(run, record, profiled), values=found)
+        except InductorBenchError as error:
+            message = f"{record.label}: {error.message}"
+            failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
+            continue
+        try:
+            attributed = attributed or attribute_again(folder, record, profiled)
+        except InductorBenchError as error:
+            failures.append(Failure("extract", "missing", error.message, WITHOUT_TIMES, subject=record.label))
+        modules.append(_with_times(module, attributed, record) if attributed else module)
+    return modules, tuple(failures)
+
+
+def _module_of_run(run: Run, record: ModuleRecord, profiled: ProfiledModule) -> ModuleKernels:
+    code, text = profiled.module.code, profiled.module.text
+    return replace(
+        module_kernels(profiled.label, run, profiled.source, profiled.details, text),
+        source_lines=code.stack_traces if code else {},
+        measured=record.kernels,
+    )
+
+
+def _with_times(module: ModuleKernels, attributed: AttributedModule, record: ModuleRecord) -> ModuleKernels:
+    """The module with the seconds per iteration of its call sites and library calls."""
+    ids = {(kernel.name, kernel.operator): kernel.kernel_id for kernel in record.kernels if kernel.line is None}
+    times: dict[int, float] = defaultdict(float)
+    library_calls: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for activity in attributed.activities:
+        if activity.call is None or activity.iteration not in attributed.steady:
+            continue
+        time_s = activity.duration_s / len(attributed.steady)
+        times[activity.call.index] += time_s
+        operator = activity.operator.replace("::", ".", 1) if activity.operator else None
+        if activity.kernel is None and (activity.name, operator) in ids:
+            library_calls[ids[activity.name, operator]][activity.call.index] += time_s
+    return replace(module, call_times=times, library_calls=library_calls)
+
+
+def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
+    """The files of recorded values in a RUN, by module and kernel.
+
+    Raises:
+        UsageError: the RUN holds no recorded values.
+    """
+    if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
+        again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
+        raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
+    rows = read_index(folder.kernels) if (folder.kernels / INDEX).is_file() else ()
+    return {(row.module, row.name): row.values for row in rows if row.values}
+
+
+def _values_of(
+    folder: RunFolder, record: ModuleRecord, details: Details, kept: Mapping[tuple[str, str], str], in_making: bool
+) -> ModuleValues:
+    if in_making:
+        return read_values(details, values_work(folder) / record.slug)
+    names = {name: file for (module, name), file in kept.items() if module == record.label}
+    return read_values(details, folder.kernels, names)
+
+
+def module_kernels(label: ModuleLabel, run: Run, source: ModuleSource, details: Details, text: str) -> ModuleKernels:
+    """A module's kernels with the launches of its measuring process, or else with those in its text."""
+    return ModuleKernels(
+        label=label.label,
+        title=run.title,
+        source=source,
+        launches=details.launches or read_static_launches(text, source),
+        references=details.references if details.launches else (),
+        compiled=details.compiled,
+        switches=details.switches,
+        environment=run.environment,
+        watched=bool(details.launches),
+    )
+
+
+# Makes the candidates of an extraction: each kernel of a module with the launch of its standalone file.
+
+
+UNSEEN = "it was not launched in the run that was watched"
+UNREAD = "the module's text does not tell its arguments; only a run does"
+
+
+@dataclass(frozen=True)
+class ExtractionCandidate:
+    """A kernel with the launch of its file.
+
+    Attributes:
+        header: the description of the kernel.
+        launch: the launch; ``None`` where the kernel can have no file.
+        kernel: the definition; ``None`` for a library call.
+        recorded: the facts for the file's harness.
+        reason: the reason why there is no launch.
+        sites: indices of its call sites in the module.
+        values: the recorded values of this launch.
+        note: the values that are drawn although recorded ones were requested.
+        switches: the settings of torch for a library call.
+    """
+
+    header: StandaloneHeader
+    launch: Launch | None
+    kernel: KernelDefinition | None
+    recorded: RecordedCall
+    reason: str = ""
+    sites: tuple[int, ...] = ()
+    values: RecordedValues | None = None
+    note: str = ""
+    switches: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> Hashable:
+        """A key that is equal for kernels whose files differ only in header and recorded values."""
+        if self.launch is None:
+            return self.header.kernel_id, self.header.name
+        call, more = self.launch, (*self.launch.keywords.items(), *self.switches.items())
+        return self.header.kernel_id, call.storages, call.arguments, more, call.mutated
+
+
+def list_candidates(module: ModuleKernels) -> list[ExtractionCandidate]:
+    """One candidate for each called kernel and each distinct library call of the module.
+
+    A kernel that is launched with several sets of arguments has the most frequent set.
+    """
+    sites = call_sites(module)
+    by_kernel: dict[str, list[int]] = {}
+    for index, launch in enumerate(module.launches):
+        if launch.operator is None:
+            by_kernel.setdefault(launch.kernel, []).append(index)
+    called = {call.kernel for call in module.source.calls} | {
+        name for call in module.source.calls for name in call.alternatives
+    }
+    found = []
+    for kernel in module.source.kernels:
+        places = by_kernel.get(kernel.name, [])
+        if places or kernel.name in called:
+            found.append(_kernel_candidate(module, kernel, places, sites))
+    numbers: dict[str, int] = {}
+    for index, launch in enumerate(module.launches):
+        if launch.operator is not None:
+            found.append(_operator_candidate(module, index, launch, sites, numbers))
+    return found
+
+
+def _kernel_candidate(
+    module: ModuleKernels, kernel: KernelDefinition, places: Sequence[int], sites: Mapping[int, CallSite]
+) -> ExtractionCandidate:
+    index = max(places, key=lambda place: module.launches[place].calls, default=None)
+    positions = [position for place in places for position in module.launches[place].positions]
+    header = _header(module, kernel.name, kernel.kernel_id, kernel.category, [sites.get(one) for one in positions])
+    measured = next((one for one in module.measured if one.line == kernel.line and one.kernel_id), None)
+    if measured is not None:
+        header = replace(header, time_s=measured.time_s, moved_bytes=_per_call(measured))
+    header = replace(header, moved_bytes=kernel.moved_bytes or header.moved_bytes)
+    if index is None:
+        return ExtractionCandidate(header, None, kernel, {}, UNSEEN if module.watched else UNREAD)
+    if header.moved_bytes is None and kernel.language == "cpp":
+        moved = touched_bytes("cpp", kernel.source, module.launches[index].arguments)
+        header = replace(header, moved_bytes=moved)
+    recorded = _recorded(module, index)
+    compiled = module.compiled.get(kernel.name)
+    if compiled:
+        recorded["config"] = compiled.config
+    elif measured is not None and measured.compiled.config:
+        recorded["config"] = measured.compiled.config
+    return _with_values(module, ExtractionCandidate(header, module.launches[index], kernel, recorded))
+
+
+def _with_values(module: ModuleKernels, candidate: ExtractionCandidate) -> ExtractionCandidate:
+    if module.values is None or candidate.launch is None:
+        return candidate
+    values = module.values.find(candidate.header.name, candidate.launch)
+    return replace(candidate, values=values, note=drawn_note(values.launch if values else candidate.launch))
+
+
+def _operator_candidate(
+    module: ModuleKernels, index: int, launch: Launch, sites: Mapping[int, CallSite], numbers: dict[str, int]
+) -> ExtractionCandidate:
+    assert launch.operator is not None
+    stem = launch.operator.removesuffix(".default").replace(".", "_")
+    numbers[stem] = numbers.get(stem, -1) + 1
+    header = _header(
+        module,
+        f"{stem}_{numbers[stem]}",
+        operator_id(launch.operator, repr(launch_key(launch))),
+        classify_operator(launch.operator.replace(".", "::", 1)),
+        [sites.get(position) for position in launch.positions],
+    )
+    calls = tuple(sites[position].index for position in launch.positions if position in sites)
+    switches = module.switches if device_of(module.source.device).has_library_switches else {}
+    candidate = ExtractionCandidate(header, launch, None, _recorded(module, index), sites=calls, switches=switches)
+    return _with_values(module, candidate)
+
+
+def _recorded(module: ModuleKernels, index: int) -> RecordedCall:
+    reference = module.references[index] if index < len(module.references) else Reference()
+    recorded = call_facts(module.launches[index], reference)
+    if device_of(module.source.device).runs_on_host:
+        recorded["threads"] = module.source.threads or module.environment.host.threads
+        recorded["vector_isa"] = module.environment.host.vector_isa
+    return recorded
+
+
+def call_facts(launch: Launch, reference: Reference) -> RecordedCall:
+    facts: RecordedCall = {"launch": codec.encode(launch)}
+    if reference.fingerprint is not None:
+        facts["reference"] = reference.fingerprint
+    return facts
+
+
+def _header(
+    module: ModuleKernels, name: str, kernel_id: str, category: Category, sites: Sequence[CallSite | None]
+) -> StandaloneHeader:
+    seen = [site for site in sites if site is not None]
+    times = [module.call_times[site.index] for site in seen if site.index in module.call_times]
+    environment = module.environment
+    return StandaloneHeader(
+        name=name,
+        kernel_id=kernel_id,
+        category=category,
+        aten_ops=tuple(dict.fromkeys(op for site in seen for op in site.aten_ops)),
+        source_nodes=tuple(dict.fromkeys(node for site in seen for node in site.source_nodes)),
+        source_lines=tuple(
+            dict.fromkeys(line for site in seen for line in module.source_lines.get(site.handle or "", ()))
+        ),
+        module=module.label,
+        model=module.title,
+        tool_version=__version__,
+        torch_version=environment.versions.torch or None,
+        triton_version=environment.versions.triton,
+        device_name=device_of(module.source.device).name_in(environment),
+        calls=len(sites) or None,
+        time_s=sum(times) if times else None,
+    )
+
+
+def _per_call(kernel: Kernel) -> int | None:
+    moved = kernel.work.moved_bytes
+    return round(moved / kernel.calls) if moved is not None and kernel.calls else None
+
+
+# Lists the calls of a module that can have no file: undefined kernels, and library calls without a recorded run.
+
+
+NOT_DEFINED = "the module calls it, but does not define it"
+NOT_WATCHED = "a library call of which the module's text does not tell all arguments; only a run does"
+
+
+def list_lost_kernels(module: ModuleKernels) -> list[ExtractionCandidate]:
+    """A candidate with a reason for each such kernel, and for each such operator with all of its calls."""
+    found = [_lost(module, name, "", Category.OTHER, calls, NOT_DEFINED) for name, calls in module.source.undefined]
+    if module.watched:
+        return found
+    operators = Counter(call.operator for call in module.source.calls if call.operator and not call.alternatives)
+    for launch in module.launches:
+        if launch.operator is not None:
+            operators[launch.operator.rpartition(".")[0]] -= launch.calls
+    return found + [
+        _lost(
+            module,
+            operator.replace(".", "_"),
+            operator_id(operator, ""),
+            classify_operator(operator.replace(".", "::", 1)),
+            calls,
+            NOT_WATCHED,
+        )
+        for operator, calls in operators.items()
+        if operator is not None and calls > 0
+    ]
+
+
+def _lost(
+    module: ModuleKernels, name: str, kernel_id: str, category: Category, calls: int, reason: str
+) -> ExtractionCandidate:
+    header = StandaloneHeader(
+        name, kernel_id, category, module=module.label, model=module.title, tool_version=__version__, calls=calls
+    )
+    return ExtractionCandidate(header, None, None, {}, reason)
+
+
+# The selection of kernels: by name, by category, or the most expensive ones.
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The selected kernels: by a glob over names, by a category, and the ``top`` most expensive ones."""
+
+    glob: str | None = None
+    category: Category | None = None
+    top: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The selection as command-line options."""
+        parts = (("--kernel", self.glob), ("--category", self.category.value if self.category else None))
+        return " ".join(f"{option} {value!r}" for option, value in parts if value is not None)
+
+    def choose(self, candidates: Sequence[ExtractionCandidate]) -> list[ExtractionCandidate]:
+        """The selected candidates: with ``top`` the most expensive first, otherwise in their order."""
+        chosen = [
+            one
+            for one in candidates
+            if (self.glob is None or fnmatchcase(one.header.name, self.glob))
+            and (self.category is None or one.header.category is self.category)
+        ]
+        if self.top is None:
+            return chosen
+        return sorted(chosen, key=lambda one: -(one.header.time_s or 0.0))[: self.top]
+
+
+def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> list[ExtractionCandidate]:
+    """The selected kernels of the modules.
+
+    Raises:
+        UsageError: the modules have kernels, but the selection is empty.
+    """
+    candidates = [one for module in modules for one in (*list_candidates(module), *list_lost_kernels(module))]
+    chosen = selection.choose(candidates)
+    if candidates and not chosen:
+        categories = ", ".join(sorted({one.header.category.value for one in candidates}))
+        raise UsageError(
+            f"none of the {len(candidates)} kernels fits {selection.words}",
+            f"--list shows them all; their categories: {categories}",
+        )
+    return chosen

@@ -1,0 +1,168 @@
+"""Writes the standalone files of candidates, and the list of the kernels beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...records.base import Failure
+from ...records.extraction import ExtractedKernel
+from ...records.module import ModuleRecord
+from ...records.run import Run
+from ...source.standalone_writer import file_name, file_text
+from ...store import codec
+from ...store.files import own_folder, sha256_of_text, write_json, write_text
+from ...store.folder import INDEX, RunFolder, is_edited, rows_in
+from ..options import DRAWN
+from .extraction import ExtractionCandidate, RunInMaking, Selection, call_facts, choose_kernels, modules_of_run
+from .module_profiling import SUFFIX
+
+
+def write_kernels(
+    candidates: Sequence[ExtractionCandidate],
+    folder: Path,
+    written: dict[Hashable, ExtractedKernel],
+    edited: Collection[str] = (),
+) -> Iterator[ExtractedKernel]:
+    """Writes one file per distinct candidate, and beside it a file of recorded values, where there are any.
+
+    Args:
+        candidates: the selected candidates of one module.
+        folder: an existing folder.
+        written: rows by identity of the files in the folder; extended by this function.
+        edited: the names of edited files, which stay unchanged.
+
+    Yields:
+        A row for each candidate, in order, after its file was written. A row without a file has the reason.
+    """
+    return (_write(candidate, folder, written, edited) for candidate in candidates)
+
+
+def _write(
+    candidate: ExtractionCandidate, folder: Path, written: dict[Hashable, ExtractedKernel], edited: Collection[str]
+) -> ExtractedKernel:
+    header = candidate.header
+    row = ExtractedKernel(
+        header.name, header.kernel_id, header.category, header.module or "", header.calls or 0, header.time_s
+    )
+    if candidate.launch is None:
+        return replace(row, reason=candidate.reason)
+    known = written.get(candidate.identity)
+    if known is not None:
+        return replace(row, file=known.file, values=known.values, note=known.note, sha256=known.sha256)
+    name = file_name(header.name, header.kernel_id, tuple(other.file for other in written.values() if other.file))
+    launch, recorded = candidate.launch, candidate.recorded
+    values, note = _place_values(candidate, folder, name)
+    if candidate.values is not None and values is not None:
+        launch = candidate.values.launch_from(values)
+        recorded = {**recorded, "reference": None, **call_facts(launch, candidate.values.reference)}
+    try:
+        text = file_text(header, launch, recorded, candidate.kernel, candidate.switches)
+        if name not in edited:
+            write_text(folder / name, text)
+    except InductorBenchError as error:
+        if values is not None:
+            (folder / values).unlink(missing_ok=True)
+        return replace(row, reason=error.message)
+    row = replace(row, file=name, values=values, note=note, sha256=sha256_of_text(text))
+    written[candidate.identity] = row
+    return row
+
+
+def _place_values(candidate: ExtractionCandidate, folder: Path, name: str) -> tuple[str | None, str]:
+    """Places the recorded values beside the file ``name``. Returns the name of their file, if any, and a note."""
+    if candidate.values is None:
+        return None, candidate.note
+    values = Path(name).stem + SUFFIX
+    try:
+        candidate.values.place(folder / values)
+    except InductorBenchError as error:
+        return None, f"its values are drawn: {error.message}"
+    return values, candidate.note
+
+
+def write_all(
+    chosen: Sequence[ExtractionCandidate], folder: Path
+) -> tuple[tuple[ExtractedKernel, ...], tuple[Failure, ...]]:
+    """Writes the files, and then, also after an interruption, the index of the written files.
+
+    Returns:
+        The rows of the kernels, and a failure where the index cannot be written.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted it; the message says how many files were written.
+    """
+    rows: list[ExtractedKernel] = []
+    as_written = {row.file for row in rows_in(folder) if not is_edited(row, folder)}
+    edited = {path.name for path in folder.glob("*.py")} - as_written
+    stopped = None
+    try:
+        rows.extend(write_kernels(chosen, folder, {}, edited))
+    except KeyboardInterrupt as stop:
+        stopped = stop
+    failures = []
+    try:
+        write_json(folder / INDEX, codec.encode(tuple(rows)))
+    except InductorBenchError as error:
+        failures.append(Failure("extract", "write", error.message, error.hint))
+    if stopped is not None:
+        raise KeyboardInterrupt(f"interrupted; {len(rows)} of {len(chosen)} kernels are in {folder}") from stopped
+    return tuple(rows), tuple(failures)
+
+
+# Extracts every kernel of a RUN into the RUN's own folder ``kernels``.
+
+
+@dataclass(frozen=True)
+class RunExtraction:
+    """The extracted kernels of a RUN.
+
+    Attributes:
+        kernels: the rows of the kernels.
+        files: the name of the file of each kernel of the record, by id. A library kernel has the file of its most
+            expensive call.
+        failures: modules that cannot be read, and files that cannot be written.
+    """
+
+    kernels: tuple[ExtractedKernel, ...]
+    files: dict[str, str]
+    failures: tuple[Failure, ...]
+
+    def named_in(self, run: Run) -> Run:
+        """The record with the path of each kernel's file."""
+        return replace(run, modules=tuple(map(self._named_in_module, run.modules)))
+
+    def _named_in_module(self, module: ModuleRecord) -> ModuleRecord:
+        files = {kernel_id: f"kernels/{file}" for kernel_id, file in self.files.items()}
+        kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in module.kernels)
+        return replace(module, kernels=kernels)
+
+
+def extract_run(folder: RunFolder, values: str = DRAWN, making: RunInMaking | None = None) -> RunExtraction:
+    """Writes every kernel of a RUN into its ``kernels`` folder. Edited files stay; other files are replaced.
+
+    Args:
+        folder: the RUN.
+        values: ``recorded`` for files with the values that the kernels read.
+        making: the run, where this process is measuring it; see :func:`modules_of_run`.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    modules, failures = modules_of_run(folder, values, making)
+    chosen = choose_kernels(modules, Selection())
+    rows, lost = write_all(chosen, own_folder(folder.kernels))
+    files: dict[str, str] = {}
+    of_calls: dict[tuple[str, int], str] = {}
+    for candidate, row in zip(chosen, rows, strict=True):
+        if row.file is not None:
+            files[row.kernel_id] = row.file
+            of_calls.update({(row.module, site): row.file for site in candidate.sites})
+    for module in modules:
+        for kernel_id, times in module.library_calls.items():
+            written = [call for call in times if (module.label, call) in of_calls]
+            if written:
+                files.setdefault(kernel_id, of_calls[module.label, max(written, key=lambda call: times[call])])
+    return RunExtraction(rows, files, (*failures, *lost))

@@ -1,0 +1,364 @@
+"""Profiles each module, surveys the machine for it, and keeps the recorded values of its launches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ... import units
+from ...errors import InductorBenchError
+from ...launch.worker import WorkerPool
+from ...messages.job_requests import MakeReferences, ProfileModule, SurveyMachine, WantedValues
+from ...messages.observed import Observation
+from ...records.base import Failure
+from ...records.code import Details, Launch, ModuleSource, Reference
+from ...records.run import Environment, Peaks
+from ...records.traced import OperatorCall, OperatorCost
+from ...source.identity import launch_key
+from ...source.labels import ModuleLabel
+from ...source.module_reader import read_module
+from ...store.codec import decode
+from ...store.files import copy_file, write_text
+from ...store.folder import RunFolder
+from ...store.run_files import save_code, save_details
+from ...trace.compaction import store_trace
+from ..options import Progress
+from .program_run import FoundModule
+
+# Recorded values of launches: files that a worker writes, and that later lie beside the kernels' standalone files.
+
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class RecordedValues:
+    """A launch with its recorded values, the reference of its outputs, and the file of the values.
+
+    ``movable`` says whether the file may be moved from its place.
+    """
+
+    launch: Launch
+    reference: Reference
+    path: Path
+    movable: bool
+
+    def place(self, target: Path) -> None:
+        """Puts the file where a kernel's standalone file expects it.
+
+        Raises:
+            InductorBenchError: the file is missing or a link, or the disk is full.
+        """
+        if self.path.is_symlink() or not self.path.is_file():
+            raise InductorBenchError(f"its recorded values are gone: {self.path}")
+        if self.movable:
+            with contextlib.suppress(OSError):
+                os.replace(self.path, target)
+                return
+        copy_file(self.path, target)
+
+    def launch_from(self, file: str) -> Launch:
+        """The launch with its values in a file of this name."""
+        storages = tuple(
+            replace(storage, values=replace(storage.values, file=file)) if storage.values.file else storage
+            for storage in self.launch.storages
+        )
+        return replace(self.launch, storages=storages)
+
+
+@dataclass(frozen=True)
+class ModuleValues:
+    """The launches of a module whose values were recorded.
+
+    ``launches`` and their ``references`` are keyed by :func:`launch_key`. The files lie in ``folder``, under the names
+    in the launches, or under the names in ``names`` for kernels whose standalone files they lie beside.
+    """
+
+    launches: Mapping[Hashable, Launch]
+    references: Mapping[Hashable, Reference]
+    folder: Path
+    names: Mapping[str, str] | None = None
+
+    def find(self, kernel: str, launch: Launch) -> RecordedValues | None:
+        """The recorded values of a launch of the kernel."""
+        key = launch_key(launch)
+        found = self.launches.get(key)
+        if found is None:
+            return None
+        file = self.names.get(kernel) if self.names is not None else _file_of(found)
+        if file is None:
+            return None
+        reference = self.references.get(key, Reference())
+        return RecordedValues(found, reference, self.folder / file, movable=self.names is None)
+
+
+def read_values(details: Details, folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:
+    """The recorded values of a module: its ``recorded`` launches and ``recorded_references``."""
+    recorded = details.recorded or ()
+    keys = [launch_key(launch) for launch in recorded]
+    return ModuleValues(
+        dict(zip(keys, recorded, strict=True)),
+        dict(zip(keys, details.recorded_references, strict=False)),
+        folder,
+        names,
+    )
+
+
+def values_work(folder: RunFolder) -> Path:
+    """The folder in which the workers of an unfinished RUN write recorded values, one folder for each module."""
+    return folder.work / "values"
+
+
+def values_failure(details: Details, subject: str) -> Failure | None:
+    """The failure that stopped the recording of values, if any."""
+    error = details.values_error
+    return Failure("values", "write", error.message, error.hint, subject=subject) if error else None
+
+
+def drawn_note(launch: Launch) -> str:
+    """A note on the share of a launch's values that is drawn instead of recorded; empty where all are recorded."""
+    read = [storage for storage in launch.storages if storage.values.kind != "zeros"]
+    drawn = sum(storage.size_bytes for storage in read if storage.values.kind != "recorded")
+    whole = sum(storage.size_bytes for storage in read)
+    return f"{units.size(drawn)} of the {units.size(whole)} that it reads are drawn" if drawn else ""
+
+
+def _file_of(launch: Launch) -> str | None:
+    return next((storage.values.file for storage in launch.storages if storage.values.file), None)
+
+
+# Profiles each module: with its own harness in a fresh process, in the live program, or from an existing trace.
+
+
+DEFAULT_REPEAT = 20
+EVENTS_WANTED = 8000
+REPEAT_RANGE = (5, 50)
+
+
+@dataclass(frozen=True)
+class ProfiledModule:
+    """A module and its measurements: the input of the analysis.
+
+    ``details`` holds the facts from the measuring process, with the ``switches`` of the observed program. It is empty
+    for a trace that was recorded elsewhere.
+    """
+
+    module: FoundModule
+    label: ModuleLabel
+    source: ModuleSource
+    method: str
+    reason: str
+    trace: Path | None
+    log: Path | None
+    details: Details = field(default_factory=Details)
+    failure: Failure | None = None
+
+
+def keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> ModuleSource:
+    """Reads a module, and saves its text and the lines from which its kernels originate in the RUN.
+
+    Raises:
+        InductorBenchError: the module cannot be read, or not be saved.
+    """
+    source = read_module(module.text)
+    write_text(folder.modules / f"{label.slug}.py", module.text)
+    save_code(folder, label.slug, module.code)
+    return source
+
+
+class Profiling:
+    """Profiles the modules of one run one after the other, because they share a device."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        folder: RunFolder,
+        progress: Progress,
+        repeat: int | None,
+        trace: Path | None,
+        values_limit_bytes: int | None = None,
+    ) -> None:
+        self._pool = pool
+        self._folder = folder
+        self._progress = progress
+        self._repeat = repeat
+        self._trace = trace
+        self._values_limit_bytes = values_limit_bytes
+        if values_limit_bytes is not None:
+            values_work(folder).mkdir(exist_ok=True)
+
+    def profile(self, module: FoundModule, label: ModuleLabel) -> ProfiledModule:
+        """Profiles one module, and saves its text, its trace, its log and its raw measurements in the RUN.
+
+        Raises:
+            InductorBenchError: the module cannot be read or cannot be run.
+        """
+        source = keep_module(self._folder, module, label)
+        if self._trace is not None:
+            return self._from_trace(module, label, source, self._trace)
+        live = module.live
+        if live is not None:
+            return self._from_live(module, label, source, live)
+        return self._from_harness(module, label, source)
+
+    def _from_trace(self, module: FoundModule, label: ModuleLabel, source: ModuleSource, trace: Path) -> ProfiledModule:
+        path = self._trace_path(label)
+        truncated = store_trace(trace, path)
+        reason = f"recorded elsewhere: {trace.name}"
+        if not truncated:
+            return ProfiledModule(module, label, source, "trace", reason, path, None)
+        details = self._keep_details(label, Details(truncated=True))
+        failure = Failure(
+            "trace",
+            "truncated",
+            f"the trace {trace.name} is cut short; what was whole is counted",
+            "record it again, with fewer iterations or where there is more room",
+            subject=label.label,
+        )
+        return ProfiledModule(module, label, source, "trace", reason, path, None, details, failure)
+
+    def _from_live(
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation
+    ) -> ProfiledModule:
+        stem, found = Path(seen.stem), decode(Details, seen.live)
+        found = replace(self._with_references(module, label, source, seen, found), switches=seen.switches)
+        details = self._keep_details(label, found)
+        failure = values_failure(details, label.label)
+        stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
+        log = self._keep_text(stem.with_suffix(".p.txt"), label)
+        return ProfiledModule(module, label, source, "live", seen.live_reason, stored, log, details, failure)
+
+    def _with_references(
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
+    ) -> Details:
+        """Makes the references of the kernels in a process of its own, because a faulty kernel may crash it."""
+        folder = values_work(self._folder) / label.slug
+        if found.recorded:
+            Path(seen.stem).with_suffix(".values").replace(folder)
+        job = MakeReferences(
+            module=str(module.path),
+            device=source.device,
+            launches=found.launches,
+            threads=seen.threads,
+            switches=seen.switches,
+            recorded=found.recorded or (),
+            values_folder=str(folder.resolve()),
+            configs=seen.configs,
+        )
+        self._progress.stage(f"making references of {label.label}, which was profiled live")
+        log = self._folder.logs / f"{label.slug}.references.log"
+        made = self._pool.call(job, name=f"{label.slug}.references", log=log).result
+        if made is None:
+            return found
+        return replace(
+            found,
+            launches=made.launches,
+            references=made.references,
+            recorded=made.recorded if found.recorded is not None else None,
+            recorded_references=made.recorded_references,
+        )
+
+    def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ProfiledModule:
+        if not source.has_harness:
+            raise InductorBenchError(
+                "the module carries no harness to run it with",
+                "capture the program itself (inductor-bench breakdown script.py), which writes modules with one",
+            )
+        kept = self._folder.modules / f"{label.slug}.py"
+        text, trace = self._pool.folder / f"{label.slug}.p.txt", self._pool.folder / f"{label.slug}.trace.json"
+        # A structured trace holds the text of each module, whose file may be missing.
+        file = module.path if module.path.is_file() else kept
+        job = ProfileModule(
+            module=str(file.resolve()),
+            label=label.label,
+            device=source.device,
+            repeat=self._repeat or _repeat_for(source),
+            trace=str(trace),
+            text=str(text),
+            threads=module.threads or source.threads,
+            switches=module.switches,
+            vector_lanes=source.vector_lanes,
+            compiled=bool(module.observations),
+            configs=module.configs,
+            values=self._wanted_values(label),
+        )
+        self._progress.stage(f"profiling {label.label} with -p")
+        answer = self._pool.call(job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
+        details, stored = Details(), None
+        if answer.result:
+            details = self._keep_details(label, replace(answer.result, switches=module.switches or {}))
+            stored = self._store_trace(trace, label, details) if trace.is_file() else None
+        return ProfiledModule(
+            module,
+            label,
+            source,
+            "-p",
+            self._harness_note(module, details),
+            stored,
+            self._keep_text(text, label),
+            details,
+            answer.failure or values_failure(details, label.label),
+        )
+
+    def _wanted_values(self, label: ModuleLabel) -> WantedValues | None:
+        if self._values_limit_bytes is None:
+            return None
+        folder = values_work(self._folder) / label.slug
+        return WantedValues(str(folder.resolve()), self._values_limit_bytes)
+
+    def _harness_note(self, module: FoundModule, details: Details) -> str:
+        if module.live_error:
+            return f"a live profile was wanted ({module.live_reason}) but failed: {module.live_error}"
+        if details.marked:
+            return "compiled without marks for the profiler, so C++ kernels are timed from Python, about 1 µs longer"
+        return ""
+
+    def _store_trace(self, trace: Path, label: ModuleLabel, details: Details) -> Path:
+        path = self._trace_path(label)
+        store_trace(trace, path, iterations=details.iterations)
+        return path
+
+    def _keep_details(self, label: ModuleLabel, details: Details) -> Details:
+        save_details(self._folder, label.slug, details)
+        return details
+
+    def _trace_path(self, label: ModuleLabel) -> Path:
+        self._folder.traces.mkdir(exist_ok=True)
+        return self._folder.traces / f"{label.slug}.trace.json.gz"
+
+    def _keep_text(self, text: Path, label: ModuleLabel) -> Path | None:
+        if not text.is_file():
+            return None
+        kept = self._folder.logs / f"{label.slug}.p.txt"
+        write_text(kept, text.read_text(encoding="utf-8", errors="replace"))
+        return kept
+
+
+def _repeat_for(source: ModuleSource) -> int:
+    """The number of profiled iterations: many samples of each kernel, within a trace of moderate size."""
+    least, most = REPEAT_RANGE
+    return max(least, min(most, EVENTS_WANTED // max(1, len(source.calls))))
+
+
+# Asks a worker for the environment, the peaks, and the costs of library calls.
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The answer of a worker. ``costs`` has one entry for each requested call; it is empty after a failure."""
+
+    environment: Environment = field(default_factory=Environment)
+    costs: tuple[OperatorCost, ...] = ()
+    peaks: Peaks | None = None
+    failure: Failure | None = None
+
+
+def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str, peaks: str, log: Path) -> Survey:
+    """Runs the survey worker. ``peaks`` is ``none``, ``cached`` or ``measured``."""
+    answer = pool.call(SurveyMachine(tuple(calls), device, peaks), name="survey", log=log)
+    if answer.result is None:
+        return Survey(failure=answer.failure)
+    return Survey(answer.result.environment, answer.result.costs, answer.result.peaks, answer.failure)

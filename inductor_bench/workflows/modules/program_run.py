@@ -1,0 +1,519 @@
+"""Runs a program once by its command line, and reads what its processes observed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...launch.diagnosis import ERROR_LINES, last_error, remedy, remedy_of_end
+from ...launch.interpreter import ANOTHER_PYTHON, module_words
+from ...launch.process import ProcessResult, run_process
+from ...messages.observed import (
+    DONE,
+    PROFILING,
+    TIMING,
+    Observation,
+    ObservedSteps,
+    ObservedTouches,
+    Refusal,
+    RunProgram,
+)
+from ...records.base import NO_PYTHON, Failure
+from ...records.code import CapturedCode
+from ...records.model_sources import COMMAND
+from ...records.run import Capture, Request
+from ...records.tuning import Config
+from ...source.labels import ModuleLabel, group_ranks, label_modules
+from ...source.structured_trace import StructuredTrace, printed_module_paths, read_structured_trace
+from ...store import codec
+from ...store.files import read_json, read_text, write_json
+from ...store.folder import RunFolder
+from ...store.lock import TURN
+from ...store.redaction import Redaction
+from ..options import Progress
+from .measured_environment import observed_environment
+
+# Reads what the processes of a program observed, from the folder of the capture.
+
+
+STEPS = ".steps.json"
+TOUCHES = ".touches.json"
+PYTHON_STARTED = "python.started"
+
+PATIENCE_S = 10.0
+"""Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
+
+SETTLE_S = 1.0
+"""Seconds for the other ranks to say that they are done, after the last one that is known did."""
+
+
+@dataclass(frozen=True)
+class FoundModule:
+    """A compiled module that a program loaded.
+
+    ``observations`` has one entry for each process that loaded it. ``twins`` are the real paths of the same module
+    on other ranks, where the number of the device is another.
+    """
+
+    path: Path
+    text: str
+    code: CapturedCode | None = None
+    observations: tuple[Observation, ...] = ()
+    twins: tuple[str, ...] = ()
+
+    @property
+    def real_paths(self) -> tuple[str, ...]:
+        return (os.path.realpath(self.path), *self.twins)
+
+    @property
+    def calls(self) -> int | None:
+        """The number of the program's calls over all processes; ``None`` where no process was observed."""
+        return sum(seen.calls for seen in self.observations) if self.observations else None
+
+    @property
+    def live(self) -> Observation | None:
+        """The observation that holds a live profile, if there is one."""
+        return next((seen for seen in self.observations if seen.live is not None), None)
+
+    @property
+    def threads(self) -> int | None:
+        """The number of torch's threads in the program; ``None`` where no process was observed."""
+        return next((seen.threads for seen in self.observations if seen.threads is not None), None)
+
+    @property
+    def switches(self) -> dict[str, bool] | None:
+        """Torch's switches in the program that select library kernels; ``None`` where no process was observed."""
+        return next((seen.switches for seen in self.observations), None)
+
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 products may be computed in TF32."""
+        return any(seen.tf32 for seen in self.observations[:1])
+
+    @property
+    def configs(self) -> dict[str, Config]:
+        """The configs of its Triton kernels in the program, by their variables."""
+        return max(self.observations, key=lambda seen: seen.calls).configs if self.observations else {}
+
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether the program compiles the module for CUDA graphs."""
+        return any(seen.cuda_graphs for seen in self.observations)
+
+    @property
+    def max_autotune(self) -> bool:
+        """Whether the program compiles the module with max-autotune."""
+        return any(seen.max_autotune for seen in self.observations)
+
+    @property
+    def live_reason(self) -> str:
+        """The reason why the module must be profiled in the program; empty where its file can be profiled."""
+        return next((seen.live_reason for seen in self.observations if seen.live_reason), "")
+
+    @property
+    def live_error(self) -> str:
+        """The reason why a profile in the program failed; empty where it did not fail."""
+        return next((seen.live_error for seen in self.observations if seen.live_error), "")
+
+
+def labelled(modules: Sequence[FoundModule]) -> tuple[tuple[FoundModule, ModuleLabel], ...]:
+    """Each module with its label."""
+    return tuple(zip(modules, label_modules([(module.text, module.code) for module in modules]), strict=True))
+
+
+def read_observations(folder: Path) -> dict[str, list[Observation]]:
+    """The observations of modules by the real paths of the modules."""
+    found: dict[str, list[Observation]] = {}
+    for file in sorted(folder.glob("*-*.json"), key=_order):
+        if file.name.endswith(".trace.json"):
+            continue
+        seen = codec.decode(Observation, read_json(file))
+        found.setdefault(os.path.realpath(seen.path), []).append(seen)
+    return found
+
+
+def _order(file: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in file.name.split(".")[0].split("-"))
+
+
+def read_steps(folder: Path) -> tuple[ObservedSteps, ...]:
+    """The observed steps of each process that ran a compiled graph, by rank.
+
+    Raises:
+        InductorBenchError: a file is damaged.
+    """
+    found = [codec.decode(ObservedSteps, read_json(file)) for file in folder.glob(f"*{STEPS}")]
+    return tuple(sorted(found, key=lambda steps: (steps.rank or 0, steps.pid)))
+
+
+def read_touches(folder: Path) -> dict[int, ObservedTouches]:
+    """The graph calls of one step of each process, by its id. A damaged file counts as missing."""
+    found = {}
+    for file in folder.glob(f"*{TOUCHES}"):
+        with suppress(InductorBenchError, ValueError):
+            found[int(file.name.removesuffix(TOUCHES))] = codec.decode(ObservedTouches, read_json(file))
+    return found
+
+
+def started_python(folder: Path) -> bool:
+    """Whether a Python process of the program read the capture's configuration."""
+    return (folder / PYTHON_STARTED).exists()
+
+
+class StepWatch:
+    """Looks, while the program runs, whether its steps are measured.
+
+    Args:
+        folder: the folder of the observations.
+        stops: whether the program is ended then.
+        tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
+    """
+
+    def __init__(self, folder: Path, stops: bool, tell: Callable[[], None]) -> None:
+        self._folder, self._stops, self._tell = folder, stops, tell
+        self._done_s: float | None = None
+        self._told = False
+
+    def is_finished(self) -> bool:
+        """Whether the program can be ended now."""
+        if self._told or not self._is_measured():
+            return False
+        now_s = time.monotonic()
+        self._done_s = self._done_s or now_s
+        if self._stops:
+            return now_s - self._done_s >= SETTLE_S
+        if now_s - self._done_s >= PATIENCE_S:
+            self._told = True
+            self._tell()
+        return False
+
+    def _is_measured(self) -> bool:
+        try:
+            states = [steps.state for steps in read_steps(self._folder)]
+        except InductorBenchError:
+            return False
+        return DONE in states and not {TIMING, PROFILING} & set(states)
+
+
+# Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
+
+
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher")
+"""Modules that start the program that is named after them."""
+
+_PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
+_SHEBANG = re.compile(rb"#!\s*(\S*python[\d.]*)\s*\n")
+
+
+def program_of(command: Sequence[str]) -> str:
+    """The script or the module that a command runs; the command's first word where it names neither.
+
+    ``torchrun --nproc-per-node 2 train.py --lr 1`` runs ``train.py``, ``python -m pkg.train`` runs ``pkg.train``.
+    """
+    place = _place(command)
+    return command[place] if command else ""
+
+
+def arguments_of(command: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of the program that a command runs."""
+    return tuple(command[_place(command) + 1 :])
+
+
+def _place(command: Sequence[str]) -> int:
+    for place, (word, following) in enumerate(zip(command, [*command[1:], ""], strict=True)):
+        if word in ("-m", "--module") and following and not following.startswith(LAUNCHERS):
+            return place + 1
+        if word.endswith(".py"):
+            return place
+    return 0
+
+
+def interpreter_of(command: Sequence[str]) -> str | None:
+    """The Python interpreter of a command: its first word, or that of the script which it names.
+
+    ``None`` where it cannot be told: the tool's own interpreter then runs the compiled modules.
+    """
+    found = shutil.which(command[0])
+    if found is None or _PYTHON.fullmatch(Path(command[0]).name):
+        return found
+    try:
+        with open(found, "rb") as stream:
+            line = _SHEBANG.match(stream.read(1000))
+    except OSError:
+        return None
+    return shutil.which(line[1].decode()) if line else None
+
+
+def typed(words: Sequence[str]) -> str:
+    """The command line with which this tool runs a command."""
+    return f"inductor-bench breakdown -- {shlex.join(words)}"
+
+
+# Runs a program once, and finds all modules that torch compiled in it.
+
+
+MEASURED = "the program's steps are measured, and it goes on: --stop would end it here"
+
+DEFAULT_BATCH_SIZE = 32
+"""The batch size of a named model for which none is requested."""
+
+UNCAUGHT = 1
+"""The exit code of a Python program that an exception ended."""
+
+
+@dataclass(frozen=True)
+class CapturedProgram:
+    """The modules that a program compiled, and the steps of each of its processes that ran them.
+
+    ``touches`` holds the graph calls of one step by the id of the process; ``stopped`` says that the program was ended
+    once its steps were measured.
+    """
+
+    modules: tuple[FoundModule, ...]
+    capture: Capture
+    failures: tuple[Failure, ...] = ()
+    steps: tuple[ObservedSteps, ...] = ()
+    stopped: bool = False
+    touches: Mapping[int, ObservedTouches] = field(default_factory=dict)
+
+
+def capture_program(
+    request: Request,
+    folder: RunFolder,
+    environment: Mapping[str, str],
+    *,
+    python: str,
+    repeat: int,
+    progress: Progress,
+    values_limit_bytes: int | None = None,
+) -> CapturedProgram:
+    """Runs the program of a request, and finds the modules that it compiled.
+
+    A program that fails after it has compiled modules becomes a failure in the result, with its modules.
+    ``environment`` comes from ``environment.capture_environment``. With ``values_limit_bytes``, modules that are
+    profiled live also record the values that their launches read.
+
+    Raises:
+        InductorBenchError: the program cannot be started.
+    """
+    work = folder.work
+    refusal = work / "refusal.json"
+    observed = observed_environment(request, work, environment, repeat, values_limit_bytes)
+    command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
+    watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
+    ended = run_program(request, command, observed, log, progress, watch)
+    structured, failures = _read_trace(work / "torch_trace")
+    printed = printed_module_paths(read_text(ended.log))
+    seen = read_observations(work / "observed")
+    if not ended.ok:
+        structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
+    modules = _join_modules(printed, structured, seen)
+    capture = Capture(
+        printed=len(printed),
+        structured=len(structured.codes),
+        disagreement=_disagreement(printed, structured),
+        exit_code=0 if ended.stopped else ended.exit_code,
+        time_s=ended.time_s,
+        graph_breaks=structured.graph_breaks,
+        recompiles=structured.recompiles,
+        compile_phases=structured.compile_phases,
+    )
+    absent = no_python(request, ended, work / "observed", python)
+    if absent is not None and (request.kind == COMMAND or not modules):
+        failures += (absent,)
+    else:
+        failures += program_failures(request, ended, refusal, compiled=bool(modules))
+    steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
+    modules = _without_refused_graphs(modules, steps)
+    return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
+
+
+def run_program(
+    request: Request,
+    command: list[str],
+    environment: dict[str, str],
+    log: Path,
+    progress: Progress,
+    watch: StepWatch,
+    how: str = "",
+) -> ProcessResult:
+    """Runs the command of a request to its end, or until its ``watch`` ends it; ``how`` begins the shown line.
+
+    Raises:
+        InductorBenchError: the program cannot be started.
+    """
+    if request.kind in ("script", COMMAND):
+        # its starter holds the turn for the whole program, and for commands of this tool in it
+        environment.pop(TURN, None)
+    shown = Redaction.find([request.arguments], environment).words(request.arguments)
+    progress.stage(f"running {how}{shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
+    return run_process(
+        command,
+        environment=environment,
+        log=log,
+        timeout_s=request.timeout_s,
+        on_line=progress.output,
+        is_finished=watch.is_finished,
+    )
+
+
+def program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+    """The command that runs the program of a request. A job for it is written into ``work``."""
+    if request.kind == COMMAND:
+        return list(request.arguments)
+    if request.kind == "script":
+        return [python, request.target, *request.arguments]
+    job = work / "program.job.json"
+    place = request.target if request.kind == "factory" else request.target.removeprefix(f"{request.kind}:")
+    program = RunProgram(
+        kind=request.kind,
+        place=place,
+        batch_size=request.batch_size or DEFAULT_BATCH_SIZE,
+        refusal=str(refusal),
+        training=request.training,
+        mode=request.mode,
+        dynamic=request.dynamic,
+        amp=request.amp,
+        device=request.device,
+        seed=request.seed or 0,
+    )
+    write_json(job, codec.encode(program))
+    return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
+
+
+def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
+    try:
+        return read_structured_trace(folder), ()
+    except InductorBenchError as error:
+        # A program that never imported torch leaves no trace, so only its printed lines are used.
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        failure = None if is_empty else Failure("capture", "invalid", error.message, error.hint)
+        return StructuredTrace(), (failure,) if failure else ()
+
+
+def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
+    """The trace without the modules that failed to compile.
+
+    These were loaded by no process, although every process that wrote one was observed.
+
+    Args:
+        structured: the trace.
+        loaded: the real paths of the modules that some process loaded.
+        folder: the folder of the observations.
+    """
+    followed = {int(file.stem) for file in folder.glob("*.followed")}
+    elsewhere = {path for path, pid in structured.writers if pid not in followed}
+    kept = (code for code in structured.codes if code.path in elsewhere or os.path.realpath(code.path) in loaded)
+    return replace(structured, codes=tuple(kept))
+
+
+def _join_modules(
+    printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[Observation]]
+) -> tuple[FoundModule, ...]:
+    codes = {os.path.realpath(code.path): code for code in structured.codes}
+    texts: dict[str, str] = {}
+    for path in dict.fromkeys([*codes, *map(os.path.realpath, printed), *observed]):
+        text = read_module_text(Path(path)) or (codes[path].text if path in codes else None)
+        if text is not None:
+            texts[path] = text
+    found = []
+    for path, *twins in group_ranks(texts, {path: [one.rank for one in seen] for path, seen in observed.items()}):
+        seen = tuple(one for place in (path, *twins) for one in observed.get(place, ()))
+        found.append(FoundModule(Path(path), texts[path], codes.get(path), seen, tuple(twins)))
+    return tuple(found)
+
+
+def read_module_text(path: Path) -> str | None:
+    """The text of a module; ``None`` where it cannot be read."""
+    try:
+        return read_text(path)
+    except InductorBenchError:
+        return None
+
+
+def _without_refused_graphs(
+    modules: tuple[FoundModule, ...], steps: Sequence[ObservedSteps]
+) -> tuple[FoundModule, ...]:
+    """The modules, of which those run without CUDA graphs for which Inductor refused them."""
+    refused = {os.path.realpath(graph.path) for one in steps for graph in one.graphs if graph.cuda_graph_refusal}
+
+    def adjusted(module: FoundModule) -> FoundModule:
+        if refused.isdisjoint(module.real_paths):
+            return module
+        return replace(module, observations=tuple(replace(seen, cuda_graphs=False) for seen in module.observations))
+
+    return tuple(map(adjusted, modules))
+
+
+def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
+    lines = {os.path.realpath(path) for path in printed}
+    traced = {os.path.realpath(code.path) for code in structured.codes}
+    parts = []
+    if traced - lines:
+        parts.append(f"{len(traced - lines)} only in the structured trace")
+    if lines - traced:
+        parts.append(f"{len(lines - traced)} only in the printed lines")
+    return ", ".join(parts)
+
+
+def no_python(request: Request, ended: ProcessResult, observed: Path, python: str) -> Failure | None:
+    """The failure of a program that ended without any observed Python; ``None`` where its output says more.
+
+    Args:
+        request: the request.
+        ended: the end of the program.
+        observed: the folder of its observation.
+        python: the interpreter of a script.
+    """
+    if started_python(observed) or ended.kind != "exit":
+        return None
+    if not ended.ok and (request.kind == COMMAND or ended.tail().strip()):
+        return None
+    if request.kind == COMMAND:
+        message = "the command started no Python that can be observed"
+        hint = f"name one, without -I, -E and -S: {typed(['python', 'train.py'])}"
+    else:
+        message = f"{python} started no Python that can be observed"
+        hint = f"{ANOTHER_PYTHON} PATH: one that runs without -I, -E and -S"
+    return Failure("capture", NO_PYTHON, message, hint, ended.tail(), request.target)
+
+
+def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:
+    """What went wrong with a program that has ended; ``compiled`` says whether there are modules of it."""
+    if refusal.is_file():
+        said = codec.decode(Refusal, read_json(refusal))
+        hint = said.hint or remedy(said.message)
+        return (Failure("capture", said.kind, said.message, hint, subject=request.target),)
+    if not ended.ok:
+        kept = "; what it had compiled until then is measured" if compiled else ""
+        end = ended.tail(ERROR_LINES) if ended.exit_code == UNCAUGHT else ""
+        reason = last_error(end)
+        hint = {
+            "timeout": "give it more time with --timeout SECONDS",
+            "signal": f"an out-of-memory kill or a crash in native code is likely; read {ended.log}",
+            "exit": remedy_of_end(end) or f"read {ended.log}",
+        }[ended.kind]
+        if request.kind == COMMAND and "No module named 'torch'" in reason:
+            hint = "type the interpreter that has torch in the command: -- /path/to/python ..."
+        message = f"the program {ended.outcome}{f': {reason}' if reason else ''}{kept}"
+        return (Failure("capture", ended.kind, message, hint, ended.tail(), request.target),)
+    if not compiled:
+        return (
+            Failure(
+                "capture",
+                "nothing-compiled",
+                "the program ended well but compiled nothing",
+                "call torch.compile on the model and run it; TORCH_COMPILE_DISABLE must not be set",
+                ended.tail(),
+                request.target,
+            ),
+        )
+    return ()

@@ -1,0 +1,352 @@
+"""Makes the pins of a RUN, and starts programs whose processes put them into their kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..autotune.cpp_edits import vary, with_fixed_threads
+from ..devices.cpu import CPU
+from ..devices.nvidia import NVIDIA
+from ..devices.table import device_of
+from ..errors import InductorBenchError
+from ..launch.worker import expose_package, join_paths
+from ..messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
+from ..records.code import Launch
+from ..records.retune import (
+    FASTER,
+    AnyPin,
+    CppPin,
+    InputLayout,
+    LibraryPin,
+    Retune,
+    RetuneRow,
+    TritonPin,
+    factors,
+    pins_by_kind,
+)
+from ..records.run import Environment, Run
+from ..records.tuning import Config
+from ..source.calls import KernelKey, find_kernel_key
+from ..source.identity import without_profiler_marks
+from ..source.standalone_writer import recorded_facts, source_text
+from ..store import codec
+from ..store.caches import KnownTuning, TuningPlace, known_tunings
+from ..store.files import read_json, read_text, write_json
+from ..store.folder import RunFolder
+from .modules.measured_environment import SITE
+
+# Makes the pins of a RUN from its retunes and the standalone files of its kernels.
+
+
+EXHAUSTIVE = "exhaustive"
+
+
+@dataclass(frozen=True)
+class Unpinned:
+    """A retune that won something and that cannot be pinned, and the reason."""
+
+    row: RetuneRow
+    reason: str
+
+
+class WinnerPin(NamedTuple):
+    """A winner and its pin, which may be that of a twin."""
+
+    name: str
+    kernel_id: str
+    pin: AnyPin
+
+
+@dataclass(frozen=True)
+class PinnedRun:
+    """The winners of a RUN.
+
+    Attributes:
+        pins: those that can be pinned.
+        keys: the keys of the Triton kernels, by the kernel's id.
+        rows: the retunes that won, by the kernel's id.
+        unpinned: the winners that cannot be pinned.
+        twins: the winners that share a pin, by the id of its kernel, from which a process cannot tell them.
+        own_configs: the configurations that the winners ran in the RUN, by the kernel's id.
+    """
+
+    pins: Pins
+    keys: dict[str, KernelKey]
+    rows: dict[str, RetuneRow]
+    unpinned: tuple[Unpinned, ...] = ()
+    twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
+    own_configs: dict[str, Config] = field(default_factory=dict)
+
+    @property
+    def pinned(self) -> tuple[WinnerPin, ...]:
+        """The winners that have a pin, each twin after the kernel whose pin it shares."""
+        found = []
+        for pin in self.pins.all:
+            found.append(WinnerPin(pin.name, pin.kernel_id, pin))
+            found += [WinnerPin(row.name, row.kernel_id, pin) for row in self.twins.get(pin.kernel_id, ())]
+        return tuple(found)
+
+    @property
+    def predicted_s(self) -> float:
+        """The projected saving of all pinned winners in seconds per step."""
+        return sum(self.predicted_of(one.kernel_id) for one in self.pinned)
+
+    def predicted_of(self, kernel_id: str) -> float:
+        """The projected saving of a kernel in seconds per step; 0 where the program's step is unknown."""
+        row = self.rows.get(kernel_id)
+        return (row.saving_s if row is not None else None) or 0.0
+
+
+def winners(run: Run) -> dict[str, Retune]:
+    """The retunes with a config that is surely faster, by the kernel's id; of several methods the fastest.
+
+    A config that a verification dropped gives way to any other.
+    """
+    found: dict[str, Retune] = {}
+    for retune in sorted(run.retunes, key=lambda retune: retune.failure is not None):
+        if retune.tuning is None or retune.tuning.verdict != FASTER or (retune.failure and retune.kernel_id in found):
+            continue
+        other = found.get(retune.kernel_id)
+        if other is None or other.tuning is None or retune.tuning.speedup > other.tuning.speedup:
+            found[retune.kernel_id] = retune
+    return found
+
+
+def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
+    """The pins of a RUN's winners, in the order of their savings."""
+    chosen: list[AnyPin] = []
+    keys: dict[str, KernelKey] = {}
+    twins: dict[str, list[RetuneRow]] = {}
+    unpinned = []
+    found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
+    for retune in found:
+        try:
+            pin, key = make_pin(retune, folder)
+            twin = find_twin(pin, chosen)
+            if twin is not None and twin.config != pin.config:
+                raise InductorBenchError(f"a process cannot tell it from {twin.name}, which has another config")
+        except InductorBenchError as error:
+            unpinned.append(Unpinned(retune.row, error.message))
+            continue
+        if twin is not None:
+            twins.setdefault(twin.kernel_id, []).append(retune.row)
+            continue
+        chosen.append(pin)
+        if isinstance(pin, TritonPin):
+            keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
+    rows = {retune.kernel_id: retune.row for retune in found}
+    timed = [retune for retune in found if retune.known_from is None]  # others were timed with another RUN's config
+    own = {retune.kernel_id: retune.kernel.config for retune in timed if retune.kernel is not None}
+    return PinnedRun(join_pins(chosen, run.environment), keys, rows, tuple(unpinned), twins, own)
+
+
+def join_pins(chosen: Sequence[AnyPin], environment: Environment) -> Pins:
+    """The pins that a program applies, for the versions of an environment."""
+    versions = environment.versions
+    return Pins(APPLY, digest_pins(chosen), versions.torch, versions.triton, *pins_by_kind(chosen))
+
+
+def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+    """The pins in the form of ``torch._inductor.config.autotune_lookup_table``.
+
+    Returns:
+        The table, and the reasons by the ids of the kernels that it cannot pin.
+    """
+    table: dict[str, dict[str, int]] = {}
+    left: dict[str, str] = {pin.kernel_id: "a C++ kernel has no entry in the table" for pin in pinned.pins.cpp_pins}
+    left |= {pin.kernel_id: "the table is for generated kernels" for pin in pinned.pins.library_pins}
+    count: dict[str, int] = {}
+    for pin in pinned.pins.triton_pins:
+        count[pin.key] = count.get(pin.key, 0) + 1
+    for pin in pinned.pins.triton_pins:
+        others = sorted(name for name in pin.config if "BLOCK" not in name and name not in ("num_warps", "num_stages"))
+        if not pinned.keys[pin.kernel_id].is_looked_up:
+            left[pin.kernel_id] = "Inductor looks only kernels up whose name holds _fused_"
+        elif others:
+            left[pin.kernel_id] = f"the table drops {', '.join(others)}"
+        elif count[pin.key] > 1:
+            left[pin.kernel_id] = "another kernel with other types has the same key"
+        else:
+            table[pin.key] = dict(pin.config)
+    return table, left
+
+
+def with_mode(pinned: PinnedRun, mode: str) -> Pins:
+    """The pins for processes that apply or compare them."""
+    return replace(pinned.pins, mode=mode)
+
+
+def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | None]:
+    """The pin of a winner, and its key where it is a Triton kernel.
+
+    Raises:
+        InductorBenchError: the kernel cannot be pinned; the message says why.
+    """
+    tuning = retune.tuning
+    assert tuning is not None
+    if retune.failure is not None:
+        raise InductorBenchError(retune.failure.message)
+    if retune.obstacle is not None:
+        raise InductorBenchError(retune.obstacle.words)
+    path = folder.optional_file(retune.file) if retune.file else None
+    if path is None or not path.is_file():
+        raise InductorBenchError("its standalone file is missing")
+    text = read_text(path)
+    recorded = recorded_facts(text)
+    if retune.category.is_library:
+        return _make_library_pin(retune, recorded), None
+    if recorded.get("cpp"):
+        source, changed = vary(source_text(text), recorded["cpp"], tuning.best_config)
+        source = with_fixed_threads(without_profiler_marks(source), tuning.best_config["threads"])
+        return CppPin(retune.kernel_id, retune.name, tuning.best_config, source, changed.get("options") or {}), None
+    key = find_kernel_key(text)
+    if key is None:
+        raise InductorBenchError("its standalone file defines no kernel of Inductor")
+    return TritonPin(key.key, key.types, retune.name, retune.kernel_id, tuning.best_config), key
+
+
+def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin:
+    """The pin of a library call.
+
+    Raises:
+        InductorBenchError: its file records no call.
+    """
+    tuning = retune.tuning
+    assert tuning is not None
+    try:
+        launch = codec.decode(Launch, recorded["launch"])
+        operator = ".".join((launch.operator or "").split(".")[:2])
+        on_host = device_of(recorded["device_type"]).runs_on_host
+    except (KeyError, InductorBenchError):
+        raise InductorBenchError("its standalone file records no call in a form that this version reads") from None
+    tensors = [one.tensor for one in launch.arguments if one.tensor is not None]
+    inputs = [InputLayout.of(one.dtype, one.shape, one.stride) for one in tensors]
+    places = [*map(str, range(len(launch.arguments))), *launch.keywords]
+    values = [*launch.arguments, *launch.keywords.values()]
+    return LibraryPin(
+        retune.name,
+        retune.kernel_id,
+        operator,
+        tuple(factors(operator, inputs)),
+        {place: one.plain() for place, one in zip(places, values, strict=True) if one.tensor is None},
+        tuning.best_config,
+        exhaustive=tuning.method == EXHAUSTIVE,
+        on_host=on_host,
+    )
+
+
+def find_twin(pin: AnyPin, others: Iterable[AnyPin]) -> AnyPin | None:
+    """The pin among others that is for the same kernel or call as far as a process can tell."""
+    return next((other for other in others if other.target == pin.target), None)
+
+
+def digest_pins(pins: Iterable[AnyPin]) -> str:
+    """A hash of pins in their order."""
+    text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Starts a program whose processes put pins into their kernels, and reads what they say.
+
+
+STATES = ".pins.json"
+PINS_FILE = "pins.json"
+
+
+PINS_VARIABLE = "INDUCTOR_BENCH_PINS"
+"""Names the file with the pins of a process; see ``worker.capture.variables``."""
+
+
+def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], observe: str) -> dict[str, str]:
+    """The environment of a program with pins.
+
+    Args:
+        pins: the pins, which are written into ``work``.
+        work: the folder for the pins and for what the processes say.
+        environment: the environment of the program without them.
+        observe: what the processes observe beside; see ``worker.capture.variables``.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    write_json(work / PINS_FILE, codec.encode(pins))
+    return {
+        **environment,
+        "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
+        PINS_VARIABLE: str((work / PINS_FILE).resolve()),
+        "INDUCTOR_BENCH_OBSERVE": observe,
+        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+    }
+
+
+def read_states(work: Path) -> tuple[PinnedProcess, ...]:
+    """What the processes of a program say of their pins.
+
+    Raises:
+        InductorBenchError: a file is damaged.
+    """
+    files = (file for file in sorted(work.glob(f"*{STATES}")) if file.name.removesuffix(STATES).isdigit())
+    return tuple(codec.decode(PinnedProcess, read_json(file)) for file in files)
+
+
+def require_taken(processes: Sequence[PinnedProcess]) -> None:
+    """Checks that no process refused all pins.
+
+    Raises:
+        InductorBenchError: one did; the message says why.
+    """
+    refusal = next((process.refusal for process in processes if process.refusal), "")
+    if refusal:
+        raise InductorBenchError(f"nothing was pinned: {refusal}", "break the program down and retune it with these")
+
+
+def join_states(processes: Sequence[PinnedProcess]) -> dict[str, PinState]:
+    """The state of each pin over all processes, by the kernel's id: that of the kernel which is not pinned, if any."""
+    found: dict[str, PinState] = {}
+    for state in (state for process in processes for state in process.states):
+        known = found.get(state.kernel_id)
+        if known is None or (known.state == PINNED and state.state != PINNED):
+            found[state.kernel_id] = state
+    return found
+
+
+def users_environment() -> dict[str, str]:
+    """The environment in which the user typed the command."""
+    return dict(os.environ)
+
+
+# The pins of all kernels whose tunings are known for this machine, without a RUN.
+
+
+def places_of(environment: Environment) -> list[TuningPlace]:
+    """Under what an environment's tunings are stored: a GPU's, and those of the processor."""
+    versions = environment.versions
+    names = []
+    if environment.device.accelerator:
+        names.append(NVIDIA.name_in(environment))
+    if environment.host.cpu:
+        names.append(f"{CPU.name_in(environment)} {environment.host.threads} threads")
+    return [TuningPlace(name, versions.torch, versions.triton or "") for name in names if name]
+
+
+def pin_known(environment: Environment) -> PinnedRun:
+    """The pins of all known winners for an environment."""
+    known = [one for place in places_of(environment) for one in known_tunings(place)]
+    chosen = [pin for kind in choose_pins(known) for pin in kind]
+    return PinnedRun(join_pins(chosen, environment), {}, {})
+
+
+def choose_pins(
+    known: Iterable[KnownTuning],
+) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
+    """One pin for each kernel: of several methods and sizes the fastest, and of equals the one tuned last."""
+    return pins_by_kind({one.pin.target: one.pin for one in sorted(known, key=_rank) if one.pin is not None}.values())
+
+
+def _rank(one: KnownTuning) -> tuple[float, str]:
+    tuning = one.kernel.tuning if one.kernel is not None else None
+    return (tuning.speedup if tuning is not None and tuning.verdict == FASTER else 0.0), one.origin.tuned_at

@@ -1,0 +1,479 @@
+"""Proves in the program what the pins save."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shutil
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..analysis.findings.finding import plural
+from ..analysis.savings import TimedStep, borne_out, judge_processes, measure_saving
+from ..devices.table import device_of
+from ..errors import InductorBenchError
+from ..launch.diagnosis import last_error
+from ..launch.process import ProcessResult, run_process
+from ..messages.observed import (
+    APPLY,
+    CHECKING,
+    COMPARE,
+    CUDA_GRAPHS,
+    DONE,
+    FAILED,
+    PINNED,
+    SETTLING,
+    TIMING,
+    ComparedOutputs,
+    ComparedSteps,
+    ObservedSteps,
+    PinnedProcess,
+    PinState,
+)
+from ..messages.observed import DONE as STEPS_DONE
+from ..records.retune import (
+    DROPPED,
+    PROCESSES,
+    STEPS,
+    UNDECIDED,
+    UNPINNABLE,
+    AppliedKernel,
+    LibraryPin,
+    PinnedOutputs,
+    Saving,
+    Verification,
+)
+from ..records.run import Run
+from ..records.tuning import Config
+from ..store import codec
+from ..store.files import read_json
+from ..store.folder import RunFolder
+from ..trace.program_trace import StepDurations, read_program_trace, step_durations
+from ..units import seconds
+from .modules.program_ledger import MARKERS
+from .modules.program_run import read_steps
+from .options import Progress
+from .pins import PinnedRun, Unpinned, join_states, pinned_environment, read_states, require_taken, with_mode
+
+# Starts the program for a comparison, and says how it ended.
+
+
+COMPARED = ".compared.json"
+
+
+@dataclass(frozen=True)
+class ProofPlan:
+    """What is verified, and how.
+
+    Attributes:
+        run: the RUN, whose folder gets the logs.
+        command: the program.
+        environment: the environment of the program without pins.
+        timeout_s: limit of each process in seconds.
+        stop: whether the program is ended once its steps are compared.
+        replays: whether the program is known to replay CUDA graphs, so that no process is started to find that out.
+    """
+
+    run: RunFolder
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    timeout_s: float | None = None
+    stop: bool = True
+    replays: bool = False
+
+
+def start(
+    pinned: PinnedRun, plan: ProofPlan, mode: str, observe: str, name: str, progress: Progress
+) -> tuple[ProcessResult, Path]:
+    """Runs the program to its end; returns that, and the folder with what its processes wrote."""
+    work = plan.run.work / name
+    environment = pinned_environment(with_mode(pinned, mode), work, plan.environment, observe)
+    sights = 0
+
+    def is_finished() -> bool:
+        nonlocal sights
+        sights = sights + 1 if plan.stop and _is_finished(work) else 0
+        return sights > 1  # the states of the pins, and other ranks, come a moment later
+
+    ended = run_process(
+        plan.command,
+        environment=environment,
+        log=plan.run.logs / f"{name}.log",
+        timeout_s=plan.timeout_s,
+        on_line=progress.output,
+        is_finished=is_finished,
+    )
+    return ended, work
+
+
+def _is_finished(work: Path) -> bool:
+    """Whether every process that compares or observes its steps has come to the end of that."""
+    states = [codec.decode(ComparedSteps, read_json(file)).state for file in work.glob(f"*{COMPARED}")]
+    states += [steps.state for steps in read_steps(work)]
+    return bool(states) and all(state in (DONE, FAILED, CUDA_GRAPHS, STEPS_DONE) for state in states)
+
+
+def read_compared(work: Path) -> list[ComparedSteps]:
+    """What the processes say that compared their steps."""
+    return [codec.decode(ComparedSteps, read_json(file)) for file in work.glob(f"*{COMPARED}")]
+
+
+def end_of(ended: ProcessResult) -> str:
+    """The end of a program in words, with the error that it printed."""
+    error = "" if ended.ok else last_error(ended.tail())
+    return f"{ended.outcome} ({error})" if error else ended.outcome
+
+
+def failure_of(ended: ProcessResult) -> tuple[str, ...]:
+    """The note about a program that did not end well; nothing for one that did, or was ended on purpose."""
+    return () if ended.ok else (f"The program {end_of(ended)}: see {ended.log}",)
+
+
+def now() -> str:
+    """The time of a comparison."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+# What became of each winner in the program, and what it saves of the device's time in the profiled steps.
+
+
+_NUMBER = re.compile(r"_\d+$")
+
+
+def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
+    """The device seconds per step that the kernels of each name save; medians over the steps.
+
+    A name ends in a number that shifts where the graph's code differs. Where names that differ only in this number are
+    not the same on both sides, the saving of each is ``None``.
+
+    Args:
+        flags: whether each step ran the pins.
+        durations: the durations of these steps.
+    """
+    own = [step.by_name for tuned, step in zip(flags, durations, strict=False) if not tuned]
+    tuned = [step.by_name for tuned, step in zip(flags, durations, strict=False) if tuned]
+    if not own or not tuned:
+        return {}
+    in_own, in_tuned = ({name for step in side for name in step} for side in (own, tuned))
+    renumbered = {_without_number(name) for name in in_own ^ in_tuned}
+    return {
+        name: None
+        if _without_number(name) in renumbered
+        else statistics.median(step.get(name, 0.0) for step in own)
+        - statistics.median(step.get(name, 0.0) for step in tuned)
+        for name in in_own | in_tuned
+    }
+
+
+def _without_number(name: str) -> str:
+    return _NUMBER.sub("", name)
+
+
+def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float | None]) -> dict[str, float]:
+    """The seconds per step that each pinned kernel saves, by the kernel's id.
+
+    A kernel may have several names, one in each graph; one that no profile shows did not run. A kernel is left out
+    where the saving of one of its names is unknown, and where it shares a name with another pinned kernel, as those of
+    two graphs may: a profile does not tell which one saves what.
+    """
+    names: dict[str, set[str]] = defaultdict(set)
+    for state in (state for process in processes for state in process.states):
+        if state.event_name:
+            names[state.kernel_id].add(state.event_name)
+    owners = Counter(name for own in names.values() for name in own)
+    found = {}
+    for kernel_id, own in names.items():
+        savings = [by_name[name] for name in own if name in by_name]
+        known = [saving for saving in savings if saving is not None]
+        if known and len(known) == len(savings) and all(owners[name] == 1 for name in own):
+            found[kernel_id] = sum(known)
+    return found
+
+
+def describe_kernels(
+    pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
+) -> tuple[AppliedKernel, ...]:
+    """Every winner in the program, the largest projection first. Without a RUN those that the program has.
+
+    What kernels that share a pin save each is not known.
+    """
+    library = [pin.kernel_id for pin in pinned.pins.library_pins]
+    absorbs = any(state.kernel_id in library and state.state == PINNED for state in states.values())
+    missing = f"{NO_SUCH_KERNEL}{ABSORBED if absorbs else ''}"
+    found = []
+    for name, kernel_id, pin in pinned.pinned:
+        predicted_s, state = pinned.predicted_of(kernel_id), states.get(pin.kernel_id)
+        if state is None and not pinned.rows and pin.kernel_id not in dropped:
+            continue  # the pins of other programs, too
+        one = AppliedKernel(name, kernel_id, pin.config, "missing", missing, predicted_s)
+        if pin.kernel_id in dropped:
+            one = replace(one, state=DROPPED, reason=CHANGES_OUTPUTS)
+        elif state is not None:
+            saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
+            own = state.own_config if _differs(state.own_config, pinned.own_configs.get(kernel_id, {})) else {}
+            one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s, own_config=own)
+        found.append(one)
+    found += map(describe_unpinned, pinned.unpinned)
+    return tuple(sorted(found, key=lambda one: -one.predicted_s))
+
+
+def _differs(config: Config, other: Config) -> bool:
+    """Whether two configurations differ in what both of them name."""
+    return any(config[name] != other[name] for name in config.keys() & other.keys())
+
+
+def describe_unpinned(left: Unpinned) -> AppliedKernel:
+    """A winner that cannot be pinned."""
+    return AppliedKernel(left.row.name, left.row.kernel_id, {}, UNPINNABLE, left.reason, left.row.saving_s or 0.0)
+
+
+NOT_COMPARED = "outputs were compared kernel by kernel only"
+CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
+NO_SUCH_KERNEL = (
+    "the program compiled no such kernel: it uses other options or sizes than the RUN's, or did not come to that part"
+)
+
+
+ABSORBED = "; or the choice of a library call, which runs here, computes it, too"
+
+
+def library_calls(pinned: PinnedRun) -> set[str]:
+    """The ids of the winners that are library calls with a pin."""
+    return {one.kernel_id for one in pinned.pinned if isinstance(one.pin, LibraryPin)}
+
+
+def replaced_calls(pinned: PinnedRun, kernels: Sequence[AppliedKernel]) -> list[AppliedKernel]:
+    """The library calls among the kernels that run their choice."""
+    library = library_calls(pinned)
+    return [one for one in kernels if one.kernel_id in library and one.state == PINNED]
+
+
+def sum_predicted(kernels: Sequence[AppliedKernel]) -> float:
+    """The projected saving of the kernels that run their pins, in seconds per step."""
+    return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)
+
+
+# Compares steps of one process, in which the pins are used in turn.
+
+
+ENDED_EARLY = "The program ended while its steps were timed: fewer steps than usual were compared"
+UNPROFILED = "The program ended before enough steps were profiled: what the device saves is unknown"
+
+
+def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[PinnedProcess]) -> Verification:
+    notes = list(found.notes)
+    on_host = device_of(found.device or "cpu").runs_on_host
+    notes += [ENDED_EARLY] * (found.state == TIMING) + [UNPROFILED] * (found.state != DONE and not on_host)
+    durations = [] if on_host else _read_durations(found)
+    flags = found.profiled[len(found.profiled) - len(durations) :]
+    samples = [TimedStep(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
+    savings = savings_by_kernel(processes, savings_by_name(flags, durations))
+    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings)
+    in_both = replaced_calls(pinned, kernels)
+    if in_both:
+        saved_s = sum_predicted(in_both)
+        what = f"their projected saving, {seconds(saved_s)} of a step," if saved_s else "what they save"
+        who = f"{plural(len(in_both), 'library call')} run{'s' * (len(in_both) == 1)}"
+        notes.append(f"{who} the choice that won on both sides: {what} is not in the comparison")
+    return Verification(
+        way=STEPS,
+        predicted_s=sum_predicted([one for one in kernels if one not in in_both]),
+        step=measure_saving([TimedStep(step.tuned, step.time_s) for step in found.steps]),
+        device=measure_saving(samples),
+        outputs=_summarise(found.outputs),
+        kernels=kernels,
+        notes=tuple(notes),
+        created=now(),
+    )
+
+
+def _read_durations(found: ComparedSteps) -> list[StepDurations]:
+    """The durations of the profiled steps without the first one, in which work from before the profile may run.
+
+    Nothing where the trace does not hold the steps that were profiled.
+    """
+    if not found.trace:
+        return []
+    durations = step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)
+    return durations[1:] if len(durations) == len(found.profiled) else []
+
+
+def _summarise(outputs: Sequence[ComparedOutputs]) -> PinnedOutputs:
+    compared = [one for one in outputs if not one.reason]
+    reasons = dict.fromkeys(one.reason for one in outputs if one.reason)
+    if not compared:
+        return PinnedOutputs(reason="; ".join(reasons) or NOT_COMPARED)
+    worst = max(compared, key=lambda one: one.excess)
+    return PinnedOutputs(
+        len(compared),
+        sum(one.tensors for one in compared),
+        worst.difference,
+        worst.own_difference,
+        worst.tolerance,
+        sum(one.unrepeatable for one in compared),
+        sum(one.rounding for one in compared),
+        "; ".join(reasons),
+    )
+
+
+# Compares whole processes that run with the pins and without in turn, where steps cannot alternate within one.
+
+
+CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
+LIBRARY_NOTE = "A library call is chosen when a graph is compiled: whole processes were compared, not steps of one"
+HOSTS_DIFFER = "The device's own time does not show the difference of the step: the hosts of the processes differ"
+ROUNDS = (False, True, True, False)
+"""Whether each process runs the pins."""
+
+
+class VerificationInterrupted(KeyboardInterrupt):
+    """The user stopped the comparison of processes; ``found`` compares those that had ended."""
+
+    def __init__(self, found: Verification) -> None:
+        super().__init__("interrupted; the record has the processes that were compared until then")
+        self.found = found
+
+
+def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, replays: bool) -> Verification:
+    """Runs processes with the pins and without in turn, and compares the medians of their steps.
+
+    Args:
+        pinned: the pins.
+        plan: what is verified.
+        progress: shows what is done.
+        replays: whether the program replays CUDA graphs.
+
+    Raises:
+        VerificationInterrupted: the user stopped it after some of each kind.
+    """
+    observed: dict[bool, list[ObservedSteps]] = {False: [], True: []}
+    processes: list[PinnedProcess] = []
+    notes = [CUDA_GRAPHS_NOTE if replays else LIBRARY_NOTE]
+    bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=(), library_pins=()))
+    try:
+        for number, tuned in enumerate(ROUNDS, 1):
+            what = "with the configs" if tuned else "as it is"
+            progress.stage(f"running the program {what} ({number} of {len(ROUNDS)})")
+            ended, work = start(pinned if tuned else bare, plan, APPLY, "steps", f"compare-{number}", progress)
+            found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
+            if found is None or not found.step_times_s:
+                raise InductorBenchError(f"the program {end_of(ended)} before its steps were timed", f"see {ended.log}")
+            processes += read_states(work)
+            require_taken(processes)
+            notes += failure_of(ended)
+            observed[tuned].append(found)
+    except KeyboardInterrupt as stop:
+        if not all(observed.values()):
+            raise
+        notes.append(f"Interrupted: {sum(map(len, observed.values()))} of {len(ROUNDS)} processes were compared")
+        raise VerificationInterrupted(_describe(pinned, observed, processes, notes, replays=replays)) from stop
+    return _describe(pinned, observed, processes, notes, replays=replays)
+
+
+def _describe(
+    pinned: PinnedRun,
+    observed: Mapping[bool, Sequence[ObservedSteps]],
+    processes: Sequence[PinnedProcess],
+    notes: Sequence[str],
+    *,
+    replays: bool,
+) -> Verification:
+    steps = {flag: [step for one in observed[flag] for step in _read_steps_durations(one)] for flag in (False, True)}
+    flags = [flag for flag in (False, True) for _ in steps[flag]]
+    savings = savings_by_kernel(processes, savings_by_name(flags, [*steps[False], *steps[True]]))
+    kernels = describe_kernels(pinned, join_states(processes), (), savings)
+    step = _judge(observed, lambda one: statistics.median(one.step_times_s))
+    device = _judge(observed, _device_time)
+    launches_others = not replays and replaced_calls(pinned, kernels)
+    if step is not None and not launches_others and not borne_out(step, device):
+        step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
+    return Verification(
+        way=PROCESSES,
+        predicted_s=sum_predicted(kernels),
+        step=step,
+        device=device,
+        outputs=PinnedOutputs(reason=NOT_COMPARED),
+        kernels=kernels,
+        notes=tuple(notes),
+        created=now(),
+    )
+
+
+def _judge(
+    observed: Mapping[bool, Sequence[ObservedSteps]], read: Callable[[ObservedSteps], float | None]
+) -> Saving | None:
+    """The saving of the pairs of processes that both have this time."""
+    times = [(read(own), read(tuned)) for own, tuned in zip(observed[False], observed[True], strict=False)]
+    known = [(own, tuned) for own, tuned in times if own is not None and tuned is not None]
+    return judge_processes([own for own, _ in known], [tuned for _, tuned in known])
+
+
+def _device_time(observed: ObservedSteps) -> float | None:
+    steps = _read_steps_durations(observed)
+    return statistics.median(step.total_s for step in steps) if steps else None
+
+
+def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:
+    if not observed.trace or device_of(observed.device or "cpu").runs_on_host:
+        return []
+    return step_durations(read_program_trace(Path(observed.trace), MARKERS), MARKERS)[1:]
+
+
+LIBRARY_SHARE = 0.2
+"""Share of the projected saving above which library calls are compared, too, for which it takes whole processes."""
+
+
+def replays_graphs(run: Run) -> bool:
+    """Whether the program of a RUN replays CUDA graphs in its step."""
+    return run.program is not None and any(part.replays for part in run.program.parts)
+
+
+def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verification:
+    """Runs the program with the pins and without, and compares.
+
+    Raises:
+        InductorBenchError: the program cannot be started, compiles nothing, or ends before its steps are compared.
+        VerificationInterrupted: the user stopped it after some processes were compared.
+    """
+    try:
+        if plan.replays:
+            return verify_processes(pinned, plan, progress, replays=True)
+        if _needs_processes(pinned):
+            return verify_processes(pinned, plan, progress, replays=False)
+        progress.stage("comparing steps with the configs and without")
+        ended, work = start(pinned, plan, COMPARE, "comparison", "compare", progress)
+        found, processes = read_compared(work), read_states(work)
+        require_taken(processes)
+        if not found:
+            nothing = "" if failure_of(ended) else " and compiled nothing, or its compiled functions never ran"
+            raise InductorBenchError(f"the program {end_of(ended)}{nothing}", f"see {ended.log}")
+        leading = min(found, key=lambda one: (not one.steps and one.state != CUDA_GRAPHS, one.rank or 0, one.pid))
+        if leading.state == CUDA_GRAPHS:
+            return verify_processes(pinned, plan, progress, replays=True)
+        if not leading.steps:
+            error = f": {leading.error}" if leading.error else ""
+            what = f"the program {end_of(ended)} {_UNCOMPARED.get(leading.state, 'before a step was compared')}{error}"
+            raise InductorBenchError(what, f"see {ended.log}")
+        described = describe_steps(pinned, leading, processes)
+        return replace(described, notes=(*described.notes, *failure_of(ended)))
+    finally:
+        shutil.rmtree(plan.run.work, ignore_errors=True)
+
+
+def _needs_processes(pinned: PinnedRun) -> bool:
+    """Whether library calls make much of what is to be compared; where savings are unknown, all of it."""
+    pins = pinned.pins
+    if not pins.library_pins or not (pins.triton_pins or pins.cpp_pins):
+        return bool(pins.library_pins)
+    library_s = sum(pinned.predicted_of(kernel_id) for kernel_id in library_calls(pinned))
+    return library_s > LIBRARY_SHARE * pinned.predicted_s
+
+
+_UNCOMPARED = {
+    SETTLING: "before its steps had settled",
+    CHECKING: "while its outputs with the configs and without were compared",
+    TIMING: "while its steps were timed",
+}

@@ -1,0 +1,499 @@
+"""Tunes the most expensive kernels of a RUN, with what is known from other runs, and proves what it saves."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from ..analysis.step_costs import cost_of, step_factors
+from ..autotune.stake import Stake, find_least
+from ..devices.nvidia import visible_gpus
+from ..devices.table import device_of
+from ..errors import InductorBenchError
+from ..launch.interpreter import SAFE_PATH
+from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
+from ..records.extraction import ExtractedKernel
+from ..records.model_sources import COMPILED_HERE, PROGRAMS
+from ..records.retune import (
+    EDITED,
+    FASTER,
+    UNFINISHED,
+    AnyPin,
+    CppPin,
+    LibraryPin,
+    Retune,
+    RetuneRow,
+    TritonPin,
+    TuningOrigin,
+    pins_by_kind,
+)
+from ..records.run import Environment, Request, Run
+from ..records.tuning import MeasuredKernel, ModelCalls
+from ..source.standalone_writer import recorded_facts
+from ..store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
+from ..store.files import read_text
+from ..store.folder import RunFolder, is_edited, read_index, rows_in
+from ..store.lock import DeviceTurn
+from .apply import forget_dropped, with_verification
+from .kernel import run_kernel
+from .kernel_timing import is_of_busy_machine
+from .modules.kernel_files import extract_run
+from .modules.program_run import program_command
+from .options import DRAWN, RECORDED, BreakdownOptions, KernelOptions, Progress, RetuneOptions
+from .pins import make_pin, make_pins
+from .proof import ProofPlan, VerificationInterrupted, replays_graphs, verify
+
+# Takes over the tunings that are known from other runs, and keeps those of this run for others.
+
+
+BUDGET = "budget"
+_PLACES = ("storage", "offset")
+"""Keys of a launch that say where a tensor lies, which is not the same in every run."""
+
+
+@dataclass(frozen=True)
+class KnownTunings:
+    """The tunings of the store that fit the kernels of a run.
+
+    Attributes:
+        run: the record of the run.
+        folder: its folder.
+        state: the times that are compared: ``cold`` or ``warm``.
+    """
+
+    run: Run
+    folder: RunFolder
+    state: str
+
+    def find(self, row: Retune, *, among_many: bool) -> Retune | None:
+        """The row with its known tuning; ``None`` where none is known.
+
+        Args:
+            row: a retune without a result.
+            among_many: whether a search counts that ended because other kernels could win more.
+        """
+        key = self._key(row, self.run.environment)
+        known = load_tuning(key) if key is not None else None
+        if known is None:
+            return None
+        if known.failure is not None:
+            return replace(row, failure=replace(known.failure, subject=row.name), known_from=known.origin)
+        if known.kernel is None or known.kernel.tuning is None or (known.kernel.tuning.cut_short and not among_many):
+            return None
+        kernel = replace(known.kernel, name=row.name, file=row.file or "")
+        return replace(row, kernel=kernel, known_from=known.origin)
+
+    def keep(self, row: Retune, environment: Environment) -> bool:
+        """Keeps a tuning that was measured in an environment; returns ``False`` where it could not be written.
+
+        What the budget cut short, and what was measured beside another job or on a busy machine, is left for another
+        time. A verdict takes the place of an earlier one, also where it is that nothing is decided.
+        """
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        origin = TuningOrigin(self.run.run_id, self.run.title, now)
+        kernel, failure = row.kernel, row.failure
+        if failure is not None and failure.kind == NO_CANDIDATES:
+            key = self._key(row, environment)
+            return key is None or save_tuning(KnownTuning(key, None, origin, failure=failure))
+        if kernel is None or kernel.tuning is None or kernel.shared_device or kernel.edited:
+            return True
+        if kernel.tuning.cut_short == BUDGET or is_of_busy_machine(kernel.tuning):
+            return True
+        key = self._key(row, environment)
+        kept = replace(kernel, file="", original=ModelCalls())
+        return key is None or save_tuning(KnownTuning(key, kept, origin, *self._pins(row)))
+
+    def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None, LibraryPin | None]:
+        """The pin of a winner, by its kind."""
+        pins: list[AnyPin] = []
+        if row.tuning is not None and row.tuning.verdict == FASTER:
+            with contextlib.suppress(InductorBenchError):
+                pins.append(make_pin(row, self.folder)[0])
+        triton, cpp, library = pins_by_kind(pins)
+        return next(iter(triton), None), next(iter(cpp), None), next(iter(library), None)
+
+    def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
+        """The key of a kernel in an environment; ``None`` where its file or the environment cannot be told."""
+        module = next((module for module in self.run.modules if module.label in row.graphs), None)
+        if module is None or row.file is None or not environment.versions.torch:
+            return None
+        device = device_of(module.device)
+        name = device.name_in(environment)
+        try:
+            launch = digest_launch(read_text(self.folder.path / row.file))
+        except InductorBenchError:
+            return None
+        if name is None or launch is None:
+            return None
+        threads = f" {environment.host.threads} threads" if device.runs_on_host else ""
+        place = TuningPlace(name + threads, environment.versions.torch, environment.versions.triton or "")
+        return TuningKey(place, row.kernel_id, launch, row.method, self.state)
+
+
+@functools.lru_cache(maxsize=1024)
+def digest_launch(text: str) -> str | None:
+    """A hash of the sizes and scalars, and of the kinds of values, with which a standalone file launches its kernel.
+
+    ``None`` where the file records none in a form that this function reads.
+    """
+    try:
+        launch = recorded_facts(text).get("launch")
+    except InductorBenchError:
+        return None
+    if not isinstance(launch, Mapping):
+        return None
+    sizes = _sizes([launch.get("arguments"), launch.get("keywords")])
+    kinds = [one["values"]["kind"] for one in launch.get("storages") or ()]
+    if "positive" in kinds:  # a tuning with NaNs says nothing of one without
+        sizes.append(kinds)
+    return hashlib.sha256(json.dumps(sizes, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _sizes(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {str(key): _sizes(value) for key, value in item.items() if key not in _PLACES}
+    if isinstance(item, Sequence) and not isinstance(item, str):
+        return [_sizes(each) for each in item]
+    return item
+
+
+# Finds the kernels of a RUN that take most time, and what is at stake with each.
+
+
+STAGE = "retune"
+
+
+class _Use(NamedTuple):
+    """A kernel of one module, and its calls and seconds in the program's step or in one iteration of its graph."""
+
+    kernel: ExtractedKernel
+    calls: float
+    time_s: float
+
+
+def most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
+
+    Of many kernels those are left out that can win next to nothing, all together; see ``stake.find_least``.
+
+    Raises:
+        InductorBenchError: the index of the standalone files is missing or damaged.
+    """
+    groups: dict[str, list[_Use]] = defaultdict(list)
+    for kernel in read_index(folder.kernels):
+        calls, time = step_factors(run, kernel.module, kernel.kernel_id, kernel.category)
+        if kernel.time_s and time:
+            groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
+    ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))
+    rows = [_row(uses, folder, options.method) for uses in ranked[: options.top]]
+    stakes = [find_stake(row, run) for row in rows]
+    least_s = find_least(stakes)
+    kept = (stake.is_library_call or stake.most_s >= least_s for stake in stakes)
+    return [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
+
+
+def _time_s(uses: Sequence[_Use]) -> float:
+    return sum(use.time_s for use in uses)
+
+
+def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
+    first = max(uses, key=lambda use: (use.kernel.file is not None, use.time_s)).kernel
+    return Retune(
+        first.name,
+        first.kernel_id,
+        first.category,
+        tuple(dict.fromkeys(use.kernel.module for use in uses)),
+        float(sum(use.calls for use in uses)),
+        _time_s(uses),
+        f"kernels/{first.file}" if first.file else None,
+        method,
+        failure=_find_refusal(first, folder),
+    )
+
+
+def find_stake(row: Retune, run: Run) -> Stake:
+    """What is at stake with a kernel: its time in the step, and the gain limit of all its launches."""
+    limits = [
+        cost_of(run, module, kernel).gain_limit_s
+        for module in run.modules
+        if module.label in row.graphs
+        for kernel in module.kernels
+        if kernel.kernel_id == row.kernel_id
+    ]
+    known = [limit for limit in limits if limit is not None]
+    gain_limit_s = sum(known) if known and len(known) == len(limits) else None
+    return Stake(row.time_s, gain_limit_s, is_library_call=row.category.is_library)
+
+
+def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
+    """The failure of a kernel that cannot be tuned by its standalone file; ``None`` where it can."""
+    if kernel.file is None:
+        return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
+    if is_edited(kernel, folder.kernels):
+        by_itself = f"inductor-bench kernel {shlex.quote(str(folder.kernels / kernel.file))} --autotune"
+        return Failure(STAGE, "edited", EDITED, f"{by_itself} retunes it as it is", subject=kernel.name)
+    return None
+
+
+def are_written(run: Run, folder: RunFolder, options: RetuneOptions) -> bool:
+    """Whether the files of the most expensive kernels are there."""
+    try:
+        return all((folder.path / row.file).is_file() for row in most_expensive(run, folder, options) if row.file)
+    except InductorBenchError:
+        return False
+
+
+# Tunes the most expensive kernels of a RUN by their standalone files; each outcome is saved at once.
+
+
+SAVES_SHARE = 0.02
+"""Maximum share of the time that is spent on saving the record after each outcome. The last outcomes are saved at the
+end, also after an interruption."""
+
+
+class _ElsewhereError(InductorBenchError):
+    """This machine is another one than that of the run."""
+
+
+def autotune_run(
+    run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
+) -> Run:
+    """Tunes the most expensive kernels that are not tuned yet, where the options ask for a tuning.
+
+    Args:
+        run: the record of the measured run.
+        folder: the folder of the run, which no other process writes.
+        options: the number of kernels, the method and the interpreter; ``None`` means the interpreter of the run.
+        progress: the listener for stages and notes.
+        keep: called with the record after each outcome, and first with a row for each requested kernel.
+    """
+    if options.retune is None or not any(module.kernels for module in run.modules):
+        return run
+    return _autotune(run, folder, options, options.retune, progress, keep)
+
+
+def _autotune(
+    run: Run,
+    folder: RunFolder,
+    options: BreakdownOptions,
+    wanted: RetuneOptions,
+    progress: Progress,
+    keep: Callable[[Run], None],
+) -> Run:
+    run = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != STAGE))
+    state = _Retunes(run, folder, wanted, keep)
+    try:
+        _check_gpu(run)
+        state.ask(progress)
+        state.take_known(progress)
+        if state.files:
+            request = KernelOptions(
+                state.files,
+                wanted.method,
+                budget_s=wanted.budget_s,
+                timeout_s=options.timeout_s,
+                python=options.python or run.request.python,
+                force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
+                stakes=state.stakes,
+            )
+            with DeviceTurn(), state.saved_at_end(progress):
+                run_kernel(request, progress, state.put)
+    except InductorBenchError as error:
+        kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
+        state.fail(Failure(STAGE, kind, error.message, error.hint))
+    return state.run
+
+
+def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
+    """Whether some of the most expensive kernels have no complete tuning by this method.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    run = folder.load()
+    return not are_written(run, folder, options) or bool(_left(run, known, folder, options))
+
+
+def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
+    return [
+        retune for retune in most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
+    ]
+
+
+def _is_left(retune: Retune, problem: str | None) -> bool:
+    """Whether a kernel is tuned again in spite of its earlier problem; ``problem`` is ``None`` for a new kernel."""
+    return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
+
+
+class _Retunes:
+    """A record with the rows of its tunings, and the updates to them."""
+
+    def __init__(self, run: Run, folder: RunFolder, options: RetuneOptions, keep: Callable[[Run], None]) -> None:
+        self.run = run
+        self.stakes: dict[str, Stake] = {}
+        self._folder, self._options, self._keep = folder, options, keep
+        self._waiting: dict[str, Retune] = {}
+        self._keeper, self._kept = ThreadPoolExecutor(1), list[Future[bool]]()
+        self._saved, self._saving_s = time.monotonic(), 0.0
+
+    @contextlib.contextmanager
+    def saved_at_end(self, progress: Progress) -> Iterator[None]:
+        """Saves the last outcomes at the end of the block, also after an interruption."""
+        try:
+            yield
+        finally:
+            self._save()
+            self._keeper.shutdown()
+            if not all(kept.result() for kept in self._kept):
+                progress.note("the tunings could not be kept for other runs: the cache folder cannot be written")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(self._waiting)
+
+    @property
+    def _known(self) -> KnownTunings:
+        return KnownTunings(self.run, self._folder, KernelOptions.state)
+
+    def ask(self, progress: Progress) -> None:
+        """Adds rows for the requested kernels that have none."""
+        if not are_written(self.run, self._folder, self._options):
+            progress.stage("writing the kernels as files")
+            values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
+            self.run = extract_run(self._folder, values).named_in(self.run)
+        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, self._options)
+        files = {row.file: row for row in asked if row.file is not None and row.failure is None}
+        self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
+        self.stakes = {file: find_stake(row, self.run) for file, row in self._waiting.items()}
+        self._store(*asked)
+        self._save()
+
+    def take_known(self, progress: Progress) -> None:
+        """Takes over the tunings that are known from other runs."""
+        if self._options.remeasure:
+            return
+        among_many = find_least(self.stakes.values()) > 0
+        found = {file: self._known.find(row, among_many=among_many) for file, row in self._waiting.items()}
+        taken = {file: row for file, row in found.items() if row is not None}
+        if taken:
+            self._waiting = {file: row for file, row in self._waiting.items() if file not in taken}
+            titles = dict.fromkeys(row.known_from.title for row in taken.values() if row.known_from is not None)
+            progress.note(f"{len(taken)} of {len(found)} kernels are known from {', '.join(titles)}")
+            self._store(*taken.values())
+            self._save()
+
+    def put(self, found: MeasuredKernel | Failure, environment: Environment) -> None:
+        """Updates the row of a kernel with its outcome, and keeps the tuning for other runs.
+
+        Args:
+            found: the outcome.
+            environment: the environment of the worker that measured.
+
+        Raises:
+            InductorBenchError: this machine is another one than that of the run.
+        """
+        row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
+        if isinstance(found, Failure):
+            row = replace(row, failure=replace(found, stage=STAGE, subject=row.name))
+        else:
+            _check_device(found.device, self.run.environment)
+            row = replace(row, kernel=replace(found, file=row.file or ""))
+        self._kept.append(self._keeper.submit(self._known.keep, row, environment))  # in a thread: it takes up to 15 ms
+        self._store(row)
+
+    def fail(self, failure: Failure) -> None:
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+        self._keep(self.run)
+
+    def _store(self, *rows: Retune) -> None:
+        known = {(retune.kernel_id, retune.method): retune for retune in self.run.retunes}
+        known.update({(row.kernel_id, row.method): row for row in rows})
+        verification = None if rows else self.run.verification  # it says nothing of other configs
+        retunes = tuple(sorted(known.values(), key=lambda row: -row.time_s))
+        self.run = replace(self.run, retunes=retunes, verification=verification)
+        if (time.monotonic() - self._saved) * SAVES_SHARE > self._saving_s:
+            self._save()
+
+    def _save(self) -> None:
+        began = time.monotonic()
+        self._keep(self.run)
+        self._saved = time.monotonic()
+        self._saving_s = self._saved - began
+
+
+def _check_device(device: str, measured: Environment) -> None:
+    there = [name for name in (measured.device.accelerator, measured.host.cpu) if name]
+    if there and device not in there:
+        message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
+        raise _ElsewhereError(message, "retune it where it was measured")
+
+
+def _check_gpu(run: Run) -> None:
+    launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
+    if launched and not visible_gpus():
+        message = f"the run was measured on {run.environment.device.accelerator or 'a GPU'}, and there is no GPU here"
+        raise _ElsewhereError(message, "retune it where it was measured")
+
+
+# Proves in the program of a breakdown what its retunes save.
+
+
+PREDICTION = "the saving stays a projection"
+
+
+def lacks_proof(run: Run, folder: RunFolder) -> bool:
+    """Whether a run has winners that can be compared in a program of this tool, and never were."""
+    if run.request.kind not in COMPILED_HERE or run.program is None or run.verification is not None:
+        return False
+    if any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures):
+        return False
+    return bool(make_pins(run, folder).pins.all)
+
+
+def verify_retunes(
+    run: Run, request: Request, folder: RunFolder, python: str, progress: Progress, keep: Callable[[Run], None]
+) -> tuple[Failure, ...]:
+    """Measures what the retunes of a run save in its program; returns what went wrong.
+
+    The program is ended once its steps are compared. Without a step, or without a winner that can be pinned, nothing is
+    measured.
+
+    Args:
+        run: the record with the retunes.
+        request: the unredacted request.
+        folder: the RUN.
+        python: the interpreter of a script.
+        progress: shows what is done.
+        keep: called with the record and its verification, also where the user stops the program.
+    """
+    if request.kind not in PROGRAMS or run.program is None:
+        return ()
+    pinned = make_pins(run, folder)
+    if not pinned.pins.all:
+        return ()
+    folder.work.mkdir(exist_ok=True)
+    command = program_command(request, folder.work, python, folder.work / "refusal.json")
+    environment = {**os.environ, **(SAFE_PATH if request.kind in COMPILED_HERE and request.kind != "factory" else {})}
+    try:
+        plan = ProofPlan(folder, command, environment, request.timeout_s, replays=replays_graphs(run))
+        found = verify(pinned, plan, progress)
+    except VerificationInterrupted as stop:
+        keep(with_verification(run, stop.found))
+        raise
+    except InductorBenchError as error:
+        return (Failure(VERIFY, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
+    forget_dropped(found, run.environment)
+    keep(with_verification(run, found))
+    return ()
