@@ -339,7 +339,9 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
             "from __future__ import annotations\n",
             recorded_text(facts),
             f"SOURCE = {quoted(kernel.source)}\n",
-            framed_harness("arguments.py", "fingerprints.py", "command.py", "timing.py", "timing_cpu.py", "cpp_main.py"),
+            framed_harness(
+                *("arguments.py", "fingerprints.py", "command.py", "timing.py", "timing_cpu.py", "cpp_main.py")
+            ),
             _CPP_TAIL,
         ]
     )

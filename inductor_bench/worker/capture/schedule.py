@@ -157,7 +157,7 @@ class WindowLimits:
 
 
 class Schedule:
-    """The state of an observation. ``state`` is one of ``messages.observed``; ``step_s`` is the mean step on the host."""
+    """The state of an observation: ``state`` as in ``messages.observed``; ``step_s`` is the mean step on the host."""
 
     def __init__(self, limits: WindowLimits, agreement: StepCoordinator) -> None:
         self.state = WAITING
