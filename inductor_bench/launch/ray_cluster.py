@@ -37,7 +37,7 @@ from .worker import PACKAGE
 
 # A job on a machine of a cluster: it runs in a scratch folder there, and its files are sent back in pieces.
 #
-# :mod:`.cluster` makes a Ray actor of :class:`NodeJob`; this file does not import Ray.
+# A Ray actor is made of :class:`NodeJob`.
 
 
 PIECE_BYTES = 8 << 20

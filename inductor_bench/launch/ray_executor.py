@@ -1,4 +1,4 @@
-"""Runs jobs on the machines of an existing Ray cluster, through a process that imports Ray: :mod:`.cluster`."""
+"""Runs jobs on the machines of an existing Ray cluster, through a process that imports Ray: :mod:`.ray_cluster`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .interpreter import module_words
 from .process import PipedProcess, ProcessResult
 from .worker import worker_environment
 
-# The messages between a batch, its connection to a cluster (:mod:`.cluster`) and a machine there (:mod:`.node`).
+# The messages between a batch, its connection to a cluster and a machine there (:mod:`.ray_cluster`).
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RayExecutor:
         self.gpus = 0
         folder = Path(self._scratch.name)
         self._child = PipedProcess(
-            [sys.executable, *module_words(f"{__package__}.cluster"), self._address, str(folder)],
+            [sys.executable, *module_words(f"{__package__}.ray_cluster"), self._address, str(folder)],
             environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
             log=folder / "ray.log",
             guarded=False,  # when its pipes break it ends the jobs on other machines, and then itself

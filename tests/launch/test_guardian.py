@@ -81,8 +81,8 @@ APPLY = """
 import sys
 from inductor_bench.cli.main import main
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.apply import run
-run.read_environment = lambda python: Environment()  # a worker would import torch for it
+from inductor_bench.workflows import apply
+apply.read_environment = lambda python: Environment()  # a worker would import torch for it
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -133,7 +133,8 @@ def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(name: str
 LIBRARY = """
 import multiprocessing, os, signal, subprocess, sys, time
 from pathlib import Path
-from inductor_bench.launch.process import ChildProcess, run_process, tool_mark
+from inductor_bench.launch.marks import tool_mark
+from inductor_bench.launch.process import ChildProcess, run_process
 
 def fork(function=time.sleep, argument=300):
     process = multiprocessing.get_context("fork").Process(target=function, args=(argument,))

@@ -13,6 +13,7 @@ import pytest
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages import job_requests, kernel_requests
+from inductor_bench.messages.job_requests import WorkerJob
 from inductor_bench.messages.request import WorkerRequest, by_name, decode_answer, decode_request, encode_request
 from inductor_bench.records.base import DeviceUse, OtherProcess
 from inductor_bench.records.code import Details, MachineLoad
@@ -28,18 +29,15 @@ def requests_of(*modules: ModuleType) -> Iterator[type[WorkerRequest[Any]]]:
                 yield value
 
 
-BENCH = set(requests_of(job_requests, kernel_requests, kernel_requests))
-JOBS = set(requests_of(job_requests))
+JOBS = {kind for kind in requests_of(job_requests) if issubclass(kind, WorkerJob)}
+BENCH = set(requests_of(job_requests, kernel_requests)) - JOBS
 
 
 def test_each_request_has_a_row_and_each_row_a_request() -> None:
     assert set(Bench(lambda part: None)._answers) == BENCH
     assert set(worker.JOBS) == JOBS and len({job.verb for job in worker.JOBS}) == len(JOBS)
-    assert {
-        job_requests.Pretend,
-        kernel_requests.Load,
-        kernel_requests.Sample,
-    } < BENCH and job_requests.ProfileModule in JOBS
+    assert {job_requests.Pretend, kernel_requests.Load, kernel_requests.Sample} < BENCH
+    assert job_requests.ProfileModule in JOBS
 
 
 def misfits(kind: type[WorkerRequest[Any]], hints: dict[str, Any]) -> bool:

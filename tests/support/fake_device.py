@@ -136,7 +136,7 @@ class Session:
         self.do_vary(Vary(-1, request.number, request.change))
         return self.device.binary_of(request.change.config)
 
-    def do_check(self, request: CompareOutputs) -> Checked:
+    def do_compareoutputs(self, request: CompareOutputs) -> Checked:
         assert self.configs[request.against]["value"] is None
         return Checked(self._stumble("check", request.number))
 
@@ -147,7 +147,7 @@ class Session:
             self.device.asked[Variant] += 1
             try:
                 compiled = self.do_vary(Vary(variant.number, request.of, variant.change))
-                checked = self.do_check(CompareOutputs(variant.number, request.of))
+                checked = self.do_compareoutputs(CompareOutputs(variant.number, request.of))
                 prepared.append(Prepared(compiled, checked.difference))
             except InductorBenchError as error:
                 prepared.append(Prepared(refusal=error.message))
