@@ -49,14 +49,14 @@ from inductor_bench.records.modes.comparison import AGREES, Agreement, DeviceWor
 from inductor_bench.records.modes.models import ModelModes, ModesByModel
 from inductor_bench.records.run import Environment, Failure, Peaks, Run
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
-from inductor_bench.report import applied, doctor, extraction
+from inductor_bench.report import applied, doctor_document, extraction_document, kernel_document
 from inductor_bench.report.comparison import formats as comparison
-from inductor_bench.report.kernel import formats as kernel
+from inductor_bench.report.document import Document
 from inductor_bench.report.modes import formats as modes
 from inductor_bench.report.renderer import Formats, View
 from inductor_bench.report.run import formats as run
 from inductor_bench.report.run.folder import write_report
-from inductor_bench.report.terminal import print_lines
+from inductor_bench.report.terminal import document_text, print_lines
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.timeline import write_timeline
 
@@ -73,6 +73,8 @@ def shown(formats: Formats[Any], name: str, result: Any, view: View) -> str:
     text = formats.get(name).render(result, view)
     if isinstance(text, str):
         return text
+    if isinstance(text, Document):
+        return document_text(text, view.columns)
     stream = io.StringIO()
     print_lines(text, Console(file=stream, width=view.columns, height=25, color_system=None, highlight=False))
     return stream.getvalue()
@@ -245,11 +247,11 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
     kernels = measured_kernels(work)
     environment = make(Environment, torch="2.11.0", python="3.12.3", accelerator="NVIDIA H200")
     fields: dict[str, Any] = {"environment": environment, "saved": [Path("tuned/a.py")], "retune_s": 12.5}
-    yield "kernels", kernel.MEASURED, Fields(kernels=kernels, failures=[failure], **fields)
-    yield "kernel", kernel.MEASURED, Fields(kernels=kernels[:1], failures=[], **fields)
+    yield "kernels", kernel_document.MEASURED, Fields(kernels=kernels, failures=[failure], **fields)
+    yield "kernel", kernel_document.MEASURED, Fields(kernels=kernels[:1], failures=[], **fields)
     listed = replace(kernels[0], tuning=replace(kernels[0].tuning, verdict="", method="configs"))
-    yield "kernel_configs", kernel.MEASURED, Fields(kernels=[listed], failures=[], **fields)
-    yield "kernel_comparison", kernel.COMPARED, kernel_comparison()
+    yield "kernel_configs", kernel_document.MEASURED, Fields(kernels=[listed], failures=[], **fields)
+    yield "kernel_comparison", kernel_document.COMPARED, kernel_comparison()
     extracted = [
         ExtractedKernel("triton_poi_0", "a", Category.POINTWISE, "forward", 3, 1e-5, "a.py"),
         ExtractedKernel("aten_mm_0", "b", Category.EXTERN_GEMM, "forward", 2, 4e-5, None, "it has no source"),
@@ -259,7 +261,7 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
     for name, place in (("listed", None), ("written", Path("kernels"))):
         yield (
             f"extraction_{name}",
-            extraction.FORMATS,
+            extraction_document.FORMATS,
             Fields(kernels=extracted, folder=place, notes=notes, failures=failures),
         )
     peaks = Peaks("NVIDIA H200", 4.1e12, {"bfloat16": 7.8e14}, cache_bytes=60_000_000, cache_bandwidth=8e12)
@@ -268,7 +270,7 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
         Fields(name="GPU", status="missing", found="none", hint="see 3"),
     ]
     diagnosis = {"checks": checks, "environment": environment, "packages": checks[:1], "failure": failure}
-    yield "doctor", doctor.FORMATS, Fields(**diagnosis, peaks=replace(peaks, launch_floor_s=1.3e-6, threads=4))
+    yield "doctor", doctor_document.FORMATS, Fields(**diagnosis, peaks=replace(peaks, launch_floor_s=1.3e-6, threads=4))
     found = recorded_run(work, "tuned").verification
     common = {"folder": Path("runs/x"), "winners": 2, "unpinned": [], "predicted_s": 2e-5, "program": "python train.py"}
     if found is not None:

@@ -18,12 +18,16 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.devices.table import DEVICES
-from inductor_bench.report import doctor, extraction
+from inductor_bench.report import (
+    compiled_document,
+    doctor_document,
+    extraction_document,
+    kernel_document,
+    query_document,
+)
 from inductor_bench.report.batch import formats as batch_formats
 from inductor_bench.report.comparison import formats as comparison_formats
-from inductor_bench.report.kernel import formats as kernel_formats
 from inductor_bench.report.modes import formats as modes_formats
-from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,11 +68,9 @@ INNER: dict[str, set[str]] = {
     "worker/bench": {"upstream", "device"},
     "workflows/modules": set(),
     "report/text": set(),
-    "report/kernel": {"text"},
     "report/page": {"text"},
     "report/run": {"text", "page"},
     "report/comparison": {"text", "page", "run"},
-    "report/query": {"text", "run"},
     "report/batch": {"text", "page", "run"},
     "report/modes": {"text", "page", "run"},
 }
@@ -544,19 +546,19 @@ FORMAT_NAMES = {
         batch_formats.FORMATS,
         comparison_formats.FORMATS,
         comparison_formats.BATCH_FORMATS,
-        doctor.FORMATS,
-        extraction.FORMATS,
-        kernel_formats.MEASURED,
-        kernel_formats.COMPARED,
-        kernel_formats.COMPILED,
+        doctor_document.FORMATS,
+        extraction_document.FORMATS,
+        kernel_document.MEASURED,
+        kernel_document.COMPARED,
+        compiled_document.COMPILED,
         modes_formats.FORMATS,
         modes_formats.LIST_FORMATS,
-        query_formats.FORMATS,
+        query_document.FORMATS,
         run_formats.FORMATS,
     )
     for name in table.names
 }
-FORMAT_TABLES = re.compile(r"report/(renderer|doctor|extraction|\w+/formats)\.py")
+FORMAT_TABLES = re.compile(r"report/(renderer|\w+/formats)\.py")
 
 
 def is_format_name(node: ast.expr | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
-from ..report.doctor import FORMATS
+from ..report.doctor_document import FORMATS
 from ..report.renderer import View
 from .output.console import Console
 from .output.presentation import format_option, show

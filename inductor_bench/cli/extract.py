@@ -9,7 +9,7 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
-from ..report.extraction import FORMATS
+from ..report.extraction_document import FORMATS
 from ..report.renderer import View
 from .options import complete_path, take_values, timeout_option, values_options
 from .output.console import Console

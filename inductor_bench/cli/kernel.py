@@ -10,7 +10,8 @@ from click.core import ParameterSource
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.tuning import BY_DEFAULT
-from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
+from ..report.compiled_document import COMPILED
+from ..report.kernel_document import COMPARED, MEASURED
 from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
 from .options import OPTION, SECONDS, AutotuneCommand, complete_path, timeout_option

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..errors import EXIT_OK
-from ..report.query.formats import FORMATS, QueryResult
+from ..report.query_document import FORMATS, QueryResult
 from ..report.renderer import View
 from .options import ResultFolder
 from .output.console import Console

@@ -6,14 +6,16 @@ Each kind of result has a table of formats, a :class:`Formats`. It provides the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from .. import units
 from ..errors import UsageError
-from ..store.codec import encode
+from ..store.formats.codec import encode
+from .document import Document
+from .markdown import document_markdown
 from .text.layout import Line, used_width
 
 Result = TypeVar("Result")
@@ -46,10 +48,14 @@ class View:
         return used_width(self.columns)
 
 
-class Renderer(Protocol[Result_contra]):
-    """Renders a result: as a ``str`` that is printed unchanged, or as lines of styled words for the console."""
+DEFAULT_VIEW = View()
+"""A report without options of the user."""
 
-    def __call__(self, result: Result_contra, view: View, /) -> str | Iterator[Line]: ...
+
+class Renderer(Protocol[Result_contra]):
+    """Renders a result: as a ``str`` that is printed unchanged, or as a document for the console."""
+
+    def __call__(self, result: Result_contra, view: View, /) -> str | Document | Iterator[Line]: ...
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,50 @@ class Formats(Generic[Result]):
         """These formats and the further ones of another kind of result: the choices of an option for both."""
         further = (row for row in other.rows if row.name not in self.names)
         return Formats((*self.rows, *further), self.about)
+
+
+def document_formats(
+    document: Callable[[Result, View], Document],
+    *,
+    page: Callable[[Result, View], Document] | None = None,
+    json: Renderer[Result] | None = None,
+    csv: Renderer[Result] | None = None,
+    summary: str = "the summary for the terminal",
+    record: str = "the record",
+    rows: str = "CSV",
+    of: str = "this result",
+    names_folder: bool = False,
+    shows_files: bool = False,
+) -> Formats[Result]:
+    """The formats of a result that makes a document: for the terminal, JSON, CSV, Markdown and HTML.
+
+    Args:
+        document: makes the document.
+        page: makes the document for the page, where that has more than the others.
+        json: renders JSON; by default the record.
+        csv: renders CSV; without it there is none.
+        summary, record, rows: what the terminal, JSON and CSV show, for the help.
+        of: as in :class:`Formats`.
+        names_folder: whether the document names the folder of the result.
+        shows_files: whether the page holds the files of :class:`View`.
+    """
+
+    def markdown(result: Result, view: View) -> str:
+        return document_markdown(document(result, view))
+
+    def html(result: Result, view: View) -> str:
+        from .html import document_page  # loads jinja2
+
+        return document_page((page or document)(result, view))
+
+    formats: list[Format[Result]] = [
+        Format("table", document, summary, names_folder=names_folder),
+        Format("json", json or as_json, record),
+        *([Format("csv", csv, rows)] if csv else []),
+        Format("md", markdown, "Markdown"),
+        Format("html", html, "a page", shows_files=shows_files),
+    ]
+    return Formats(tuple(formats), "What is printed:", of)
 
 
 def as_json(result: Any, view: View = View()) -> str:

@@ -1,23 +1,81 @@
-"""Prints lines of styled words on a terminal. Rich is imported only here; words are never read as markup."""
+"""Renders documents for a terminal, as lines of styled words. Rich is imported only to print them.
+
+The text is complete without colours, and words are never read as markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rich.console import Console
-from rich.text import Text
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import units
-from .text.layout import Line
+from .document import (
+    LEAD,
+    NOTE,
+    Bar,
+    Beside,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    Fold,
+    Item,
+    Items,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Stretch,
+    Table,
+    Timeline,
+    shown_on,
+    shown_rows,
+)
+from .text import names
+from .text.layout import Line, Word
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARROWEST, WIDEST = 60, 120
+WIDE = 96
+"""Smallest width of a console with two spaces between the columns of a table."""
+
+LABEL = 10
+"""Least width in columns of a label such as ``Next``."""
+
+BAR = 6
+"""Width in columns of a bar for a share of 1, in a cell."""
+
+LEAST_BAR, MOST_BAR = 16, 56
+"""Smallest and largest width in columns of a cell with bars."""
+
+MOST_LOG_LINES = 8
+LEAST_SHARE = 0.005
+"""Share of a part that a bar in a cell leaves out, because it rounds to nothing."""
+
+_EIGHTHS = "▏▎▍▌▋▊▉█"
+_TONES = {LEAD: "title", NOTE: "dim"}
 _STYLES = {"title": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red"}
 _PLAIN = str.maketrans(
-    {"·": "-", units.MISSING: "-", "…": "~", "µ": "u", **dict.fromkeys("▏▎▍▌", "|"), **dict.fromkeys("▋▊▉█", "#")}
+    {"·": "-", units.MISSING: "-", "…": "~", "µ": "u", "→": ">", "±": "+-"}
+    | {**dict.fromkeys("▏▎▍▌", "|"), **dict.fromkeys("▋▊▉█", "#"), "▓": "=", "▒": "+", "░": "."}
 )
+
+
+def print_document(document: Document, console: Console) -> None:
+    """Prints a document in the width of a console."""
+    print_lines(document_lines(document, console.width), console)
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
     """Prints lines of styled words. ASCII replaces characters that the console's encoding lacks."""
+    from rich.text import Text
+
     plain = not (console.encoding or "").lower().replace("-", "").startswith("utf")
     for line in lines:
         text = Text()
@@ -28,3 +86,383 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
         text.rstrip()
         # Soft wrapping keeps a long command in one piece, so that it can be copied.
         console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def document_text(document: Document, columns: int) -> str:
+    """A document as plain text for a terminal of so many columns."""
+    lines = ("".join(word.text for word in line).rstrip() for line in document_lines(document, columns))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def document_lines(document: Document, columns: int) -> Iterator[Line]:
+    """The lines of a document; on a very wide terminal they use 120 columns, if the document does not ask for more."""
+    width = max(columns, NARROWEST) if document.wide else min(max(columns, NARROWEST), WIDEST)
+    yield from _head(document, width)
+    blocks = shown_on(document.blocks, On.TERMINAL)
+    for place, block in enumerate(blocks):
+        lines = list(block_lines(block, width))
+        yield from lines
+        following = blocks[place + 1] if place + 1 < len(blocks) else None
+        if following is not None and lines and (isinstance(block, Section) or isinstance(following, Section)):
+            yield []
+
+
+def block_lines(block: Block, width: int) -> Iterator[Line]:
+    """The lines of a block, without an empty line at its ends."""
+    return _RENDERERS[type(block)](block, width) if type(block) in _RENDERERS else iter(())
+
+
+def _head(document: Document, width: int) -> Iterator[Line]:
+    left, about = names.clean(document.title), [names.clean(line) for line in document.about if line]
+    if not left:
+        return
+    room = width - names.cells(left) - names.cells("".join(about))
+    if len(about) == 1 and room >= 2:
+        yield [Word(left, "title"), Word(" " * room), Word(about[0], "dim")]
+    else:
+        yield [Word(names.end(left, width), "title")]
+        yield from ([Word(names.end(line, width), "dim")] for line in about)
+    if document.blocks:
+        yield []
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def wrapped(text: str, width: int, indent: str = "", style: str = "") -> Iterator[Line]:
+    """Yields ``text`` wrapped to ``width`` columns, with ``indent`` before each line."""
+    for line in textwrap.wrap(text, width - len(indent), break_on_hyphens=False):
+        yield [Word(indent + line, style)]
+
+
+def columns_of(text: str, width: int) -> list[str]:
+    """Splits ``text`` into lines of at most ``width`` columns. A longer word, such as a path, stays whole."""
+    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False, break_long_words=False) or [""]
+
+
+def _style(tone: str) -> str:
+    return _TONES.get(tone, tone)
+
+
+def _sentence(block: Sentence, width: int) -> Iterator[Line]:
+    return wrapped(names.clean(block.text), width, "", _style(block.tone))
+
+
+def _items(block: Items, width: int) -> Iterator[Line]:
+    for item in block.entries:
+        if item.on & On.TERMINAL:
+            yield from _item(item, width)
+
+
+def _item(item: Item, width: int) -> Iterator[Line]:
+    style = _style(item.tone)
+    for index, line in enumerate(textwrap.wrap(names.clean(item.numbered), width - 4, break_on_hyphens=False)):
+        yield [Word("  - " if index == 0 else "    ", style), Word(line)]
+    if item.hint:
+        yield from wrapped(f"Hint: {names.clean(item.hint)}", width, "    ")
+    if item.place:
+        yield [Word(f"    Log:  {names.clean(item.place)}")]
+    for line in [line for line in item.log.splitlines() if line.strip()][-MOST_LOG_LINES:]:
+        indent = " " * min(len(line) - len(line.lstrip()), 12)
+        yield [Word(names.end(f"    | {indent}{names.clean(line)}", width), "dim")]
+
+
+def _facts(block: Facts, width: int) -> Iterator[Line]:
+    label = max(LABEL, 2 + max(names.cells(names.clean(row[0])) for row in block.rows))
+    for name, text, *tone in block.rows:
+        first = names.clean(name)
+        for part in text.splitlines():
+            for line in columns_of(names.clean(part), width - label):
+                yield [Word(names.pad(first, label), "title"), Word(line, _style("".join(tone)))]
+                first = ""
+
+
+def _commands(block: Commands, width: int) -> Iterator[Line]:
+    label = block.label
+    for command, why in block.entries:
+        for line in command.splitlines():
+            yield [Word(names.pad(label, LABEL), "title"), Word(names.clean(line) if line.isprintable() else line)]
+            label = ""
+        yield from wrapped(names.clean(why), width, " " * LABEL, "dim")
+
+
+def _fold(block: Fold, width: int) -> Iterator[Line]:
+    yield [Word(names.end(names.clean(block.title), width), "title")]
+    for inner in shown_on(block.blocks, On.TERMINAL):
+        yield from block_lines(inner, width)
+
+
+def _section(block: Section, width: int) -> Iterator[Line]:
+    title, note = names.clean(block.title), names.clean(block.note)
+    title = title if " " in title else names.middle(title, width)  # the name of a kernel
+    if not block.quiet:
+        beside = f"   {note}" if note and names.cells(title) + names.cells(note) + 3 <= width else ""
+        *lines, last = list(wrapped(title, width, "", block.tone or "title")) or [[]]
+        yield from (*lines, [*last, Word(beside, "dim")])
+        note = "" if beside else note
+    yield from wrapped(note, width, "", "dim")
+    for inner in shown_on(block.blocks, On.TERMINAL):
+        yield from block_lines(inner, width)
+
+
+# --- bars ------------------------------------------------------------------------------------------------------------
+
+
+def eighths(share: float, width: int) -> str:
+    """Returns a bar for a share (0 to 1) in steps of an eighth of a column; a share of 1 takes ``width`` columns."""
+    count = round(min(max(share, 0.0), 1.0) * width * 8)
+    return _EIGHTHS[7] * (count // 8) + (_EIGHTHS[count % 8 - 1] if count % 8 else "")
+
+
+def bar_words(stretches: Iterable[Stretch], room: int) -> Line:
+    """Returns ``conv 43% ██▌ pointwise 30% █▊`` in at most ``room`` columns.
+
+    The line ends before the first part that does not fit, so it always holds the first and largest parts.
+    """
+    line: Line = []
+    for one in stretches:
+        text, bar = f"{names.clean(one.title)} {units.whole_percent(one.share)}", f" {eighths(one.share, BAR)}"
+        gap = 1 if line else 0
+        left = room - gap - names.cells(text)
+        if one.share < LEAST_SHARE or left < 0:
+            break
+        bar = bar if len(bar) <= left else ""
+        line += [Word(" " * gap + text), Word(bar, one.colour)]
+        room = left - len(bar)
+    return line
+
+
+def _bar(block: Bar, width: int) -> Iterator[Line]:
+    """One bar of ``width`` columns. The columns of a part are its share, rounded without a rest."""
+    line: Line = []
+    start, done = 0.0, 0
+    for one in block.stretches:
+        start += one.share / (block.whole or 1.0)
+        end = min(width, round(start * width))
+        if end > done:
+            line.append(Word(one.fill * (end - done), one.colour))
+        done = max(done, end)
+    yield line
+
+
+def _timeline(block: Timeline, width: int) -> Iterator[Line]:
+    label = min(14, max(names.cells(names.clean(name)) for name, _ in block.lanes) + 1) if block.lanes else 0
+    room = width - label
+    for name, stretches in block.lanes:
+        line = [Word(names.pad(names.middle(names.clean(name), label - 1), label), "dim")]
+        for column in range(room):
+            at = (column + 0.5) / room
+            under = (one for one in stretches if one.left is not None and one.left <= at < one.left + one.share)
+            found = next(under, None)
+            line.append(Word(found.fill, found.colour) if found else Word(" "))
+        yield line
+    if block.ticks:
+        first, last = block.ticks[0][1], block.ticks[-1][1]
+        yield [Word(" " * label + first + names.pad(last, room - names.cells(first), right=True), "dim")]
+    legend = "  ".join(names.clean(text) for _, text in block.legend)
+    yield from wrapped(legend, width, "", "dim")
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+class _Fitted(NamedTuple):
+    """A column that is shown: its place in the table, its width, and its texts as they are shown."""
+
+    column: Column
+    place: int
+    width: int
+    texts: Sequence[str]
+
+
+def _table(table: Table, width: int) -> Iterator[Line]:
+    rows, left = shown_rows(table, On.TERMINAL)
+    every = [*rows, table.total] if table.total else rows
+    key = any(row.cells[table.main].fill for row in every)
+    gap, columns = fit_columns(table, every, width, key)
+    if columns is None:
+        yield from _records(table, every, width)
+    else:
+        if table.titled:
+            titles = gap_text(((_title(one.column), one) for one in columns), gap)
+            yield [Word(" " * (1 + gap) * key + titles.rstrip(), "dim")]
+        start = (1 + gap) * key
+        for one in columns:
+            if one.place == table.main:
+                break
+            start += one.width + gap
+        for number, row in enumerate(every):
+            tone = row.tone or (LEAD if row is table.total else "")
+            yield from _row_lines(row, columns, number, gap, key, _style(tone))
+            yield from _note_lines(row, start or 4, width)
+    if left:
+        yield from wrapped(f"and {left:,} more {table.more}".rstrip(), width, "", "dim")
+
+
+def _title(column: Column) -> str:
+    return names.clean(column.short or column.title)
+
+
+def gap_text(cells: Iterable[tuple[str, _Fitted]], gap: int) -> str:
+    """Joins texts, each padded to its column."""
+    padded = (names.pad(names.end(text, one.width), one.width, right=one.column.right) for text, one in cells)
+    return (" " * gap).join(padded)
+
+
+def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tuple[int, list[_Fitted] | None]:
+    """Chooses the columns of a table and their widths: first it leaves out spare columns, then it cuts texts.
+
+    Returns:
+        The number of spaces between two columns, and the columns; ``None`` where they do not fit beside each other.
+    """
+    places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
+    texts = {place: [names.clean(row.cells[place].text) for row in rows] for place in places}
+    bars = {place for place in places if any(_is_parts(row.cells[place].bar) for row in rows)}
+    wanted, least = {}, {}
+    for place in places:
+        column = table.columns[place]
+        longest = max(map(names.cells, (_title(column), *texts[place])))
+        wanted[place] = MOST_BAR if place in bars else longest
+        least[place] = LEAST_BAR if place in bars else min(longest, column.least or longest)
+    roomy = sum(wanted.values()) + 2 * (len(places) - 1 + key) + key <= width
+    gap = 2 if roomy or width >= WIDE else 1
+    width -= (1 + gap) * key
+    while places and sum(least[place] for place in places) + gap * (len(places) - 1) > width:
+        spare = max(places, key=lambda place: table.columns[place].spare)
+        if not table.columns[spare].spare:
+            return gap, None
+        places.remove(spare)
+    over = sum(wanted[place] for place in places) + gap * (len(places) - 1) - width
+    while over > 0:
+        widest = max((place for place in places if wanted[place] > least[place]), key=lambda place: wanted[place])
+        wanted[widest] -= 1
+        over -= 1
+    return gap, [
+        _Fitted(table.columns[place], place, wanted[place], _cut(table.columns[place], texts[place], wanted[place]))
+        for place in places
+    ]
+
+
+def _is_parts(bar: Bar | None) -> bool:
+    """Whether a bar consists of parts that follow each other, which can be said in words."""
+    return bar is not None and all(one.left is None for one in bar.stretches)
+
+
+def _cut(column: Column, texts: Sequence[str], width: int) -> Sequence[str]:
+    if column.wraps or all(names.cells(text) <= width for text in texts):
+        return texts
+    if column.shorten is not None:
+        return column.shorten(texts, width)
+    return [names.middle(text, width) for text in texts]
+
+
+def _row_lines(row: Row, columns: Sequence[_Fitted], number: int, gap: int, key: bool, style: str) -> Iterator[Line]:
+    cells = [_cell_lines(row.cells[one.place], one, number, style) for one in columns]
+    signed = next((cell for cell in row.cells if cell.fill), None)
+    for place, parts in enumerate(zip_longest(*cells)):
+        line = []
+        if key:
+            sign = Word(signed.fill, signed.colour) if signed and not place else Word(" ")
+            line = [sign, Word(" " * gap)]
+        for one, part in zip(columns, parts, strict=True):
+            found: Line = part or []
+            fill = Word(" " * max(0, one.width - sum(names.cells(word.text) for word in found)))
+            line += [fill, *found] if one.column.right else [*found, fill]
+            line.append(Word(" " * gap))
+        yield _stripped(line)
+
+
+def _stripped(line: Line) -> Line:
+    """The line without spaces at its end."""
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    return line
+
+
+def _cell_lines(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line]:
+    if cell.bar is not None and _is_parts(cell.bar):
+        return [bar_words(cell.bar.stretches, one.width)]
+    style = _style(cell.tone) or style
+    text = one.texts[number]
+    if one.column.wraps and names.cells(text) > one.width:
+        return [[Word(line, style)] for line in textwrap.wrap(text, one.width, break_on_hyphens=False)]
+    return [[Word(text, style)]]
+
+
+def _note_lines(row: Row, indent: int, width: int) -> Iterator[Line]:
+    for note in (note for cell in row.cells for note in cell.notes if note.on & On.TERMINAL):
+        text, style = names.clean(note.text), _style(note.tone)
+        if note.whole:
+            yield from wrapped(text, width, " " * indent, style)
+        else:
+            yield [Word(names.end(" " * indent + text, width), style)]
+
+
+def _records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
+    """Each row as a block of lines, where a table is too wide."""
+    places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
+    widest = max(names.cells(_title(table.columns[place])) for place in places)
+    for number, row in enumerate(rows, 1):
+        yield [Word(f"row {number}", "title")]
+        for place in places:
+            title = names.pad(_title(table.columns[place]), widest)
+            yield [Word(f"  {title}  ", "dim"), Word(names.clean(row.cells[place].text))]
+        yield from _note_lines(row, 2, width)
+
+
+def _beside(block: Beside, width: int) -> Iterator[Line]:
+    """The rows of all tables as one table: a name, and the columns of each table that fits."""
+    (_, first), *_ = block.tables
+    places = [n for n, column in enumerate(first.columns) if column.on & On.TERMINAL and n != first.main]
+    found = [{row.cells[table.main].text: row.cells for row in table.rows} for _, table in block.tables]
+    every = dict.fromkeys(name for rows in found for name in rows)
+    label = max(names.cells(names.clean(text)) for text in (first.columns[first.main].title, *every))
+    titles = {place: _title(first.columns[place]) for place in places}
+    sizes = {
+        place: max(
+            names.cells(text)
+            for text in (titles[place], *(cells[place].text for rows in found for cells in rows.values()))
+        )
+        for place in places
+    }
+    group = max(sum(sizes.values()) + len(sizes) - 1, 16)
+    fit = max(1, (width - label) // (group + 2))
+    chosen = set((block.shown or tuple(title for title, _ in block.tables))[:fit])
+    shown = [(title, rows) for (title, _), rows in zip(block.tables, found, strict=True) if title in chosen][:fit]
+
+    def weight(name: str) -> float:
+        return sum(rows[name][places[0]].value or 0.0 for _, rows in shown if name in rows)
+
+    heads = names.unique((title for title, _ in shown), group, names.label).values()
+    head = "".join("  " + names.pad(text, group, right=True) for text in heads)
+    yield [Word(names.pad(first.columns[first.main].title, label) + head, "dim")]
+    below = " ".join(names.pad(titles[place], sizes[place], right=True) for place in places)
+    yield [Word(" " * label + ("  " + names.pad(below, group, right=True)) * len(shown), "dim")]
+    listed = [name for name in every if any(name in rows for _, rows in shown)]
+    for name in sorted(listed, key=lambda name: -weight(name)):
+        line = names.pad(names.clean(name), label)
+        for _, rows in shown:
+            cells = rows.get(name)
+            texts = {place: cells[place].text if cells else "" for place in places}
+            if cells is None:
+                texts[places[0]] = units.MISSING
+            joined = " ".join(names.pad(texts[place], sizes[place], right=True) for place in places)
+            line += "  " + names.pad(joined, group, right=True)
+        yield [Word(line.rstrip())]
+    if len(shown) < len(block.tables):
+        yield from wrapped(f"{len(shown)} of {len(block.tables)} {block.more}", width, "", "dim")
+
+
+_RENDERERS: Mapping[type[Block], Callable[[Any, int], Iterator[Line]]] = {
+    Sentence: _sentence,
+    Items: _items,
+    Bar: _bar,
+    Timeline: _timeline,
+    Table: _table,
+    Facts: _facts,
+    Commands: _commands,
+    Beside: _beside,
+    Fold: _fold,
+    Section: _section,
+}
+"""The blocks that a terminal shows; it shows no pictures and no files."""

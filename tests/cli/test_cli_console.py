@@ -18,11 +18,13 @@ from inductor_bench.cli.output import console as room
 from inductor_bench.cli.output.console import Console
 from inductor_bench.records.base import Answer, Failure
 from inductor_bench.records.category import Category
-from inductor_bench.records.extraction import ExtractedKernel
-from inductor_bench.report.extraction import extraction_lines
-from inductor_bench.report.query.answer import answer_json
+from inductor_bench.records.code.extraction import ExtractedKernel
+from inductor_bench.records.run import Failure
+from inductor_bench.records.table import Answer
+from inductor_bench.report.extraction_document import extraction_document
+from inductor_bench.report.query_document import answer_json
 from inductor_bench.report.renderer import as_json
-from inductor_bench.report.terminal import print_lines
+from inductor_bench.report.terminal import document_text, print_lines
 from inductor_bench.report.text.layout import Word
 from inductor_bench.workflows.extract import ExtractOutcome
 
@@ -85,7 +87,7 @@ def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
 
 def test_names_in_the_screens_of_extract_are_one_line() -> None:
     row = ExtractedKernel(f"{HOSTILE}\nnext", "id", Category.POINTWISE, "forward", 1, reason=f"{HOSTILE}\nnext")
-    lines = list(extraction_lines(ExtractOutcome((row,), None)))
+    lines = document_text(extraction_document(ExtractOutcome((row,), None)), 100).splitlines()
     assert all(line.isprintable() for line in lines) and any("b ?2Jc?d" in line or "next" in line for line in lines)
 
 

@@ -14,11 +14,11 @@ import pytest
 from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.records.base import Failure
-from inductor_bench.records.run import Environment, Peaks
-from inductor_bench.report.doctor import doctor_text
+from inductor_bench.records.run import Environment, Failure, Peaks
+from inductor_bench.report.doctor_document import doctor_document
 from inductor_bench.report.renderer import as_json
-from inductor_bench.store.caches import peaks_key, save_peaks
+from inductor_bench.report.terminal import document_text
+from inductor_bench.store.peaks import peaks_key, save_peaks
 from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, check_packages, run_doctor
 from inductor_bench.workflows.options import Silent
 
@@ -32,12 +32,16 @@ PEAKS = Peaks(
 )
 
 
+def doctor_text(report: DoctorReport) -> str:
+    return document_text(doctor_document(report), 120)
+
+
 def test_a_healthy_machine() -> None:
     report = DoctorReport((Check("torch", "ok", "2.13.0"), Check("GPU", "ok", "1 x H200")), Environment(), PEAKS)
     text = doctor_text(report)
     assert report.healthy
-    assert "ok        torch  2.13.0\nok        GPU    1 x H200\n" in text
-    rows = dict(re.findall(r"^  (\S.*?)  +(\S+ \S+)(?:  |$)", text, re.MULTILINE))
+    assert "\nok      torch  2.13.0\nok      GPU    1 x H200\n" in text
+    rows = dict(re.findall(r"^(\S.*?)  +(\d\S+ \S+)(?:  |$)", text, re.MULTILINE))
     assert rows == {
         "DRAM": "4.10 TB/s",
         "L2": "8.00 TB/s",
@@ -54,15 +58,16 @@ def test_peaks_tell_their_age_their_file_and_how_to_measure_again(
     seen = make(Environment, torch="2.13.0", accelerator="NVIDIA H200", multiprocessors=132, driver="580.1")
     then = datetime.now(timezone.utc) - timedelta(days=3, hours=2)
     peaks = replace(PEAKS, measured_at=then.isoformat(timespec="seconds"))
-    assert "kept in" not in doctor_text(DoctorReport((), seen, peaks))
+    assert "Kept in" not in doctor_text(DoctorReport((), seen, peaks))
     key = peaks_key(seen, "cuda")
     assert save_peaks(key, peaks)
     text = doctor_text(DoctorReport((), seen, peaks))
-    assert f"(3 days ago), kept in {tmp_path}/peaks/{key}.json" in text and then.strftime("%Y-%m-%d %H:%M UTC") in text
-    assert "idle machine" in text and text.endswith("  inductor-bench doctor --remeasure\n")
+    assert f"Measured  {then.strftime('%Y-%m-%d %H:%M UTC')} (3 days ago)\n" in text
+    assert f"Kept in   {tmp_path}/peaks/{key}.json\n" in text
+    assert "idle machine" in text and "  inductor-bench doctor --remeasure\n" in text
     on_cpu = replace(peaks, launch_floor_s=None, threads=1)
     text = doctor_text(DoctorReport((), seen, on_cpu))
-    assert "with 1 thread:" in text and text.endswith("doctor --remeasure --device cpu\n")
+    assert "with 1 thread:" in text and "doctor --remeasure --device cpu\n" in text
 
 
 def test_what_is_missing_says_how_to_get_it() -> None:
@@ -73,8 +78,8 @@ def test_what_is_missing_says_how_to_get_it() -> None:
     )
     lines = [line.strip() for line in doctor_text(report).splitlines()]
     assert not report.healthy
-    assert lines[2:4] == ["missing   C++ compiler  none on the PATH", "→ install g++"]
-    assert lines[5:] == ["failed    the worker exited with code 1", "→ see below", "Boom", "Bang"]
+    assert lines[2:4] == ["missing  C++ compiler  none on the PATH", "→ install g++"]
+    assert lines[5:] == ["Failed", "- the worker exited with code 1", "Hint: see below", "| Boom", "| Bang"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def test_libraries_of_models_beside_a_torchvision_of_another_torch_are_called_br
         assert (checks[name].status, checks[name].found) == ("broken", f"importing it fails {reason}")
         assert checks[name].hint.startswith("torchvision does not go with this torch: install both")
     report = DoctorReport((), Environment(), packages=found)
-    assert report.healthy and "broken    torchvision   importing it fails" in doctor_text(report)
+    assert report.healthy and "broken  torchvision   importing it fails" in doctor_text(report)
 
 
 def test_an_interpreter_that_is_no_python_is_named() -> None:

@@ -10,12 +10,16 @@ from click.testing import CliRunner
 from inductor_bench.cli.output.presentation import format_option
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
-from inductor_bench.report import doctor, extraction
+from inductor_bench.report import (
+    compiled_document,
+    doctor_document,
+    extraction_document,
+    kernel_document,
+    query_document,
+)
 from inductor_bench.report.batch import formats as batch
 from inductor_bench.report.comparison import formats as comparison
-from inductor_bench.report.kernel import formats as kernel
 from inductor_bench.report.modes import formats as modes
-from inductor_bench.report.query import formats as query
 from inductor_bench.report.renderer import Format, Formats, View
 from inductor_bench.report.run import formats as run
 
@@ -31,12 +35,12 @@ TABLES = {
     "batch comparison": comparison.BATCH_FORMATS,
     "modes": modes.FORMATS,
     "modes of a list": modes.LIST_FORMATS,
-    "query": query.FORMATS,
-    "measured": kernel.MEASURED,
-    "compared": kernel.COMPARED,
-    "compiled": kernel.COMPILED,
-    "extraction": extraction.FORMATS,
-    "doctor": doctor.FORMATS,
+    "query": query_document.FORMATS,
+    "measured": kernel_document.MEASURED,
+    "compared": kernel_document.COMPARED,
+    "compiled": compiled_document.COMPILED,
+    "extraction": extraction_document.FORMATS,
+    "doctor": doctor_document.FORMATS,
 }
 
 
@@ -47,7 +51,7 @@ def test_each_result_has_a_table_by_default_and_json_and_finds_each_row_by_its_n
 
 
 def test_the_tables_behind_one_option_have_the_same_names() -> None:
-    assert kernel.MEASURED.names == kernel.COMPARED.names == kernel.COMPILED.names
+    assert kernel_document.MEASURED.names == kernel_document.COMPARED.names == compiled_document.COMPILED.names
 
 
 def test_a_row_is_all_that_a_format_needs() -> None:

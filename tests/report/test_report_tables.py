@@ -14,8 +14,10 @@ import run_builder as build
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import Answer
 from inductor_bench.records.run import Run
-from inductor_bench.report.query.answer import answer_csv
-from inductor_bench.report.run.csvs import csv_text, table_text, write_tables
+from inductor_bench.records.table import Answer
+from inductor_bench.report.csvs import table_text
+from inductor_bench.report.query_document import answer_csv
+from inductor_bench.report.run.csvs import csv_text, write_tables
 from inductor_bench.report.run.markdown import markdown
 from inductor_bench.units import printable
 

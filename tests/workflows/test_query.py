@@ -18,10 +18,13 @@ from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Answer, Failure
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.run import Run
-from inductor_bench.report.query.answer import MOST_ROWS, answer_json, answer_lines
-from inductor_bench.store import codec
-from inductor_bench.store.folder import BatchFolder, RunFolder
+from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.table import Answer
+from inductor_bench.report.query_document import MOST_ROWS, answer_document, answer_json
+from inductor_bench.report.terminal import document_text
+from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
 from inductor_bench.workflows.query import open_tables
 
 TABLES = ("models", "graphs", "categories", "kernels", "families", "retunes")
@@ -167,7 +170,7 @@ def test_tables_and_columns_are_listed(batch: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_examples_of_the_listing_work(batch: Path, ask: Ask) -> None:
-    from inductor_bench.report.query.answer import EXAMPLES
+    from inductor_bench.report.query_document import EXAMPLES
 
     for example in EXAMPLES:
         assert json.loads(ask(example))
@@ -288,7 +291,7 @@ def test_a_batch_with_nothing_measured(batch: Path, ask: Ask, capsys: pytest.Cap
 
 
 def drawn(answer: Answer, width: int) -> list[str]:
-    return ["".join(word.text for word in line) for line in answer_lines(answer, width)]
+    return document_text(answer_document(answer), width).splitlines()
 
 
 def test_long_names_are_cut_and_wide_rows_are_blocks() -> None:

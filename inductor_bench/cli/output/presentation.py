@@ -70,9 +70,13 @@ def show(form: Format[Result], result: Result, view: View, console: Console) -> 
     if isinstance(text, str):
         console.result(text)
         return
-    from ...report.terminal import print_lines
+    from ...report.document import Document
+    from ...report.terminal import print_document, print_lines
 
-    print_lines(text, console.drawing())
+    if isinstance(text, Document):
+        print_document(text, console.drawing())
+    else:
+        print_lines(text, console.drawing())
 
 
 def place_view(view: View, folder: Path, console: Console) -> View:

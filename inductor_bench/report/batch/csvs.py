@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ...records.category import Category
-from ..run.csvs import table_text
+from ..csvs import table_text
 from .tables import MODELS
 
 _NAMES = KernelGroup._fields.index("models")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ... import units
-from ...analysis.comparison_words import code_words, main_parts, part_name, signed, signed_percent
-from ...analysis.findings.finding import plural
-from ...records.comparison import FASTER, NOT_COMPARABLE, SAME, SLOWER, UNDECIDED, BatchComparison, ModelComparison
-from ..run.csvs import table_text
+from ...analysis.comparison.words import code_words, main_parts, part_name, signed, signed_percent
+from ...analysis.findings.phrases import plural
+from ...records.comparisons.batch import BatchComparison, ModelComparison
+from ...records.comparisons.run import FASTER, NOT_COMPARABLE, SAME, SLOWER, UNDECIDED
+from ..csvs import table_text
 from ..run.markdown import escaped, table
 from ..text import names
 from ..text.layout import Column, Line, Word, fit_columns, gap_of, header, titled_row, wrapped

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...records.comparison import KernelChange, KernelSide, PartChange, RunComparison
-from ..run.csvs import table_text
+from ...records.comparisons.run import KernelChange, KernelSide, PartChange, RunComparison
+from ..csvs import table_text
 
 HEADER = (
     *("row", "cause", "name", "a_names", "b_names", "graph", "a_calls", "b_calls", "a_s", "b_s", "delta_s", "low_s"),

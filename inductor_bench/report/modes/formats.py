@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.findings.finding import join_words
-from ...records.mode_comparison import ModeComparison, ModeRow, ModesByModel
+from ...analysis.findings.phrases import join_words
+from ...records.modes.comparison import ModeComparison, ModeRow
+from ...records.modes.models import ModesByModel
+from ..csvs import table_text
 from ..renderer import Format, Formats, View, json_row
-from ..run.csvs import table_text
 from ..run.markdown import escaped, table
 from . import models
 from .console import console

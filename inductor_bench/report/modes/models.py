@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ... import units
-from ...analysis.findings.finding import join_words, plural
-from ...records.mode_comparison import EAGER, ModelModes, ModeRow, ModesByModel
+from ...analysis.findings.phrases import join_words, plural
+from ...records.modes.comparison import ModeRow
+from ...records.modes.models import ModelModes, ModesByModel
+from ...records.modes.settings import EAGER
+from ..csvs import table_text
 from ..renderer import View
-from ..run.csvs import table_text
 from ..run.markdown import escaped, table
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, fit_columns, gap_of, header, labelled, titled_row, wrapped

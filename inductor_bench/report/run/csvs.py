@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ... import units
-from ...analysis.step_costs import graph_use, module_time_s, step_of
+from ...analysis.costs.step import graph_use, step_of
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
 from ...records.retune import RetuneRow
 from ...records.run import Run
 from ...store.files import own_folder, write_text
-from ..text.ranking import idle_name, rank
+from ..csvs import table_text
+from ..text.ranking import idle_name, module_time_s, rank
 
 _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
     "graph": lambda module: module.label,
@@ -89,8 +88,6 @@ _PARTS = (
 )
 """Columns of ``step.csv``: the parts of each rank's step."""
 
-_LINE_END = "\r\n"
-_FORMULA = ("=", "@", "+", "-", "\t", "\r")
 _CATEGORIES = ("graph", "slug", "category", "time_s", "share", "wall_share", "calls", "kernels")
 _SHAPES = (
     "graph",
@@ -161,35 +158,6 @@ def _part_rows(run: Run) -> Iterator[Sequence[object]]:
                 *(part.device_time_s, part.replays, part.launches, part.graph, part.module, source),
                 *(part.moved_bytes, part.refusal),
             )
-
-
-def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Renders a table as CSV, without control characters, as the file may be shown on a terminal.
-
-    An apostrophe precedes text that a spreadsheet would read as a formula.
-    """
-    lines = _Lines()
-    writer = csv.writer(lines, lineterminator=_LINE_END)
-    writer.writerow(map(_safe, header))
-    writer.writerows(map(_safe, row) for row in rows)
-    return "".join(lines)
-
-
-class _Lines(list[str]):
-    """Collects CSV rows and ends them in a line feed.
-
-    The writer's own line end is CR LF, because it then quotes cells that hold a carriage return.
-    """
-
-    def write(self, row: str) -> None:
-        self.append(row.removesuffix(_LINE_END) + "\n")
-
-
-def _safe(cell: object) -> object:
-    if not isinstance(cell, str):
-        return cell
-    text = units.printable(cell)
-    return f"'{text}" if cell.startswith(_FORMULA) else text
 
 
 def _category_rows(run: Run) -> Iterator[Sequence[object]]:

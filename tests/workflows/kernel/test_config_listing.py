@@ -18,10 +18,11 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import Binary
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
-from inductor_bench.report.kernel.console import measured_lines
-from inductor_bench.report.kernel.tuning import tuning_lines
-from inductor_bench.report.text.layout import Line as ScreenLine
-from inductor_bench.workflows.kernel import ConfigTimer
+from inductor_bench.report.document import Document
+from inductor_bench.report.kernel_document import measured_document, tuning_section
+from inductor_bench.report.terminal import document_text
+from inductor_bench.workflows.kernel.configs import ConfigTimer
+from inductor_bench.workflows.kernel.run import KernelOutcome
 
 
 def listing(device: Device, variants: Line = SIX) -> Any:
@@ -69,11 +70,18 @@ def test_a_file_that_cannot_be_timed_is_an_error() -> None:
 # What is shown of candidates
 
 
-def text_of(lines: Any, width: int) -> list[str]:
-    found: list[ScreenLine] = list(lines)
-    text = ["".join(word.text for word in line) for line in found]
+def text_of(document: Document, width: int) -> list[str]:
+    text = document_text(document, width).splitlines()
     assert [line for line in text if len(line) > width and not line.startswith("Next")] == []
     return text
+
+
+def tuned(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int = 20) -> list[str]:
+    return text_of(Document("", blocks=(tuning_section(kernel, tuning, most),)), width)
+
+
+def timed(kernels: list[MeasuredKernel], retune_s: float = 0.0) -> list[str]:
+    return text_of(measured_document(KernelOutcome(tuple(kernels), Environment(), retune_s=retune_s)), 100)
 
 
 def with_tuning(tuning: Tuning, name: str = "first") -> MeasuredKernel:
@@ -95,22 +103,22 @@ def many(statuses: dict[str, int]) -> Tuning:
 def test_candidates_are_numbered_as_their_reasons_say_and_long_lists_are_folded(width: int) -> None:
     tuning = many({"default": 1, "best": 1, "slower": 20, "duplicate": 3, "refused": 2})
     kernel = with_tuning(tuning)
-    text = text_of(tuning_lines(kernel, tuning, width), width)
+    text = tuned(kernel, tuning, width)
     assert "1 → 6 configs" in text[1] and text[1].endswith(" of checks and timing, 3 duplicate, 2 refused")
-    assert text[2].startswith("  faster    0.100 ms → ")
+    assert text[2].startswith("faster    0.100 ms → ")
     titles, first, second = (line.split() for line in text[4:7])
     assert titles == ["no.", "status", "time", "ratio", "regs", "spills", "config"]
     assert first[:2] == ["2", "best"] and first[4:6] == ["40", "8"]
     assert second[:2] == ["1", "default"] and second[4:6] == ["32", "0"], "what is known of the file as it stands"
-    assert text[-2] == "  and 2 slower, 3 duplicate, 2 refused: --format json lists them"
-    assert len(text_of(tuning_lines(kernel, tuning, width, 6), width)) == len(text) - 14
+    assert text[-1] == "and 2 slower, 3 duplicate, 2 refused: --format json lists them"
+    assert len(tuned(kernel, tuning, width, 6)) == len(text) - 14
 
 
 def test_a_long_config_is_wrapped_and_not_cut() -> None:
     tuning = many({"default": 1, "refused": 1})
     config = {"XBLOCK": 1024, "YBLOCK": 1024, "R0_BLOCK": 1024, "num_warps": 32, "num_stages": 5}
     rows = (tuning.candidates[0], replace(tuning.candidates[1], config=config, reason="it needs 1 MB of shared memory"))
-    text = "\n".join(text_of(tuning_lines(with_tuning(tuning), replace(tuning, candidates=rows), 80), 80))
+    text = "\n".join(tuned(with_tuning(tuning), replace(tuning, candidates=rows), 80))
     assert "XBLOCK=1024" in text and "num_stages=5" in text and "shared memory)" in text
 
 
@@ -118,13 +126,13 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
     won = tune(Device(times_of))
     kept = replace(won, verdict="same", best_s=won.default_s)
     kernels = [with_tuning(won, "first"), with_tuning(kept, "second")]
-    text = text_of(measured_lines(kernels, [], Environment(), 100, retune_s=12.3), 100)
+    text = timed(kernels, 12.3)
     summary = text.index("2 kernels retuned in 12.3 s: 1 faster, 1 as they were")
-    assert text[summary + 1] == "  one call of each: 0.200 ms → 0.160 ms cold, 1.25x"
+    assert text[summary + 1] == "one call of each: 0.200 ms → 0.160 ms cold, 1.25x"
     often = [change(kernels[0], calls=1), change(kernels[1], calls=8)]
-    text = text_of(measured_lines(often, [], Environment(), 100), 100)
-    assert "  their calls in an iteration: 0.900 ms → 0.860 ms cold, 1.05x" in text
-    assert not any("retuned in" in line for line in text_of(measured_lines(kernels[:1], [], Environment(), 100), 100))
+    text = timed(often)
+    assert "their calls in an iteration: 0.900 ms → 0.860 ms cold, 1.05x" in text
+    assert not any("retuned in" in line for line in timed(kernels[:1]))
 
 
 @pytest.mark.parametrize(("checked", "command"), [(True, "python won.py --check"), (None, "python won.py")])
@@ -136,6 +144,6 @@ def test_a_saved_winner_is_checked_only_if_it_has_a_reference(checked: bool | No
 
 def test_a_listing_claims_no_winner() -> None:
     tuning = listing(Device(times_of))
-    text = text_of(measured_lines([with_tuning(tuning)], [], Environment(), 100), 100)
+    text = timed([with_tuning(tuning)])
     assert any("configs: 6 configs timed" in line for line in text)
     assert not any(word in line for line in text for word in ("faster", "best  ", "→"))

@@ -17,14 +17,15 @@ from inductor_bench.devices.hardware_counters import metrics_for, read_counters
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel
-from inductor_bench.report.kernel.console import measured_lines
-from inductor_bench.report.kernel.counters import counter_words
-from inductor_bench.source.harness import command
-from inductor_bench.source.harness.operator_main import Operator, run_operator
-from inductor_bench.source.harness.triton_main import TritonKernel
-from inductor_bench.source.standalone_header import harness_text
-from inductor_bench.workflows.kernel_session import _PROGRAM_ERROR, NsightCompute
-from inductor_bench.workflows.kernel_timing import advise
+from inductor_bench.report.kernel_document import counter_words, measured_document
+from inductor_bench.report.terminal import document_text
+from inductor_bench.source.standalone.harness import command
+from inductor_bench.source.standalone.harness.operator_main import Operator, run_operator
+from inductor_bench.source.standalone.harness.triton_main import TritonKernel
+from inductor_bench.source.standalone.paste import harness_text
+from inductor_bench.workflows.kernel.advice import advise
+from inductor_bench.workflows.kernel.ncu import _PROGRAM_ERROR, NsightCompute
+from inductor_bench.workflows.kernel.run import KernelOutcome
 
 FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -209,7 +210,7 @@ def test_the_table_shows_what_was_counted_beside_the_estimate(file: Path) -> Non
         "61% achieved occupancy",
         "warps wait for global memory 75%, other warps of a matrix product 10%, misc 5%",
     ]
-    text = "\n".join("".join(word.text for word in line) for line in measured_lines([counted], [], Environment(), 200))
+    text = document_text(measured_document(KernelOutcome((counted,), Environment())), 120)
     assert "counted: 12.0 MB DRAM" in text and "75% occupancy · 1,980 MHz" in text
     assert list(counter_words(replace(counted, counters=None))) == []
 

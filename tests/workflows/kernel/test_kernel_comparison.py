@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,10 +32,11 @@ from inductor_bench.messages.request import Answer, WorkerRequest
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import Pairing, TimedPair
 from inductor_bench.records.tuning import Config, MeasuredKernel, Ratio, Tuning
-from inductor_bench.report.kernel.comparison import comparison_lines, explain_difference
-from inductor_bench.source.standalone_header import takes_alike
-from inductor_bench.workflows import kernel_comparison
-from inductor_bench.workflows.kernel_comparison import find_config_conflict
+from inductor_bench.report.kernel_document import compared_document, explain_difference
+from inductor_bench.report.terminal import document_text
+from inductor_bench.source.standalone.same_arguments import takes_alike
+from inductor_bench.workflows.kernel import compare
+from inductor_bench.workflows.kernel.compare import find_config_conflict
 from inductor_bench.workflows.options import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
@@ -158,7 +160,7 @@ def test_a_config_that_the_second_cannot_have_costs_that_line_only(
     found = compared(monkeypatch, tmp_path, [work, work])
     assert "computes something else: output 0" in found.same_config.reason
     text = shown(found)
-    assert "same config    not timed: it then computes something else" in text
+    assert "not timed: it then computes something else" in text
 
 
 BLOCKS = TritonVariants(
@@ -221,8 +223,8 @@ def test_whose_merit_it_is(whole: tuple[float, str], code: tuple[float, str], wo
     assert explain_difference(standing, standing) == ""
 
 
-def shown(found: TimedPair, width: int = 80) -> str:
-    lines = ["".join(word.text for word in line) for line in comparison_lines(found, width)]
+def shown(found: Comparison, width: int = 80) -> str:
+    lines = document_text(compared_document(found), width).splitlines()
     assert [line for line in lines if len(line) > width] == []
     return "\n".join(lines)
 
@@ -237,8 +239,8 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
     assert ["as", "they", "stand", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
     assert "both in value=0" in words and "first in value=0; second in value=4" in words
     assert "most of it is the config" in words and "both compute the same" in words
-    text = shown(TimedPair(first, second, "cold", standing, standing, standing, "they differ", False))
-    assert "same config    as they stand" in text and "outputs: they differ" in text
+    text = shown(Comparison(first, second, "cold", standing, standing, standing, "they differ", False))
+    assert re.search("same config +as they stand", text) and "outputs: they differ" in text
 
 
 def test_files_that_are_no_kernels_are_refused_before_anything_is_measured(tmp_path: Path) -> None:

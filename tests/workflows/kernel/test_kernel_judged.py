@@ -14,10 +14,12 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.report.kernel.console import measured_lines
-from inductor_bench.store import codec
+from inductor_bench.report.kernel_document import measured_document
+from inductor_bench.report.terminal import document_text
 from inductor_bench.store.files import sha256_of_file, write_json
-from inductor_bench.workflows.kernel_timing import judge_times, measure_file
+from inductor_bench.store.formats import codec
+from inductor_bench.workflows.kernel.run import KernelOutcome
+from inductor_bench.workflows.kernel.timing import judge_times, measure_file
 from inductor_bench.workflows.options import KernelOptions
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
@@ -80,8 +82,7 @@ def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path
 
 def test_the_time_in_the_model_is_said_to_be_of_the_kernel_as_it_was() -> None:
     def facts(kernel: MeasuredKernel) -> str:
-        lines = measured_lines([kernel], [], Environment(), 200)
-        return "\n".join("".join(word.text for word in line) for line in lines)
+        return document_text(measured_document(KernelOutcome((kernel,), Environment())), 120)
 
     in_model = change(KERNEL, calls=1, in_model_s=6.12e-5)
     assert "· 61.2 µs in the model\n" in facts(in_model)

@@ -1,0 +1,306 @@
+"""A document: what one result says, in blocks that the terminal, Markdown and HTML each render in their own way.
+
+Words and figures are written once, in the blocks. Where a format has no room for a block, such as the details of 600
+kernels on a terminal, the block says in ``on`` which formats show it. Texts may have any content: each renderer makes
+them harmless. A colour is ``#rrggbb``, or one of :data:`THEME_COLOURS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import ClassVar
+
+
+class On(Flag):
+    """The formats that show a block, a column or a note."""
+
+    TERMINAL = auto()
+    MARKDOWN = auto()
+    PAGE = auto()
+    PAPER = MARKDOWN | PAGE
+    EVERYWHERE = TERMINAL | MARKDOWN | PAGE
+
+
+LEAD, GOOD, BAD, WARN, NOTE = "lead", "good", "bad", "warn", "note"
+"""Tones: the answer, what is better, what is worse or failed, what to look at, and what is only additional."""
+
+THEME_COLOURS = ("good", "bad", "muted", "interval")
+"""Colours that a page draws according to its theme."""
+
+FEW_ROWS = 12
+"""Number of rows up to which a table needs no filter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A part of a document."""
+
+    macro: ClassVar[str] = ""
+    on: On = On.EVERYWHERE  # the formats that show it
+
+
+@dataclass(frozen=True)
+class Sentence(Block):
+    """A paragraph. What stands in backticks is code."""
+
+    macro: ClassVar[str] = "sentence"
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An entry of a list."""
+
+    text: str
+    tone: str = ""
+    hint: str = ""  # what to do about it
+    places: tuple[tuple[str, str], ...] = ()  # kernels that it is about: the name, and the anchor of its row
+    more: int = 0  # the number of further kernels
+    numbers: str = ""  # the kernels by their numbers, for formats without links
+    log: str = ""  # lines that a page shows on demand, and a terminal the last of
+    place: str = ""  # the file with the whole log, for a terminal
+    on: On = On.EVERYWHERE
+
+    @property
+    def numbered(self) -> str:
+        """The text with the numbers of its kernels before the full stop."""
+        if not self.numbers:
+            return self.text
+        stop = "." if self.text.endswith(".") else ""
+        return f"{self.text.removesuffix('.')} ({self.numbers}){stop}"
+
+
+@dataclass(frozen=True)
+class Items(Block):
+    """A list."""
+
+    macro: ClassVar[str] = "items"
+    entries: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A piece of a bar."""
+
+    share: float  # its length as a share of the bar's whole
+    colour: str
+    title: str
+    words: str = ""  # what it says where the pointer rests; by default the title and the share
+    left: float | None = None  # where it begins, as a share; ``None`` where it follows the one before
+    fill: str = "█"  # its character on a terminal, which tells neighbours apart without colours
+
+
+@dataclass(frozen=True)
+class Bar(Block):
+    """A bar over the whole width."""
+
+    macro: ClassVar[str] = "bar"
+    stretches: tuple[Stretch, ...]
+    whole: float = 1.0  # the sum of shares that fills the bar
+
+
+@dataclass(frozen=True)
+class Timeline(Block):
+    """Lanes over one time axis. ``start`` and length of a stretch are shares of the axis."""
+
+    macro: ClassVar[str] = "timeline"
+    lanes: tuple[tuple[str, tuple[Stretch, ...]], ...]  # the name and the stretches of each lane
+    ticks: tuple[tuple[float, str], ...]  # the place, as a share, and the text of each tick
+    legend: tuple[tuple[str, str], ...]  # a colour and its meaning
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line below the text of a cell."""
+
+    text: str
+    on: On = On.EVERYWHERE
+    tone: str = NOTE
+    whole: bool = False  # whether a terminal wraps it; otherwise it is cut to one line
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: a value and how it is shown."""
+
+    text: str
+    value: float | None = None  # the number that the column is sorted by
+    notes: tuple[Note, ...] = ()
+    colour: str = ""  # of a square before the text
+    fill: str = ""  # the character of the row's stretch in a bar, before the text on a terminal
+    tone: str = ""
+    bar: Bar | None = None  # a terminal and Markdown show a bar of parts in words, and none of placed stretches
+    link: str = ""  # the address of a file beside the page
+
+
+Shorten = Callable[[Sequence[str], int], Sequence[str]]
+"""Makes short forms of a column's texts with at most so many columns of a terminal."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    right: bool = True
+    hint: str = ""  # what it means, where the pointer rests on the title
+    spare: int = 0  # of the columns that a narrow terminal leaves out, the largest number goes first; 0 stays
+    least: int = 0  # the width to which a terminal may cut or wrap its texts; 0 keeps them whole
+    wraps: bool = False  # whether its texts are wrapped where they would be cut
+    shorten: Shorten | None = None  # how its texts are cut
+    most: int = 0  # the longest text outside of a terminal; 0 has no limit
+    short: str = ""  # a shorter title for a terminal
+    on: On = On.EVERYWHERE
+
+
+def words(title: str, **fields: object) -> Column:
+    """A column of words, which a narrow terminal may cut."""
+    return Column(title, **{"right": False, "least": 16, **fields})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table."""
+
+    cells: tuple[Cell, ...]
+    details: Callable[[], Iterable[Block]] | None = None  # blocks that a page shows below the row on demand
+    anchor: str = ""  # the name by which links of the page lead to the row
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table, which a page can sort by each column and filter."""
+
+    macro: ClassVar[str] = "table"
+    columns: tuple[Column, ...]
+    rows: Sequence[Row]
+    main: int = 0  # the index of the column with the name, which stays in view
+    total: Row | None = None  # a last row that stays at the end
+    filter: str = ""  # what a filter looks for, in words; empty for none
+    most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
+    cut_on: On = On.TERMINAL | On.MARKDOWN
+    more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
+    titled: bool = True  # whether a terminal shows the titles of the columns
+
+
+@dataclass(frozen=True)
+class Facts(Block):
+    """Pairs of a name and a text, which may have several lines; some have a tone."""
+
+    macro: ClassVar[str] = "facts"
+    rows: tuple[tuple[str, str] | tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Commands(Block):
+    """What to type: the text in one piece, and why. ``label`` stands before the first one."""
+
+    macro: ClassVar[str] = "commands"
+    entries: tuple[tuple[str, str], ...]
+    label: str = "Next"
+
+
+@dataclass(frozen=True)
+class FileText(Block):
+    """A file of :attr:`Document.files`, to read and copy. ``place`` is its key there and its path."""
+
+    macro: ClassVar[str] = "filetext"
+    place: str
+    on: On = field(default=On.PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Picture(Block):
+    """A drawing as the content of an SVG file. ``title`` describes it where it is not seen."""
+
+    macro: ClassVar[str] = "picture"
+    title: str
+    svg: bytes
+    on: On = field(default=On.PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Beside(Block):
+    """Tables of the same columns beside each other, each with a title. A terminal joins their rows by the names."""
+
+    macro: ClassVar[str] = "beside"
+    tables: tuple[tuple[str, Table], ...]
+    shown: tuple[str, ...] = ()  # the titles that come first where not all fit; empty for the first ones
+    more: str = ""  # what to say of the others on a terminal: ``graphs; all are in report.html``
+
+
+@dataclass(frozen=True)
+class Fold(Block):
+    """Blocks that a page shows on demand."""
+
+    macro: ClassVar[str] = "fold"
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Section(Block):
+    """A heading with what stands below it; it is left out where that is nothing."""
+
+    macro: ClassVar[str] = "section"
+    title: str
+    blocks: tuple[Block, ...]
+    tone: str = ""
+    short: str = ""  # its name in the page's list of sections
+    note: str = ""  # what all that is below it refers to
+    quiet: bool = False  # whether a terminal leaves the heading out, because the first sentence says as much
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to read and copy. ``own`` are the first and the last character of the part that is shown first."""
+
+    text: str
+    own: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document."""
+
+    title: str
+    about: tuple[str, ...] = ()  # lines below the title: the machine, the sides of a comparison
+    blocks: tuple[Block, ...] = ()
+    files: Mapping[str, SourceFile] = field(default_factory=dict)  # texts by path, for :class:`FileText`
+    wide: bool = False  # whether it uses the whole width of a wide terminal
+
+
+def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
+    """The rows that a format shows, and the number of the others."""
+    rows = list(table.rows[: table.most]) if table.most and table.cut_on & form else list(table.rows)
+    return rows, len(table.rows) - len(rows)
+
+
+def shown_on(blocks: Iterable[Block], form: On) -> list[Block]:
+    """The blocks that a format shows, without sections and tables in which it shows nothing."""
+    return [block for block in blocks if block.on & form and not is_empty(block, form)]
+
+
+def is_empty(block: object, form: On) -> bool:
+    """Whether a format has nothing to show of a block."""
+    if isinstance(block, Section | Fold):
+        return not shown_on(block.blocks, form)
+    if isinstance(block, Items | Commands):
+        return not block.entries
+    if isinstance(block, Table | Facts):
+        return not block.rows
+    return isinstance(block, Sentence) and not block.text
+
+
+def sentences(texts: Iterable[str], tone: str = "", on: On = On.EVERYWHERE) -> tuple[Sentence, ...]:
+    """A sentence for each text that is not empty."""
+    return tuple(Sentence(text, tone, on=on) for text in texts if text)
+
+
+def notes(*texts: str, on: On = On.EVERYWHERE, whole: bool = False) -> tuple[Note, ...]:
+    """A note for each text that is not empty."""
+    return tuple(Note(text, on, whole=whole) for text in texts if text)

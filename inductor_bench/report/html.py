@@ -1,0 +1,139 @@
+"""Renders documents as HTML pages, which load no other file. Jinja2 is imported only here; it escapes all values."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from .. import units
+from .document import FEW_ROWS, THEME_COLOURS, Document, On, Section, SourceFile, Stretch, Table, is_empty, shown_on
+from .markdown import bar_words, short_texts
+from .text import names, palette
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PLAIN = re.compile(r"[\w .#%/:()-]")
+
+BETWEEN = "\n\n"
+"""What separates the blocks of a file. Files of kernels share most blocks, which are packed once."""
+
+
+def document_page(document: Document) -> str:
+    """Renders a document as a page. What stands before the first heading comes before the list of headings."""
+    blocks = shown_on(document.blocks, On.PAGE)
+    opening = list(itertools.takewhile(lambda block: not isinstance(block, Section), blocks))
+    headings = [block for block in blocks if isinstance(block, Section)]
+    tables = itertools.count(1)
+    return (
+        environment(_TEMPLATES)
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            opening=opening,
+            headings=headings,
+            rest=blocks[len(opening) :],
+            packed=pack(document.files),
+            next_table=lambda: next(tables),
+        )
+    )
+
+
+@functools.cache  # compiling the templates takes longer than rendering a page
+def environment(folder: Path) -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["few_rows"] = FEW_ROWS
+    made.filters.update(clean=names.clean, prose=_prose, lines=_lines, css=_css_text, base64=_base64)
+    made.filters.update(shown=_shown, places=_places, texts=_texts, words=_words, bar_words=bar_words)
+    made.filters.update(colour=css_colour, ink=_ink)
+    return made
+
+
+def _shown(parts: Iterable[Any]) -> list[Any]:
+    """The blocks, items or notes that a page shows."""
+    return [part for part in parts if part.on & On.PAGE and not is_empty(part, On.PAGE)]
+
+
+def _places(table: Table) -> list[int]:
+    return [place for place, column in enumerate(table.columns) if column.on & On.PAGE]
+
+
+def _texts(table: Table) -> Sequence[Sequence[str]]:
+    """The texts of each row in the columns that a page shows, and those of the last row."""
+    rows = [*table.rows, *([table.total] if table.total else [])]
+    columns = [short_texts(table.columns[place], [row.cells[place] for row in rows]) for place in _places(table)]
+    return list(zip(*columns, strict=True)) or [()]
+
+
+def css_colour(colour: str) -> str:
+    """The colour as the page names it: some follow its theme."""
+    name = "idle" if colour == palette.IDLE else colour
+    return f"var(--{name})" if name in ("idle", *THEME_COLOURS) else colour
+
+
+def _ink(colour: str) -> str:
+    return "inherit" if colour == palette.IDLE or not colour.startswith("#") else palette.ink_on(colour)
+
+
+def _words(one: Stretch) -> str:
+    return one.words or f"{one.title} {units.percent(one.share)}"
+
+
+def _prose(text: str) -> markupsafe.Markup:
+    """One line, in which what stands in backticks is code."""
+    pieces = [markupsafe.escape(piece) for piece in names.clean(text).split("`")]
+    if len(pieces) % 2 == 0:
+        return markupsafe.escape("`").join(pieces)
+    pieces[1::2] = [markupsafe.Markup("<code>{}</code>").format(piece) for piece in pieces[1::2]]
+    return markupsafe.Markup("").join(pieces)
+
+
+def _lines(text: str) -> str:
+    """Text of several lines without control characters."""
+    return "\n".join(re.sub(r"\S.*", lambda found: names.clean(found[0]), line) for line in text.splitlines())
+
+
+def _css_text(text: str) -> str:
+    """The content of a string of CSS; every unusual character is an escape."""
+    return "".join(each if _PLAIN.fullmatch(each) and each.isascii() else f"\\{ord(each):x} " for each in text)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def pack(files: Mapping[str, SourceFile]) -> str:
+    """Packs files as base64 of compressed JSON; an empty text without files.
+
+    The JSON has ``blocks``, a list of texts, and ``files``: by path ``[indices of blocks, first, last]``. A file is its
+    blocks, joined by :data:`BETWEEN`; ``first`` and ``last`` enclose the part that is shown first, in units of UTF-16,
+    of which strings in a browser consist.
+    """
+    if not files:
+        return ""
+    blocks: dict[str, int] = {}
+    table = {}
+    for path, file in files.items():
+        indices = [blocks.setdefault(block, len(blocks)) for block in file.text.split(BETWEEN)]
+        ends = file.own or (0, len(file.text))
+        table[path] = [indices, *(_utf16_units(file.text[:end]) for end in ends)]
+    text = units.printable_json(json.dumps({"blocks": list(blocks), "files": table}, ensure_ascii=False))
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode("ascii")
+
+
+def _utf16_units(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,1 +1,0 @@
-"""The answer to a query. Of ``report`` it may import ``text`` and ``run``."""
