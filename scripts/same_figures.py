@@ -49,10 +49,15 @@ from inductor_bench.records.modes.comparison import AGREES, Agreement, DeviceWor
 from inductor_bench.records.modes.models import ModelModes, ModesByModel
 from inductor_bench.records.run import Environment, Failure, Peaks, Run
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
-from inductor_bench.report import applied, doctor_document, extraction_document, kernel_document
-from inductor_bench.report.comparison import formats as comparison
+from inductor_bench.report import (
+    applied,
+    comparison_document,
+    doctor_document,
+    extraction_document,
+    kernel_document,
+    modes_document,
+)
 from inductor_bench.report.document import Document
-from inductor_bench.report.modes import formats as modes
 from inductor_bench.report.renderer import Formats, View
 from inductor_bench.report.run import formats as run
 from inductor_bench.report.run.folder import write_report
@@ -131,7 +136,7 @@ def render_commands(folder: Path, work: Path) -> None:
         commands[f"{place}/report-gain"] = ("report", place, "--sort", "gain", "--top", "4", "--no-plots")
         commands[f"{place}/extract"] = ("extract", place, "--list")
         commands[f"{place}/apply"] = ("apply", place)
-    for form in comparison.FORMATS.names:
+    for form in comparison_document.FORMATS.names:
         for a, b in pairwise(runs):
             commands[f"{a}/compare-{form}"] = ("compare", a, b, "--format", form)
         commands[f"batch/compare-{form}"] = ("compare", "batch", "batch2", "--format", form)
@@ -293,14 +298,14 @@ def render_built(folder: Path, work: Path) -> None:
         write_report(one, target)
         shutil.copytree(target, folder / "run_files" / name)
     for name, found in pairs_of_runs():
-        render(comparison.FORMATS, found, folder / "comparisons" / name, limit=0.05)
+        render(comparison_document.FORMATS, found, folder / "comparisons" / name, limit=0.05)
     compared = mode_comparisons()
     for name, found in compared.items():
-        render(modes.FORMATS, found, folder / "modes" / name, folder=Path("modes/x"))
+        render(modes_document.FORMATS, found, folder / "modes" / name, folder=Path("modes/x"))
     models = tuple(ModelModes(name, found) for name, found in compared.items())
     failed = ModelModes("broken", None, Failure("run", "failed", "it broke at 23"))
     render(
-        modes.LIST_FORMATS,
+        modes_document.LIST_FORMATS,
         ModesByModel("models.txt", (*models, failed)),
         folder / "modes" / "list",
         folder=Path("modes"),

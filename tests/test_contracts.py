@@ -19,15 +19,15 @@ import pytest
 
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import (
+    comparison_document,
     compiled_document,
     doctor_document,
     extraction_document,
     kernel_document,
+    modes_document,
     query_document,
 )
 from inductor_bench.report.batch import formats as batch_formats
-from inductor_bench.report.comparison import formats as comparison_formats
-from inductor_bench.report.modes import formats as modes_formats
 from inductor_bench.report.run import formats as run_formats
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,9 +70,7 @@ INNER: dict[str, set[str]] = {
     "report/text": set(),
     "report/page": {"text"},
     "report/run": {"text", "page"},
-    "report/comparison": {"text", "page", "run"},
     "report/batch": {"text", "page", "run"},
-    "report/modes": {"text", "page", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
@@ -544,15 +542,15 @@ FORMAT_NAMES = {
     name
     for table in (
         batch_formats.FORMATS,
-        comparison_formats.FORMATS,
-        comparison_formats.BATCH_FORMATS,
+        comparison_document.FORMATS,
+        comparison_document.BATCH_FORMATS,
         doctor_document.FORMATS,
         extraction_document.FORMATS,
         kernel_document.MEASURED,
         kernel_document.COMPARED,
         compiled_document.COMPILED,
-        modes_formats.FORMATS,
-        modes_formats.LIST_FORMATS,
+        modes_document.FORMATS,
+        modes_document.LIST_FORMATS,
         query_document.FORMATS,
         run_formats.FORMATS,
     )

@@ -11,10 +11,11 @@ import click
 
 from ..analysis.comparison_words import is_above
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.comparison import BatchComparison, RunComparison
-from ..report.comparison.formats import BATCH_FORMATS, FORMATS
-from ..report.comparison.markdown import comparison_markdown
-from ..report.renderer import View, as_json, as_page
+from ..records.comparisons.batch import BatchComparison
+from ..records.comparisons.run import RunComparison
+from ..report.comparison_document import BATCH_FORMATS, FORMATS
+from ..report.renderer import View, as_json, as_markdown, as_page
+from ..store.batch import BATCH
 from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
 from ..store.run_files import refuse_other_file
@@ -111,7 +112,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         compared = _compare(targets, arguments, values, console, files=bundle is not None or form.shows_files)
         files = _texts(compared)
         if compared.folder is not None:
-            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, files, limit))
+            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, View(files=files, limit=limit)))
         show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
         if compared.folder is not None:
             console.note(f"Written: {compared.folder}   {PAGE}, the runs")
@@ -174,9 +175,10 @@ def _texts(compared: Compared) -> dict[str, str]:
 def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: float | None, console: Console) -> None:
     from ..store.run_files import write_archive
 
+    view = View(top=len(compared.comparison.kernels), files=files, limit=limit)
     texts = {
-        "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels), limit),
-        "comparison.html": as_page(FORMATS, compared.comparison, files, limit),
+        "comparison.md": as_markdown(FORMATS, compared.comparison, view),
+        "comparison.html": as_page(FORMATS, compared.comparison, view),
         RECORD_IN_BUNDLE: as_json(compared.comparison) + "\n",
     }
     write_archive(

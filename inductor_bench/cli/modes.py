@@ -11,7 +11,10 @@ from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.mode_comparison import MODES, NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.model_sources import LIBRARIES, listed
-from ..report.modes.formats import FORMATS, LIST_FORMATS
+from ..records.modes.comparison import NOT_TIMED, ModeComparison
+from ..records.modes.models import ModelModes, ModesByModel
+from ..records.modes.settings import MODES, SWITCHES
+from ..report.modes_document import FORMATS, LIST_FORMATS
 from ..report.renderer import View, as_page
 from ..store.files import write_text
 from ..store.folder import PAGE

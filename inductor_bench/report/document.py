@@ -184,6 +184,7 @@ class Table(Block):
     most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
     cut_on: On = On.TERMINAL | On.MARKDOWN
     more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
+    rest: Row | None = None  # a row for all that are left out, in the place of those words
     titled: bool = True  # whether a terminal shows the titles of the columns
 
 
@@ -275,9 +276,12 @@ class Document:
 
 
 def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
-    """The rows that a format shows, and the number of the others."""
+    """The rows that a format shows with that of the sum, and the number of rows that no row stands for."""
     rows = list(table.rows[: table.most]) if table.most and table.cut_on & form else list(table.rows)
-    return rows, len(table.rows) - len(rows)
+    left = len(table.rows) - len(rows)
+    last = [table.rest] if left and table.rest else []
+    total = [table.total] if table.total else []
+    return [*rows, *last, *total], 0 if last else left
 
 
 def shown_on(blocks: Iterable[Block], form: On) -> list[Block]:

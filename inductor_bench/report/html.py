@@ -16,7 +16,19 @@ import jinja2
 import markupsafe
 
 from .. import units
-from .document import FEW_ROWS, THEME_COLOURS, Document, On, Section, SourceFile, Stretch, Table, is_empty, shown_on
+from .document import (
+    FEW_ROWS,
+    THEME_COLOURS,
+    Document,
+    On,
+    Section,
+    SourceFile,
+    Stretch,
+    Table,
+    is_empty,
+    shown_on,
+    shown_rows,
+)
 from .markdown import bar_words, short_texts
 from .text import names, palette
 
@@ -74,7 +86,7 @@ def _places(table: Table) -> list[int]:
 
 def _texts(table: Table) -> Sequence[Sequence[str]]:
     """The texts of each row in the columns that a page shows, and those of the last row."""
-    rows = [*table.rows, *([table.total] if table.total else [])]
+    rows, _ = shown_rows(table, On.PAGE)
     columns = [short_texts(table.columns[place], [row.cells[place] for row in rows]) for place in _places(table)]
     return list(zip(*columns, strict=True)) or [()]
 

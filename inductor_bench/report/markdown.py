@@ -100,8 +100,7 @@ def _commands(block: Commands) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    rows, left = shown_rows(table, On.MARKDOWN)
-    every = [*rows, table.total] if table.total else rows
+    every, left = shown_rows(table, On.MARKDOWN)
     places = [place for place, column in enumerate(table.columns) if column.on & On.MARKDOWN]
     columns = [table.columns[place] for place in places]
     texts = [short_texts(table.columns[place], [row.cells[place] for row in every]) for place in places]

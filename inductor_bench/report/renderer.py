@@ -162,9 +162,18 @@ def as_json(result: Any, view: View = View()) -> str:
     return units.printable_json(json.dumps(encode(result), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def as_page(formats: Formats[Result], result: Result, files: Mapping[str, str] = {}, limit: float | None = None) -> str:
-    """Renders a result as its HTML page, with ``files`` and ``limit`` as in :class:`View`."""
-    text = formats.get("html").render(result, View(files=files, limit=limit))
+def as_page(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:
+    """Renders a result as its HTML page."""
+    return _text(formats, "html", result, view)
+
+
+def as_markdown(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:
+    """Renders a result as Markdown."""
+    return _text(formats, "md", result, view)
+
+
+def _text(formats: Formats[Result], name: str, result: Result, view: View) -> str:
+    text = formats.get(name).render(result, view)
     assert isinstance(text, str)
     return text
 

@@ -276,8 +276,7 @@ class _Fitted(NamedTuple):
 
 
 def _table(table: Table, width: int) -> Iterator[Line]:
-    rows, left = shown_rows(table, On.TERMINAL)
-    every = [*rows, table.total] if table.total else rows
+    every, left = shown_rows(table, On.TERMINAL)
     key = any(row.cells[table.main].fill for row in every)
     gap, columns = fit_columns(table, every, width, key)
     if columns is None:

@@ -29,7 +29,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.mode_comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.program import Timeline
 from inductor_bench.records.run import Run
-from inductor_bench.report.modes.formats import FORMATS, LIST_FORMATS
+from inductor_bench.report.modes_document import FORMATS, LIST_FORMATS
 from inductor_bench.report.renderer import View
 from inductor_bench.report.run.formats import FORMATS as RUN_FORMATS
 from inductor_bench.store import codec

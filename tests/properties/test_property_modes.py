@@ -10,11 +10,12 @@ import drawn_records
 import mode_rows
 import pytest
 from hypothesis import assume, given, settings
+from printed import printed
 
 from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.mode_comparison import ModeComparison
-from inductor_bench.report.modes.formats import FORMATS
+from inductor_bench.records.modes.comparison import ModeComparison
+from inductor_bench.report.modes_document import FORMATS
 from inductor_bench.report.renderer import Format, View
 from inductor_bench.store import codec
 
@@ -26,8 +27,7 @@ def test_any_comparison_of_modes_is_shown(form: Format[ModeComparison], comparis
     assume(comparison.rows)  # a comparison without rows is begun anew
     names = (str(number) for number in itertools.count())
     rows = tuple(replace(row, name=name) for row, name in zip(comparison.rows, names, strict=False))
-    shown = form.render(conclude(replace(comparison, rows=rows)), View())
-    assert shown if isinstance(shown, str) else [str(line) for line in shown]
+    assert printed(form, conclude(replace(comparison, rows=rows)))
 
 
 @pytest.mark.parametrize(

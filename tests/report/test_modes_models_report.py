@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 from mode_rows import comparison, row
+from printed import printed
 
-from inductor_bench.records.base import Failure
-from inductor_bench.records.mode_comparison import ModelModes, ModesByModel
-from inductor_bench.report.modes.formats import LIST_FORMATS as FORMATS
+from inductor_bench.records.failure import Failure
+from inductor_bench.records.modes.models import ModelModes, ModesByModel
+from inductor_bench.report.modes_document import LIST_FORMATS as FORMATS
 from inductor_bench.report.renderer import View
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])
@@ -33,14 +34,12 @@ MODELS = ModesByModel(
 
 
 def screen(columns: int = 100) -> str:
-    lines = FORMATS.get("table").render(MODELS, View(columns=columns))
-    assert not isinstance(lines, str)
-    return "\n".join("".join(word.text for word in line) for line in lines)
+    return printed(FORMATS.get("table"), MODELS, View(columns=columns))
 
 
 def test_each_mode_names_its_models_and_what_to_type() -> None:
     text = screen()
-    assert 'Take default for fast and also-fast\n  torch.compile(model, mode="default")' in text
+    assert 'Take default for fast and also-fast.\nType      torch.compile(model, mode="default")' in text
     said = ("Take default for fast", "Leave uncompiled: small", "Undecided: noisy", "Without advice: broken")
     places = [text.index(words) for words in said]
     assert places[:2] == sorted(places[:2]) and max(places[:2]) < min(places[2:])

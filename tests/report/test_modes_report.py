@@ -20,10 +20,10 @@ from inductor_bench.records.mode_comparison import (
     DeviceWork,
     ModeComparison,
 )
-from inductor_bench.report.modes.formats import FORMATS
-from inductor_bench.report.modes.phrases import advice, notes
-from inductor_bench.report.modes.rows import cells_of
+from inductor_bench.report.modes_document import FORMATS, mode_cells, modes_document
+from inductor_bench.report.modes_words import advice, mode_notes
 from inductor_bench.report.renderer import View
+from inductor_bench.report.terminal import document_text
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])
 DEFAULT = row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0, codes=("a",))
@@ -31,9 +31,7 @@ TUNED = row("max-autotune", [0.040, 0.0401, 0.0399, 0.040], 30.0, codes=("b",))
 
 
 def screen(compared: ModeComparison, columns: int = 100) -> str:
-    lines = FORMATS.get("table").render(compared, View(columns=columns))
-    assert not isinstance(lines, str)
-    return "\n".join("".join(word.text for word in line) for line in lines)
+    return document_text(modes_document(compared, View()), columns)
 
 
 def test_the_advice_names_the_row_its_gain_and_when_it_pays() -> None:
@@ -75,7 +73,7 @@ def test_rows_that_an_interruption_left_out_are_named_as_not_measured() -> None:
     stopped = comparison(EAGER, replace(DEFAULT, processes=()), replace(TUNED, processes=()))
     (bare, other) = (line for line in screen(stopped).splitlines() if line.startswith(("default", "max-autotune")))
     assert bare.split() == ["default", "not", "measured"] and other.split() == ["max-autotune", "not", "measured"]
-    assert [cells_of(one)["step"] for one in stopped.rows][1:] == ["not measured"] * 2
+    assert [mode_cells(one)["step"].text for one in stopped.rows][1:] == ["not measured"] * 2
 
 
 def test_without_enough_there_is_no_advice() -> None:
@@ -96,7 +94,7 @@ def test_notes_say_what_each_mode_really_did() -> None:
         refusals=("multiple devices:",),
         graph_breaks=("x\ny",),
     )
-    said = list(notes(comparison(EAGER, DEFAULT, twin, graphs, kind="script")))
+    said = list(mode_notes(comparison(EAGER, DEFAULT, twin, graphs, kind="script")))
     assert (
         "reduce-overhead: the same generated code as default, and no CUDA graphs; a difference in step time is noise"
         in said
@@ -111,32 +109,32 @@ def test_other_configs_in_a_later_round_are_told() -> None:
     tuned = row("default", [0.05] * 2, 12.0, codes=("a",), configs="1")
     other = replace(tuned.processes[1], configs="2")
     said = "default: its processes ran other code or other configs of kernels, which changes the step, too"
-    assert said in notes(comparison(EAGER, replace(tuned, processes=(tuned.processes[0], other))))
-    assert said not in notes(comparison(EAGER, tuned))
+    assert said in mode_notes(comparison(EAGER, replace(tuned, processes=(tuned.processes[0], other))))
+    assert said not in mode_notes(comparison(EAGER, tuned))
 
 
 def test_on_a_cpu_no_mode_uses_cuda_graphs() -> None:
     asked = row("reduce-overhead", [0.05] * 4, 12.0, codes=("b",), refusals=("multiple devices",))
-    said = list(notes(comparison(EAGER, DEFAULT, asked)))
+    said = list(mode_notes(comparison(EAGER, DEFAULT, asked)))
     assert said == ["reduce-overhead: CUDA graphs need a GPU, and these steps ran on a CPU"]
 
 
 def test_a_noisy_machine_is_named() -> None:
-    said = next(notes(comparison(EAGER, row("default", [0.05, 0.05, 0.05, 0.07], 12.0))))
+    said = next(mode_notes(comparison(EAGER, row("default", [0.05, 0.05, 0.05, 0.07], 12.0))))
     assert said.startswith("the machine is noisy: the slowest process of default takes 40% longer")
-    assert not any("noisy" in note for note in notes(comparison(EAGER, DEFAULT)))
+    assert not any("noisy" in note for note in mode_notes(comparison(EAGER, DEFAULT)))
 
 
 def test_outputs_that_differ_or_cannot_be_compared_have_their_reason() -> None:
     wrong = row("default", [0.05] * 4, 9.0, agreement=Agreement(DIFFERS, 0.5, "output 0 differs"))
     unknown = row("max-autotune", [0.04] * 4, 9.0, agreement=Agreement(UNKNOWN, reason="it draws random numbers"))
     compared = comparison(EAGER, wrong, unknown)
-    said = list(notes(compared))
+    said = list(mode_notes(compared))
     assert "default: the outputs differ from eager: output 0 differs" in said
     assert "max-autotune: the outputs cannot be compared: it draws random numbers" in said
-    assert [cells_of(one)["outputs"] for one in compared.rows] == ["", "DIFFER 5e-01", "unknown"]
+    assert [mode_cells(one)["outputs"].text for one in compared.rows] == ["", "DIFFER 5e-01", "unknown"]
     agreeing = row("default", [0.05] * 4, 9.0, agreement=Agreement(AGREES, 2e-8))
-    assert cells_of(comparison(EAGER, agreeing).rows[1])["outputs"] == "agree 2e-08"
+    assert mode_cells(comparison(EAGER, agreeing).rows[1])["outputs"].text == "agree 2e-08"
 
 
 def test_the_device_has_columns_where_it_was_profiled() -> None:
@@ -160,7 +158,7 @@ def test_rows_without_figures_say_why() -> None:
     untimed = replace(row("eager", []), failure=Failure("mode", NOT_TIMED, "no marks"))
     text = screen(comparison(untimed, DEFAULT, hung))
     assert "max-autotune: it hung" in text and "Hint: give it more time" in text and "eager: no marks" in text
-    assert [cells_of(one)["step"] for one in (hung, untimed)] == ["failed", "not timed"]
+    assert [mode_cells(one)["step"].text for one in (hung, untimed)] == ["failed", "not timed"]
 
 
 def test_rows_that_failed_in_the_same_way_are_named_together() -> None:

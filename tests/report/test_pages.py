@@ -21,11 +21,11 @@ from compared_runs import run as compared_run
 
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.records.run import Run
-from inductor_bench.report.comparison.page import comparison_html
-from inductor_bench.report.modes.page import modes_html
+from inductor_bench.report import comparison_document, modes_document
 from inductor_bench.report.page.pack import pack
 from inductor_bench.report.page.parts import Cell, Column, DataTable, Item, Items, Lines, Page, Row, Section, SourceFile
 from inductor_bench.report.page.render import render_page
+from inductor_bench.report.renderer import as_page
 from inductor_bench.report.run.kernel_rows import source_file
 from inductor_bench.report.run.page import run_html
 from inductor_bench.report.run.plots import ON_PAGE, draw_plots
@@ -72,12 +72,15 @@ def drawn(run: Run) -> dict[str, bytes]:
 
 def comparison_page() -> str:
     other = compared_run(changed("triton_poi_fused_relu_2", kernel_id="other"), longer=1.4)
-    return comparison_html(compare_runs([compared_run()], [other], ("runs/a", "runs/<b>")))
+    return as_page(comparison_document.FORMATS, compare_runs([compared_run()], [other], ("runs/a", "runs/<b>")))
 
 
 def modes_page() -> str:
     eager = mode_rows.row("eager", [0.100, 0.101, 0.099, 0.100])
-    return modes_html(mode_rows.comparison(eager, mode_rows.row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0)))
+    return as_page(
+        modes_document.FORMATS,
+        mode_rows.comparison(eager, mode_rows.row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0)),
+    )
 
 
 def hostile_page() -> str:

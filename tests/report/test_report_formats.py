@@ -11,15 +11,15 @@ from inductor_bench.cli.output.presentation import format_option
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import (
+    comparison_document,
     compiled_document,
     doctor_document,
     extraction_document,
     kernel_document,
+    modes_document,
     query_document,
 )
 from inductor_bench.report.batch import formats as batch
-from inductor_bench.report.comparison import formats as comparison
-from inductor_bench.report.modes import formats as modes
 from inductor_bench.report.renderer import Format, Formats, View
 from inductor_bench.report.run import formats as run
 
@@ -31,10 +31,10 @@ def _title(result: Run, view: View) -> str:
 TABLES = {
     "run": run.FORMATS,
     "batch": batch.FORMATS,
-    "comparison": comparison.FORMATS,
-    "batch comparison": comparison.BATCH_FORMATS,
-    "modes": modes.FORMATS,
-    "modes of a list": modes.LIST_FORMATS,
+    "comparison": comparison_document.FORMATS,
+    "batch comparison": comparison_document.BATCH_FORMATS,
+    "modes": modes_document.FORMATS,
+    "modes of a list": modes_document.LIST_FORMATS,
     "query": query_document.FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from ... import units
-from ...analysis.findings.finding import join_words, plural
-from ...devices.table import device_of
-from ...records.base import Failure
-from ...records.mode_comparison import DIFFERS, EAGER, UNKNOWN, ModeComparison, ModeRow, ModeWinner, StepRatio
-from ...records.model_sources import COMPILED_HERE
+from .. import units
+from ..analysis.findings.phrases import join_words, plural
+from ..devices.table import device_of
+from ..records.failure import Failure
+from ..records.model_sources import COMPILED_HERE
+from ..records.modes.comparison import (
+    DIFFERS,
+    UNKNOWN,
+    ModeComparison,
+    ModeRow,
+    ModeWinner,
+    StepRatio,
+)
+from ..records.modes.settings import EAGER
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
@@ -32,9 +40,17 @@ LEGEND = {
 """What a column means."""
 
 
-def legend(titles: Collection[str]) -> str:
-    """What the columns mean that are shown."""
-    return " · ".join(f"{title}: {meaning}" for title, meaning in LEGEND.items() if title in titles)
+def processes_words(comparison: ModeComparison, titles: Collection[str]) -> str:
+    """How many processes and steps were timed, and what the columns mean that are shown."""
+    counts = [len(row.processes) for row in comparison.rows if row.processes]
+    if not counts:
+        return ""
+    steps = [len(one.step_times_s) for row in comparison.rows for one in row.processes]
+    few, many = min(steps), max(steps)
+    timed = plural(many, "step") if few == many else f"{few} to {many} steps"
+    each = "1 process" if max(counts) == 1 else f"{max(counts)} processes"
+    legend = " · ".join(f"{title}: {meaning}" for title, meaning in LEGEND.items() if title in titles)
+    return f"{each} of each row, in turn, {timed} of each · {legend}"
 
 
 def machine(comparison: ModeComparison) -> str:
@@ -140,7 +156,7 @@ def grouped_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
     return found
 
 
-def notes(comparison: ModeComparison) -> Iterator[str]:
+def mode_notes(comparison: ModeComparison) -> Iterator[str]:
     """What limits the figures, and what each mode really did."""
     measured = [row for row in comparison.rows if row.processes]
     if not measured:

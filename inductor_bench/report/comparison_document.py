@@ -1,0 +1,420 @@
+"""What a comparison of two runs, or of two batches, says: how much slower B is, why, and the kernels that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from .. import units
+from ..analysis.comparison.words import (
+    code_words,
+    headline,
+    main_parts,
+    next_commands,
+    part_name,
+    reasons,
+    signed,
+    signed_percent,
+)
+from ..analysis.findings.phrases import plural
+from ..records.comparisons.batch import BatchComparison, ModelComparison
+from ..records.comparisons.run import (
+    FASTER,
+    KERNEL_CAUSES,
+    NOT_COMPARABLE,
+    SAME,
+    SLOWER,
+    UNCHANGED,
+    UNDECIDED,
+    Change,
+    KernelChange,
+    KernelSide,
+    PartChange,
+    RunComparison,
+    SideSummary,
+)
+from .csvs import table_text
+from .document import (
+    BAD,
+    GOOD,
+    LEAD,
+    NOTE,
+    WARN,
+    Bar,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    FileText,
+    Item,
+    Items,
+    On,
+    Row,
+    Section,
+    Sentence,
+    SourceFile,
+    Stretch,
+    Table,
+    notes,
+    sentences,
+    words,
+)
+from .renderer import View, document_formats
+from .source_files import source_file
+from .text import names
+
+TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
+NAME_WIDTH = 60
+UNSET = "not set"
+NO_DIFFERENCE = (
+    "Around the program nothing differs that the records hold: versions, machine, variables, switches, request."
+)
+MOST_PARTS, MOST_DIFFERENCES, MOST_GROUPED = 12, 14, 6
+SMALLEST_SHARE = 0.001
+"""Share of A's step below which a part that is no more than noise gets no row of its own on a terminal."""
+
+
+# --- two runs --------------------------------------------------------------------------------------------------------
+
+
+def comparison_document(comparison: RunComparison, view: View) -> Document:
+    """The answer, what differs around the program, the parts of the difference, and the kernels and graphs.
+
+    Args:
+        comparison: the record.
+        view: ``files`` has the texts of the kernels' standalone files as ``a/NAME.py`` and ``b/NAME.py``.
+    """
+    sources = {place: source_file(text) for place, text in view.files.items()}
+    changes = [change for change in comparison.kernels if change.cause != UNCHANGED]
+    said = Items(tuple(Item(f"{note}.", NOTE) for note in comparison.notes))
+    currency = "a step" if comparison.step.currency == "step" else "an iteration"
+    commands = Commands(tuple((one.command, one.why) for one in next_commands(comparison)))
+    return Document(
+        f"{comparison.b.name} against {comparison.a.name}",
+        (f"A: {_side(comparison.a)}", f"B: {_side(comparison.b)}"),
+        (
+            Sentence(headline(comparison, view.limit), LEAD),
+            *sentences(reasons(comparison)),
+            Section("What differs around the program", (_environment(comparison),), short="Environment"),
+            Section(
+                "Where the difference comes from", _parts(comparison), short="Parts", note="the parts add up to it"
+            ),
+            Section(
+                "The kernels that differ",
+                (_kernels(changes, sources, view.top),) if changes else (),
+                short="Kernels",
+                note=f"times of all calls in {currency}",
+            ),
+            Section("Graphs", (_graphs(comparison),), on=On.PAPER),
+            Section("Notes", (said,)),
+            commands,
+        ),
+        sources,
+    )
+
+
+def _side(side: SideSummary) -> str:
+    runs = f"{side.runs} runs" if side.runs > 1 else ""
+    return " · ".join(filter(None, (side.name, side.title, runs, side.machine, side.created)))
+
+
+def _environment(comparison: RunComparison) -> Block:
+    if not comparison.environment_differences:
+        return Sentence(NO_DIFFERENCE, NOTE)
+    rows = [
+        Row((Cell(one.name), Cell(one.a or UNSET), Cell(one.b or UNSET))) for one in comparison.environment_differences
+    ]
+    columns = (words("what"), words("A"), words("B"))
+    return Table(columns, rows, most=MOST_DIFFERENCES, cut_on=On.TERMINAL, more="with --format json")
+
+
+def _parts(comparison: RunComparison) -> tuple[Block, ...]:
+    """All parts, those above the noise first, and their sum."""
+    step = comparison.step
+    least = SMALLEST_SHARE * step.a_s
+    large = [part for part in comparison.parts if abs(part.delta_s) >= least or part.verdict in TONES][:MOST_PARTS]
+    small = [part for part in comparison.parts if part not in large]
+    most = max((abs(part.delta_s) for part in comparison.parts), default=0.0)
+    others = _sum(f"{len(small)} smaller", small)
+    whole = PartChange(step.a_s, step.b_s, step.delta_s, None, None, comparison.verdict, f"the {step.currency}")
+    columns = (
+        *(words("part", least=20), Column("A", spare=1), Column("B"), Column("difference")),
+        *(Column("of A's step", spare=2), Column("verdict", False)),
+    )
+    table = Table(
+        columns,
+        [_part_row(comparison, part, most) for part in (*large, *small)],
+        total=_part_row(comparison, whole, 0.0),
+        most=len(large) or 1,
+        cut_on=On.TERMINAL,
+        rest=_part_row(comparison, others, 0.0),
+    )
+    return (Sentence("Bars: to the left B takes less, to the right more.", NOTE, on=On.PAGE), table)
+
+
+def _sum(label: str, parts: Sequence[PartChange]) -> PartChange:
+    a_s, b_s, delta_s = (sum(getattr(part, name) for part in parts) for name in ("a_s", "b_s", "delta_s"))
+    return PartChange(a_s, b_s, delta_s, None, None, "", label)
+
+
+def _part_row(comparison: RunComparison, part: PartChange, most: float) -> Row:
+    count = f" ({part.kernels})" if part.cause in KERNEL_CAUSES else ""
+    return Row(
+        (
+            Cell(f"{part_name(part)}{count}", notes=notes(part.detail, whole=True)),
+            Cell(units.seconds(part.a_s), part.a_s),
+            Cell(units.seconds(part.b_s), part.b_s),
+            Cell(signed(part.delta_s), part.delta_s, bar=_difference_bar(part, most)),
+            Cell(signed_percent(part.delta_s, comparison.step.a_s), part.delta_s),
+            Cell(part.verdict, tone=TONES.get(part.verdict, "")),
+        )
+    )
+
+
+def _difference_bar(change: Change, most: float) -> Bar | None:
+    """A bar from the middle: to the left where B takes less time, to the right where it takes more."""
+    if not most:
+        return None
+    width = 0.5 * abs(change.delta_s) / most
+    colour = "bad" if change.delta_s > 0 else "good"
+    sure = colour if change.verdict in (SLOWER, FASTER) else "muted"
+    left = 0.5 if change.delta_s > 0 else 0.5 - width
+    return Bar((Stretch(width, sure, part_label(change), signed(change.delta_s), left),))
+
+
+def part_label(change: Change) -> str:
+    """What a bar of a difference is called."""
+    return f"difference, {change.verdict}" if change.verdict else "difference"
+
+
+def _kernels(changes: Sequence[KernelChange], files: Mapping[str, SourceFile], top: int) -> Table:
+    columns = (
+        Column("#"),
+        words("kernel", least=20, shorten=_short_pairs, most=NAME_WIDTH),
+        *(Column("cause", False, on=On.PAPER), Column("calls", spare=3), Column("A", spare=2), Column("B", spare=1)),
+        *(Column("difference"), Column("verdict", False)),
+    )
+    rows = [_kernel_row(number, change, files) for number, change in enumerate(changes, 1)]
+    return Table(columns, rows, main=1, filter="name, cause, detail", most=top, more="with --format json")
+
+
+def _kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFile]) -> Row:
+    a_s, b_s = (sum(side.time_s for side in sides) for sides in (change.a, change.b))
+    first, *more = _detail_lines(change) or [""]
+    said = (
+        *notes(": ".join(filter(None, (change.cause, first))), on=On.TERMINAL, whole=True),
+        *notes(first, on=On.PAPER),
+        *notes(*more, whole=True),
+    )
+    cells = (
+        *(Cell(str(number), number), Cell(_kernel_name(change), notes=said), Cell(change.cause)),
+        Cell(_calls(change), sum(side.calls for side in change.b)),
+        Cell(units.seconds(a_s if change.a else None), a_s),
+        Cell(units.seconds(b_s if change.b else None), b_s),
+        *(Cell(signed(change.delta_s), change.delta_s), Cell(change.verdict, tone=TONES.get(change.verdict, ""))),
+    )
+    return Row(cells, lambda: _kernel_details(change, files))
+
+
+def _kernel_name(change: KernelChange) -> str:
+    """``triton_poi_fused_add_1``, and what becomes of it where that has another name: ``… → 2 kernels``."""
+    first, second = _group(change.a), _group(change.b)
+    if not change.a or not change.b or {side.name for side in change.a} == {side.name for side in change.b}:
+        return first or second
+    return f"{first} → {second}"
+
+
+def _group(sides: Sequence[KernelSide]) -> str:
+    return names.plain(sides[0].name) if len(sides) == 1 else f"{len(sides)} kernels" if sides else ""
+
+
+def _short_pairs(texts: Sequence[str], width: int) -> list[str]:
+    return [_short_pair(text, width) for text in texts]
+
+
+def _short_pair(text: str, width: int) -> str:
+    first, arrow, second = text.partition(" → ")
+    if names.cells(text) <= width or not arrow:
+        return names.short(text, width)
+    room = max(8, (width - 3) // 2)
+    return f"{names.short(first, room)} → {names.short(second, room)}"
+
+
+def _calls(change: KernelChange) -> str:
+    calls = [units.count(sum(side.calls for side in sides)) for sides in (change.a, change.b) if sides]
+    return calls[0] if len(set(calls)) == 1 else " → ".join(calls)
+
+
+def _detail_lines(change: KernelChange) -> list[str]:
+    """What is known about a change: the words, and the names of grouped kernels."""
+    lines = [names.clean(change.detail)] if change.detail else []
+    for side, kernels in (("A", change.a), ("B", change.b)):
+        if len(kernels) > 1:
+            lines.append(f"{side}: " + ", ".join(names.short(one.name, NAME_WIDTH) for one in kernels[:MOST_GROUPED]))
+    return lines
+
+
+def _kernel_details(change: KernelChange, files: Mapping[str, SourceFile]) -> Iterator[Block]:
+    facts = [*_side_facts("A", change.a), *_side_facts("B", change.b)]
+    facts += [("by cause", ", ".join(f"{cause} {signed(delta)}" for cause, delta in change.seconds.items()))]
+    yield Facts(tuple(fact for fact in facts if fact[1]))
+    sides = (("a", change.a), ("b", change.b))
+    places = [f"{side}/{PurePosixPath(one.file).name}" for side, kernels in sides for one in kernels if one.file]
+    yield from (FileText(place) for place in dict.fromkeys(places) if place in files)
+
+
+def _side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str, str]]:
+    for kernel in kernels:
+        configs = "; ".join(", ".join(f"{key}={value}" for key, value in config.items()) for config in kernel.configs)
+        calls = f"{units.count(kernel.calls)} call{'s' * (kernel.calls != 1)}"
+        figures = f"{calls}, {units.seconds(kernel.time_s)}, in {kernel.graph}"
+        lines = (kernel.name, figures, f"config {configs}" if configs else "", kernel.file or "", kernel.kernel_id)
+        yield side, "\n".join(filter(None, lines))
+
+
+def _graphs(comparison: RunComparison) -> Table:
+    rows = []
+    for graph in comparison.graphs:
+        calls = list(dict.fromkeys(units.count(calls) for calls in (graph.a_calls, graph.b_calls)))
+        labels = [Cell(label if label is not None else units.MISSING) for label in (graph.a, graph.b)]
+        times = [Cell(units.seconds(value), value) for value in (graph.a_s, graph.b_s)]
+        difference = Cell(signed(graph.delta_s), graph.delta_s)
+        last = (Cell(" → ".join(calls), graph.b_calls), Cell(units.whole_percent(graph.alike), graph.alike))
+        rows.append(Row((*labels, *times, difference, *last)))
+    titles = ("A", "B", "difference", "calls", "same code")
+    return Table((words("graph of A"), words("graph of B"), *map(Column, titles)), rows)
+
+
+HEADER = (
+    *("row", "cause", "name", "a_names", "b_names", "graph", "a_calls", "b_calls", "a_s", "b_s", "delta_s", "low_s"),
+    *("high_s", "verdict", "a_config", "b_config", "a_kernel_id", "b_kernel_id", "detail"),
+)
+
+
+def comparison_csv(comparison: RunComparison, view: View) -> str:
+    """Renders the step, its parts, which add up to it, and the kernels, which the parts hold, too. SI base units."""
+    step = comparison.step
+    whole = PartChange(step.a_s, step.b_s, step.delta_s, step.low_s, step.high_s, comparison.verdict, step.currency)
+    rows = [_part_csv("step", whole), *(_part_csv("part", part) for part in comparison.parts)]
+    return table_text(HEADER, [*rows, *map(_kernel_csv, comparison.kernels)])
+
+
+def _part_csv(row: str, part: PartChange) -> tuple[object, ...]:
+    times = (part.a_s, part.b_s, part.delta_s, part.low_s, part.high_s, part.verdict)
+    return (row, part.cause, part.label, "", "", "", "", "", *times, "", "", "", "", part.detail)
+
+
+def _kernel_csv(change: KernelChange) -> tuple[object, ...]:
+    a, b = change.a, change.b
+    times = tuple(sum(side.time_s for side in sides) for sides in (a, b))
+    return (
+        *("kernel", change.cause, (a or b)[0].name),
+        *("; ".join(side.name for side in sides) for sides in (a, b)),
+        (a or b)[0].graph,
+        *(sum(side.calls for side in sides) for sides in (a, b)),
+        *(*times, change.delta_s, change.low_s, change.high_s, change.verdict),
+        *(_configs(a), _configs(b), *("; ".join(side.kernel_id for side in sides) for sides in (a, b)), change.detail),
+    )
+
+
+def _configs(sides: tuple[KernelSide, ...]) -> str:
+    configs = (config for side in sides for config in side.configs)
+    return "; ".join(" ".join(f"{name}={value}" for name, value in config.items()) for config in configs)
+
+
+FORMATS = document_formats(
+    comparison_document,
+    csv=comparison_csv,
+    rows="parts and kernels as CSV",
+    of="a comparison of two runs",
+    shows_files=True,
+)
+
+
+# --- two batches -----------------------------------------------------------------------------------------------------
+
+
+def batch_comparison_document(batch: BatchComparison, view: View) -> Document:
+    """The answer and a row for each model, the largest relative difference first."""
+    columns = (
+        *(words("model", shorten=_short_pairs), Column("A", spare=1), Column("B"), Column("difference", spare=2)),
+        *(Column("relative"), Column("verdict", False), Column("most of it", False, on=On.PAPER)),
+    )
+    rows = [_model_row(model) for model in sorted(batch.models, key=_relative, reverse=True)]
+    return Document(
+        f"{batch.b} against {batch.a}",
+        (f"A: {batch.a}", f"B: {batch.b}"),
+        (
+            Sentence(batch_lead(batch), LEAD),
+            Section("Models", (Table(columns, rows, filter="model, verdict, part"),)),
+        ),
+    )
+
+
+def batch_lead(batch: BatchComparison) -> str:
+    """The answer: how many models are slower, and the mean."""
+    verdicts = ((SLOWER, SLOWER), (FASTER, FASTER), (SAME, "the same"), (UNDECIDED, UNDECIDED))
+    counts = [f"{batch.count(verdict)} {said}" for verdict, said in verdicts if batch.count(verdict)]
+    left = sum(model.comparison is None or model.comparison.verdict == NOT_COMPARABLE for model in batch.models)
+    counts += [f"{left} not compared"] if left else []
+    mean = f" B takes {batch.ratio:.3f}x the time of A (geometric mean)." if batch.ratio is not None else ""
+    return f"Of {plural(len(batch.models), 'model')}: {', '.join(counts)}.{mean}"
+
+
+def _relative(model: ModelComparison) -> float:
+    step = model.comparison.step if model.comparison is not None else None
+    return abs(step.delta_s) / step.a_s if step is not None and step.a_s else -1.0
+
+
+def _model_row(model: ModelComparison) -> Row:
+    found = model.comparison
+    if found is None:
+        said = notes(model.problem, on=On.TERMINAL, whole=True)
+        missing = [Cell(units.MISSING)] * 4
+        return Row((Cell(model.name, notes=said), *missing, Cell("not compared", tone=NOTE), Cell(model.problem)))
+    step = found.step
+    most = ", ".join(f"{part_name(part)} {signed(part.delta_s)}" for part in main_parts(found)[:2])
+    why = "; ".join(found.reasons) if found.verdict == NOT_COMPARABLE else most
+    code = "" if code_words(found).startswith("All") else code_words(found)
+    relative = step.delta_s / step.a_s if step.a_s else None
+    cells = (
+        *(
+            Cell(model.name, notes=notes(why, code, on=On.TERMINAL, whole=True)),
+            Cell(units.seconds(step.a_s), step.a_s),
+        ),
+        *(Cell(units.seconds(step.b_s), step.b_s), Cell(signed(step.delta_s), step.delta_s)),
+        Cell(signed_percent(step.delta_s, step.a_s), relative),
+        *(Cell(found.verdict, tone=TONES.get(found.verdict, "")), Cell(why)),
+    )
+    return Row(cells, lambda: _model_details(found))
+
+
+def _model_details(found: RunComparison) -> Iterator[Block]:
+    yield from sentences((headline(found), *reasons(found), code_words(found)))
+    parts = [
+        (part_name(part), f"{signed(part.delta_s)} ({signed_percent(part.delta_s, found.step.a_s)}), {part.verdict}")
+        for part in found.parts
+    ]
+    yield Facts(tuple(parts))
+
+
+def batch_comparison_csv(batch: BatchComparison, view: View) -> str:
+    """Renders a row for each model, in seconds."""
+    rows = []
+    for model in batch.models:
+        step = model.comparison.step if model.comparison is not None else None
+        times = (step.a_s, step.b_s, step.delta_s, step.low_s, step.high_s) if step is not None else ("",) * 5
+        verdict = model.comparison.verdict if model.comparison is not None else "not compared"
+        reason = "; ".join(model.comparison.reasons) if model.comparison is not None else model.problem
+        rows.append((model.name, *times, verdict, reason))
+    return table_text(("model", "a_s", "b_s", "delta_s", "low_s", "high_s", "verdict", "problem"), rows)
+
+
+BATCH_FORMATS = document_formats(
+    batch_comparison_document,
+    csv=batch_comparison_csv,
+    rows="a row for each model as CSV",
+    of="a comparison of two batches",
+)
