@@ -19,6 +19,7 @@ import pytest
 
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import (
+    batch_document,
     comparison_document,
     compiled_document,
     doctor_document,
@@ -27,7 +28,6 @@ from inductor_bench.report import (
     modes_document,
     query_document,
 )
-from inductor_bench.report.batch import formats as batch_formats
 from inductor_bench.report.run import formats as run_formats
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +70,6 @@ INNER: dict[str, set[str]] = {
     "report/text": set(),
     "report/page": {"text"},
     "report/run": {"text", "page"},
-    "report/batch": {"text", "page", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
@@ -78,8 +77,8 @@ DOORS = {
     ("", "inductor_bench.worker.capture.startup"),
     ("", "inductor_bench.worker.capture.pinned"),
     ("workflows", "inductor_bench.report.run.folder"),
-    ("workflows", "inductor_bench.report.batch.folder"),
-    ("workflows", "inductor_bench.report.batch.view"),
+    ("workflows", "inductor_bench.report.batch_files"),
+    ("workflows", "inductor_bench.report.batch_tables"),
 }
 """Single files that a room may import although the rest of their room is closed to it."""
 
@@ -541,7 +540,7 @@ def test_each_edge_is_needed() -> None:
 FORMAT_NAMES = {
     name
     for table in (
-        batch_formats.FORMATS,
+        batch_document.FORMATS,
         comparison_document.FORMATS,
         comparison_document.BATCH_FORMATS,
         doctor_document.FORMATS,

@@ -13,7 +13,7 @@ from ..devices.table import DEVICES
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..records.model_sources import LIBRARIES, list_help_lines
-from ..report.batch.formats import FORMATS
+from ..report.batch_document import FORMATS
 from ..workflows.options import AMP, MODES
 from .options import AutotuneCommand, autotune_options, take_autotune, take_values, timeout_option, values_options
 from .output.batch import show_batch
@@ -126,7 +126,7 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
             console.result("".join(f"{_line(request, hidden)}\n" for request in requests))
             return EXIT_OK
         outcome = run_batch(options, console)
-        report = report_batch(outcome.folder.path, plots=plots)
+        report = report_batch(outcome.folder.path)
         show_batch(report, console, form, view)
         if report.problem is not None:
             raise report.problem

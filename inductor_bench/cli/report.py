@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_OK, UsageError
-from ..report.batch.formats import FORMATS as BATCH_FORMATS
+from ..report.batch_document import FORMATS as BATCH_FORMATS
 from ..report.renderer import View
 from ..report.run.formats import FORMATS
 from ..store.folder import BATCH
@@ -25,7 +25,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed."""
     name, view = take_view(values)
     if (folder / BATCH).is_file():
-        return _report_batch(folder, plots, name, view)
+        return _report_batch(folder, name, view)
     form = FORMATS.get(name)
     from ..workflows.query import run_report
 
@@ -37,7 +37,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     return EXIT_OK
 
 
-def _report_batch(folder: Path, plots: bool, name: str, view: View) -> int:
+def _report_batch(folder: Path, name: str, view: View) -> int:
     form = BATCH_FORMATS.get(name)
     from ..workflows.batch_state import report_batch
     from .output.batch import show_batch
@@ -45,7 +45,7 @@ def _report_batch(folder: Path, plots: bool, name: str, view: View) -> int:
     if view.sort != "time":
         raise UsageError(f"--sort {view.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")
     with Console() as console:
-        report = report_batch(folder, plots=plots)
+        report = report_batch(folder)
         show_batch(report, console, form, view)
         if report.problem is not None:
             raise report.problem

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import ClassVar
 
+from .text import names
+
 
 class On(Flag):
     """The formats that show a block, a column or a note."""
@@ -161,6 +163,11 @@ def words(title: str, **fields: object) -> Column:
     return Column(title, **{"right": False, "least": 16, **fields})  # type: ignore[arg-type]
 
 
+def kernel_column(title: str, most: int) -> Column:
+    """A column of the names of kernels, which are cut so that they stay different; at ``most`` so long on paper."""
+    return words(title, shorten=names.unique_shorts, most=most)
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table."""
@@ -184,6 +191,7 @@ class Table(Block):
     most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
     cut_on: On = On.TERMINAL | On.MARKDOWN
     more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
+    every: int = 0  # the number of all rows, where ``rows`` has only the first of them
     rest: Row | None = None  # a row for all that are left out, in the place of those words
     titled: bool = True  # whether a terminal shows the titles of the columns
 
@@ -278,7 +286,7 @@ class Document:
 def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
     """The rows that a format shows with that of the sum, and the number of rows that no row stands for."""
     rows = list(table.rows[: table.most]) if table.most and table.cut_on & form else list(table.rows)
-    left = len(table.rows) - len(rows)
+    left = max(table.every, len(table.rows)) - len(rows)
     last = [table.rest] if left and table.rest else []
     total = [table.total] if table.total else []
     return [*rows, *last, *total], 0 if last else left

@@ -71,7 +71,7 @@ def environment(folder: Path) -> jinja2.Environment:
     made.globals["few_rows"] = FEW_ROWS
     made.filters.update(clean=names.clean, prose=_prose, lines=_lines, css=_css_text, base64=_base64)
     made.filters.update(shown=_shown, places=_places, texts=_texts, words=_words, bar_words=bar_words)
-    made.filters.update(colour=css_colour, ink=_ink)
+    made.filters.update(left_out=_left_out, colour=css_colour, ink=_ink)
     return made
 
 
@@ -89,6 +89,12 @@ def _texts(table: Table) -> Sequence[Sequence[str]]:
     rows, _ = shown_rows(table, On.PAGE)
     columns = [short_texts(table.columns[place], [row.cells[place] for row in rows]) for place in _places(table)]
     return list(zip(*columns, strict=True)) or [()]
+
+
+def _left_out(table: Table) -> str:
+    """What to say of rows that the table does not have."""
+    _, left = shown_rows(table, On.PAGE)
+    return f"and {left:,} more {table.more}".rstrip() if left else ""
 
 
 def css_colour(colour: str) -> str:

@@ -41,7 +41,7 @@ TITLES = (
     *("mode", "step", "of eager", "compile", "pays after", "vs shorter", "device", "launches", "busy", "memory"),
     *("breaks", "outputs"),
 )
-SPARE = {"breaks": 6, "memory": 5, "busy": 4, "vs shorter": 3, "launches": 2, "outputs": 1}
+SPARE = {"breaks": 7, "memory": 6, "busy": 5, "vs shorter": 4, "launches": 3, "outputs": 2, "device": 1}
 """Columns that a narrow terminal may leave out, the largest number first."""
 
 STEP_COLOUR = palette.GRAPHS[1]
@@ -126,13 +126,11 @@ def mode_cells(row: ModeRow) -> dict[str, Cell]:
         "mode": Cell(row.name),
         "step": Cell(_step(figures), figures.step_time_s),
         "of eager": Cell(f"{ratio.ratio:.3f}", ratio.ratio) if ratio else Cell(""),
-        "compile": Cell(units.seconds(figures.compile_time_s), figures.compile_time_s) if compiled else Cell(""),
+        "compile": Cell(units.seconds(figures.compile_time_s) if compiled else "", figures.compile_time_s),
         "pays after": Cell(_pays(ratio, figures.pays_after), figures.pays_after),
         "vs shorter": Cell(_pays(figures.to_cheaper, figures.pays_after_cheaper), figures.pays_after_cheaper),
         "memory": _memory(figures.peak_memory_bytes),
-        "breaks": Cell(str(figures.graph_breaks), figures.graph_breaks)
-        if compiled and figures.graph_breaks
-        else Cell(""),
+        "breaks": Cell(str(figures.graph_breaks) if compiled and figures.graph_breaks else "", figures.graph_breaks),
         "outputs": _outputs(figures),
         **dict.fromkeys(("device", "launches", "busy"), Cell("")),
     }

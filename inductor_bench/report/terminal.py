@@ -172,7 +172,8 @@ def _facts(block: Facts, width: int) -> Iterator[Line]:
     for name, text, *tone in block.rows:
         first = names.clean(name)
         for part in text.splitlines():
-            for line in columns_of(names.clean(part), width - label):
+            spaced = "   ".join(names.clean(piece) for piece in part.split("   "))
+            for line in columns_of(spaced, width - label):
                 yield [Word(names.pad(first, label), "title"), Word(line, _style("".join(tone)))]
                 first = ""
 

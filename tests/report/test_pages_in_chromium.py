@@ -20,7 +20,8 @@ import test_pages as pages
 from h200 import unpack_batch
 
 from inductor_bench.records.run import Run
-from inductor_bench.report.batch.page import batch_html
+from inductor_bench.report.batch_document import FORMATS as BATCH_FORMATS
+from inductor_bench.report.renderer import as_page
 from inductor_bench.report.run.page import run_html
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.workflows.batch_state import read_view
@@ -131,7 +132,7 @@ def test_a_page_fits_wide_and_narrow_in_both_themes(browser: Any, name: str, tmp
 
 
 def test_a_batch_fits_and_leads_to_its_runs(browser: Any, tmp_path: Path) -> None:
-    text = batch_html(read_view(unpack_batch(tmp_path / "batch")))
+    text = as_page(BATCH_FORMATS, read_view(unpack_batch(tmp_path / "batch")))
     for width in (WIDE, NARROW):
         with opened(browser, text, tmp_path, width) as page:
             assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -11,6 +11,7 @@ from inductor_bench.cli.output.presentation import format_option
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import (
+    batch_document,
     comparison_document,
     compiled_document,
     doctor_document,
@@ -19,7 +20,6 @@ from inductor_bench.report import (
     modes_document,
     query_document,
 )
-from inductor_bench.report.batch import formats as batch
 from inductor_bench.report.renderer import Format, Formats, View
 from inductor_bench.report.run import formats as run
 
@@ -30,7 +30,7 @@ def _title(result: Run, view: View) -> str:
 
 TABLES = {
     "run": run.FORMATS,
-    "batch": batch.FORMATS,
+    "batch": batch_document.FORMATS,
     "comparison": comparison_document.FORMATS,
     "batch comparison": comparison_document.BATCH_FORMATS,
     "modes": modes_document.FORMATS,

@@ -20,9 +20,8 @@ from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, Batch
 from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.run import Run
-from inductor_bench.report.batch.csvs import models_csv
-from inductor_bench.report.batch.phrases import lead_words, model_notes, progress_words, wall_words
-from inductor_bench.report.batch.view import BatchView
+from inductor_bench.report.batch_tables import BatchView, models_csv
+from inductor_bench.report.batch_words import lead_words, model_notes, progress_words, wall_words
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.csvs import csv_text, write_tables
 from inductor_bench.report.run.folder import write_report

@@ -9,8 +9,8 @@ from .console import Console
 from .presentation import place_view, show
 
 if TYPE_CHECKING:
-    from ...report.batch.view import BatchView
-    from ...workflows.batch_state import BatchReport
+    from ...report.batch_tables import BatchView
+    from ...workflows.batch.view import BatchReport
 
 
 def show_batch(report: BatchReport, console: Console, form: Format[BatchView], view: View) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...records.code import SourceLine
 from ...records.kernel import Kernel, ShapeGroup
@@ -182,6 +182,23 @@ def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] 
         taken.add(chosen)
         shorts[name] = chosen
     return shorts
+
+
+def unique_shorts(texts: Sequence[str], width: int) -> list[str]:
+    """The unique short forms of the names of kernels, in their order; see :func:`unique`."""
+    found = unique(texts, width)
+    return [found[text] for text in texts]
+
+
+def unique_labels(texts: Sequence[str], width: int) -> list[str]:
+    """The unique short forms of the labels of graphs, in their order."""
+    found = unique(texts, width, label)
+    return [found[text] for text in texts]
+
+
+def middles(texts: Sequence[str], width: int) -> list[str]:
+    """The texts, each cut in the middle."""
+    return [middle(text, width) for text in texts]
 
 
 def _add_number(name: str, width: int, numbers: dict[str, int], shorten: Callable[[str, int], str]) -> str:

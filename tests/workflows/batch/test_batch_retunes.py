@@ -10,18 +10,20 @@ import pytest
 from batch_runs import Listener, begun, quick, rows, run, statuses
 from conftest import ROOT
 from inline import change
+from printed import printed
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
-from inductor_bench.launch import executors
-from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
-from inductor_bench.launch.ray_executor import Order
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.retune import Saving, Verification
-from inductor_bench.report.batch.console import batch_lines
-from inductor_bench.report.batch.markdown import batch_markdown
-from inductor_bench.report.batch.view import BatchView
+from inductor_bench.launch import jobs
+from inductor_bench.launch.ray.messages import Order
+from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
+from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.retunes.verification import Saving, Verification
+from inductor_bench.report.batch_document import FORMATS
+from inductor_bench.report.batch_tables import BatchView
+from inductor_bench.report.renderer import View
+from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows import batch as batch_run
@@ -223,8 +225,8 @@ def test_a_batch_without_them_says_nothing_of_them(batch: BatchFolder) -> None:
     whole = batch.load()
     batch.save(replace(whole, models=whole.models[2:]))
     view = BatchView(read_results(batch, batch.load()))
-    shown = "\n".join("".join(word.text for word in line) for line in batch_lines(view, batch.path, 100, 10))
-    assert "etune" not in shown and "retune" not in batch_markdown(view, 20)
+    shown = printed(FORMATS.get("table"), view, View(batch.path))
+    assert "etune" not in shown and "retune" not in printed(FORMATS.get("md"), view, View(top=20))
 
 
 def test_a_model_under_the_profiler_for_longer_than_it_takes_is_noted(batch: BatchFolder) -> None:
@@ -233,8 +235,8 @@ def test_a_model_under_the_profiler_for_longer_than_it_takes_is_noted(batch: Bat
     batch.run("plain").save(replace(run, modules=(stretched, *run.modules[1:])))
     view = BatchView(read_results(batch, batch.load()))
     note = "plain: shares are of 14.2 ms under the profiler, more than its wall time"
-    shown = "\n".join("".join(word.text for word in line) for line in batch_lines(view, batch.path, 100, 10))
-    assert f"* {note}" in shown and f"- {note}" in batch_markdown(view, 20)
+    shown = printed(FORMATS.get("table"), view, View(batch.path))
+    assert f"- {note}" in shown and f"- {note}" in printed(FORMATS.get("md"), view, View(top=20))
     assert "one: shares" not in shown
 
 
@@ -242,7 +244,7 @@ def test_rows_of_a_batch_that_is_to_be_retuned(batch: BatchFolder) -> None:
     whole = batch.load()
     batch.save(replace(whole, models=tuple(replace(model, status="measured") for model in whole.models)))
     view = BatchView(read_results(batch, batch.load()))
-    assert len([model for model in view.models if model.parts]) == 3 and "3 still to be retuned" in batch_markdown(
-        view, 20
+    assert len([model for model in view.models if model.parts]) == 3 and "3 still to be retuned" in printed(
+        FORMATS.get("md"), view
     )
     assert rows(batch.load())["one"].status == "measured"

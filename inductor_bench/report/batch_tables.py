@@ -1,16 +1,28 @@
-"""Makes the tables of a batch for queries. Each column has a type and a description."""
+"""The tables of a batch: for queries, where each column has a type and a description, and as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ...analysis.batch_aggregation import KernelGroup, ModelSummary, waits_for_host
-from ...records.base import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
-from ...records.batch import GraphResult
-from .phrases import problem_of
+from ..analysis.batch_aggregation import (
+    KernelGroup,
+    ModelSummary,
+    by_family,
+    by_id,
+    group_kernels,
+    suite_time_s,
+    summarize_model,
+    waits_for_host,
+)
+from ..records.batches.results import BatchResults, GraphResult
+from ..records.category import Category
+from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
+from .batch_words import problem_of
+from .csvs import table_text
 
 
 class Field(NamedTuple):
@@ -263,3 +275,64 @@ def _columns(fields: Mapping[str, Field], rows: Sequence[Any]) -> _Columns:
         column = [value or None for value in values] if field.type == TEXT else list(values)
         columns.append(Column(name, field.type, field.about, column))
     return tuple(columns)
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """The results of a batch. Each aggregation is computed once for all formats."""
+
+    results: BatchResults
+
+    @cached_property
+    def models(self) -> list[ModelSummary]:
+        return [summarize_model(model) for model in self.results.models]
+
+    @cached_property
+    def families(self) -> list[KernelGroup]:
+        return group_kernels(self.results, by_family)
+
+    @cached_property
+    def kernels(self) -> list[KernelGroup]:
+        return group_kernels(self.results, by_id)
+
+    @cached_property
+    def suite_s(self) -> float:
+        """Seconds of one step or iteration of all measured models."""
+        return suite_time_s(self.results)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Returns the tables for queries: models, graphs, categories, kernels, families, retunes."""
+        return batch_tables(self.models, self.families, self.suite_s)
+
+
+# --- CSV -------------------------------------------------------------------------------------------------------------
+
+_NAMES = KernelGroup._fields.index("models")
+_TITLES = {"ids": "kernels", "model": "dearest_in", "kernel_id": "dearest_kernel_id"}
+
+
+def models_csv(summaries: Sequence[ModelSummary]) -> str:
+    """Renders a row for each requested model, measured or not. Cells of unknown values are empty."""
+    present = {part for summary in summaries for part, _ in summary.parts}
+    newer = sorted((part for part in present - {None, *Category} if part), key=lambda part: part.value)
+    shares = [*(category for category in Category if category in present), *newer, *([None] * (None in present))]
+    titles = [f"{part.value if part else 'idle'}_share" for part in shares]
+    getters = [field.getter(name) for name, field in MODELS.items()]
+
+    def cells(row: ModelSummary) -> list[object]:
+        parts = dict(row.parts)
+        wall_times = "; ".join(f"{graph.label}={graph.wall_time_s}" for graph in row.model.compiled_graphs)
+        return [
+            *(get(row) for get in getters),
+            wall_times,
+            *(parts.get(part, 0.0 if parts else None) for part in shares),
+        ]
+
+    return table_text((*MODELS, "wall_times_s", *titles), map(cells, summaries))
+
+
+def groups_csv(groups: Iterable[KernelGroup], key: str) -> str:
+    """Renders a row for each group of kernels. The column ``key`` holds the group's key."""
+    rows = ((*group[:_NAMES], len(group.models), *group[_NAMES + 1 :], "; ".join(group.models)) for group in groups)
+    titles = [_TITLES.get(name, name) for name in KernelGroup._fields]
+    return table_text((key, *titles[1:], "model_names"), rows)

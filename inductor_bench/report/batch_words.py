@@ -1,35 +1,25 @@
-"""Formats phrases about a batch that console, Markdown and plot share."""
+"""Phrases about a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ... import units
-from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
-from ...analysis.findings.finding import UNTUNABLE, plural
-from ...devices.cpu import CPU
-from ...devices.nvidia import NVIDIA
-from ...devices.table import common_device
-from ...records.base import Failure
-from ...records.batch import (
-    DAMAGED,
-    DONE,
-    FAILED,
-    MEASURED,
-    NEWER,
-    PARTIAL,
-    RUNNING,
-    SKIPPED,
-    WAITING,
-    BatchResults,
-    GraphResult,
-)
-from ...records.category import Category
-from ...records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from ..run.retunes.table import caution_words, left_words, speedup_words
-from ..text import names, palette
-from ..text.run_phrases import bound_name
+from .. import units
+from ..analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ..analysis.findings.evidence import UNTUNABLE
+from ..analysis.findings.phrases import plural
+from ..devices.cpu import CPU
+from ..devices.nvidia.device import NVIDIA
+from ..devices.table import common_device
+from ..records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
+from ..records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult
+from ..records.category import Category
+from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+from ..records.run import Failure
+from .run.retunes.table import caution_words, left_words, speedup_words
+from .text import names, palette
+from .text.run_phrases import bound_name
 
 STATUS_WORDS = (
     (MEASURED, "still to be retuned"),
