@@ -37,7 +37,6 @@ import run_builder
 import step_runs
 from h200 import run_of, unpack_batch
 from inline import make
-from rich.console import Console
 
 from inductor_bench.analysis.comparison.run import compare_runs
 from inductor_bench.analysis.statistics import summarize
@@ -50,23 +49,23 @@ from inductor_bench.records.modes.models import ModelModes, ModesByModel
 from inductor_bench.records.run import Environment, Failure, Peaks, Run
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.report import (
-    applied,
     comparison_document,
     doctor_document,
     extraction_document,
     kernel_document,
+    models_document,
     modes_document,
 )
 from inductor_bench.report.document import Document
-from inductor_bench.report.renderer import Formats, View
-from inductor_bench.report.run import formats as run
-from inductor_bench.report.run.folder import write_report
-from inductor_bench.report.terminal import document_text, print_lines
+from inductor_bench.report.formats import Formats, View
+from inductor_bench.report.run import retune_document, run_document
+from inductor_bench.report.run.run_document import write_report
+from inductor_bench.report.terminal import document_text
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.timeline import write_timeline
 
 WIDTHS = (60, 80, 100, 140)
-NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
+NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
 QUERIES = ("SELECT * FROM kernels ORDER BY time_s DESC LIMIT 5", "SELECT category, sum(time_s) FROM kernels GROUP BY 1")
 
 
@@ -78,11 +77,8 @@ def shown(formats: Formats[Any], name: str, result: Any, view: View) -> str:
     text = formats.get(name).render(result, view)
     if isinstance(text, str):
         return text
-    if isinstance(text, Document):
-        return document_text(text, view.columns)
-    stream = io.StringIO()
-    print_lines(text, Console(file=stream, width=view.columns, height=25, color_system=None, highlight=False))
-    return stream.getvalue()
+    assert isinstance(text, Document)
+    return document_text(text, view.columns)
 
 
 def render(formats: Formats[Any], result: Any, target: Path, **fields: Any) -> None:
@@ -125,7 +121,7 @@ def render_commands(folder: Path, work: Path) -> None:
     shutil.copytree(work / "batch", work / "batch2")
     commands: dict[str, tuple[str, ...]] = {}
     for place in (*runs, "batch"):
-        known = run.FORMATS.names if place in runs else ("table", "json", "csv", "md", "html")
+        known = run_document.FORMATS.names if place in runs else ("table", "json", "csv", "md", "html")
         for form in known:
             commands[f"{place}/report-{form}"] = ("report", place, "--format", form, "--no-plots")
         for form in ("table", "json", "csv", "md"):
@@ -279,18 +275,26 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
     found = recorded_run(work, "tuned").verification
     common = {"folder": Path("runs/x"), "winners": 2, "unpinned": [], "predicted_s": 2e-5, "program": "python train.py"}
     if found is not None:
-        yield "applied", applied.FORMATS, Fields(**common, kernels=found.kernels, written=[], verification=found)
+        yield (
+            "applied",
+            retune_document.APPLIED_FORMATS,
+            Fields(**common, kernels=found.kernels, written=[], verification=found),
+        )
         yield (
             "applied_written",
-            applied.FORMATS,
+            retune_document.APPLIED_FORMATS,
             Fields(**common, kernels=found.kernels, written=[Path("t.py")], verification=None),
         )
-        yield "applied_states", applied.FORMATS, Fields(**common, kernels=found.kernels, written=[], verification=None)
+        yield (
+            "applied_states",
+            retune_document.APPLIED_FORMATS,
+            Fields(**common, kernels=found.kernels, written=[], verification=None),
+        )
 
 
 def render_built(folder: Path, work: Path) -> None:
     for name, one in built_runs().items():
-        render(run.FORMATS, one, folder / "runs" / name, folder=Path("runs/x"))
+        render(run_document.FORMATS, one, folder / "runs" / name, folder=Path("runs/x"))
         target = work / "built" / name
         target.mkdir(parents=True)
         if name == "step_host_paced":
@@ -305,7 +309,7 @@ def render_built(folder: Path, work: Path) -> None:
     models = tuple(ModelModes(name, found) for name, found in compared.items())
     failed = ModelModes("broken", None, Failure("run", "failed", "it broke at 23"))
     render(
-        modes_document.LIST_FORMATS,
+        models_document.LIST_FORMATS,
         ModesByModel("models.txt", (*models, failed)),
         folder / "modes" / "list",
         folder=Path("modes"),
@@ -387,6 +391,8 @@ def main(words: list[str]) -> int:
     both.add_argument("after", type=Path)
     given = parser.parse_args(words)
     if given.verb == "render":
+        if os.environ.get("PYTHONHASHSEED") != "0":  # sums of sets of floats come out alike only then
+            os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
         write(given.folder)
         return 0
     differences = list(compare(given.before, given.after))

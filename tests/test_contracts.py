@@ -25,10 +25,11 @@ from inductor_bench.report import (
     doctor_document,
     extraction_document,
     kernel_document,
+    models_document,
     modes_document,
     query_document,
 )
-from inductor_bench.report.run import formats as run_formats
+from inductor_bench.report.run import run_document
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
@@ -67,17 +68,23 @@ INNER: dict[str, set[str]] = {
     "worker/capture": {"upstream", "device", "profile"},
     "worker/bench": {"upstream", "device"},
     "workflows/modules": set(),
-    "report/text": set(),
-    "report/page": {"text"},
-    "report/run": {"text", "page"},
+    "workflows/extract": {"modules"},
+    "workflows/kernel": {"modules"},
+    "workflows/ledger": {"modules"},
+    "workflows/apply": {"modules", "ledger"},
+    "workflows/breakdown": {"modules", "extract", "kernel", "ledger", "apply"},
+    "workflows/batch": {"modules", "breakdown"},
+    "workflows/compare": {"modules", "breakdown"},
+    "workflows/modes": {"modules", "breakdown", "batch"},
+    "report/run": set(),
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
 DOORS = {
     ("", "inductor_bench.worker.capture.startup"),
-    ("", "inductor_bench.worker.capture.pinned"),
-    ("workflows", "inductor_bench.report.run.folder"),
-    ("workflows", "inductor_bench.report.batch_files"),
+    ("", "inductor_bench.worker.capture.pins.process"),
+    ("workflows", "inductor_bench.report.run.run_document"),
+    ("workflows", "inductor_bench.report.batch_document"),
     ("workflows", "inductor_bench.report.batch_tables"),
 }
 """Single files that a room may import although the rest of their room is closed to it."""
@@ -286,12 +293,12 @@ def test_a_package_has_one_home(package: str) -> None:
         ("source/calls.py", "from ...trace.reading.reader import read_trace"),
         ("trace/gaps.py", "def f():\n    from inductor_bench.analysis import kernel_aggregation"),
         ("analysis/kernel_aggregation.py", "import torch.utils"),
-        ("report/run/csvs.py", "import inductor_bench.workflows.query"),
-        ("report/run/page.py", "from rich import box"),
-        ("workflows/breakdown.py", "import click"),
-        ("workflows/breakdown.py", "from ... import __version__"),
-        ("workflows/breakdown.py", "from ...report import terminal"),
-        ("workflows/breakdown.py", "from ...worker.upstream import version"),
+        ("report/run/run_tables.py", "import inductor_bench.workflows.report"),
+        ("report/run/run_document.py", "from rich import box"),
+        ("workflows/breakdown/run.py", "import click"),
+        ("workflows/breakdown/run.py", "from ... import __version__"),
+        ("workflows/breakdown/run.py", "from ...report import terminal"),
+        ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
         ("worker/profile/module_profile.py", "from ...analysis import kernel_aggregation"),
@@ -500,8 +507,11 @@ def wrong_arrows(files: Mapping[str, set[str]]) -> list[str]:
 
 def test_inner_rooms_keep_to_their_arrows() -> None:
     assert wrong_arrows(arrows({name_of(path): path.read_text() for path in FILES})) == []
-    planted = {"report/text/names.py": "from ..run import csvs", "report/run/csvs.py": "from ..text.names import x"}
-    assert wrong_arrows(arrows(planted)) == ["report/text/names.py may not import report/run/csvs.py"]
+    planted = {
+        "trace/reading/rows.py": "from ..program import ties",
+        "trace/program/ties.py": "from ..reading.rows import x",
+    }
+    assert wrong_arrows(arrows(planted)) == ["trace/reading/rows.py may not import trace/program/ties.py"]
 
 
 def requests_by_hand(name: str, text: str) -> list[str]:
@@ -527,7 +537,10 @@ def untyped_records(name: str, text: str) -> list[str]:
 def test_only_the_edges_hold_dictionaries_of_anything() -> None:
     assert [place for path in FILES for place in untyped_records(name_of(path), path.read_text())] == []
     planted = "Fields = dict[str, Any]\ndef f(a: Dict[str, Any] | None) -> dict[str, int]: ...\nx: dict[str, object]"
-    assert untyped_records("report/run/page.py", planted) == ["report/run/page.py:1", "report/run/page.py:2"]
+    assert untyped_records("report/run/run_document.py", planted) == [
+        "report/run/run_document.py:1",
+        "report/run/run_document.py:2",
+    ]
     assert untyped_records("cli/kernel.py", planted) == []
 
 
@@ -549,13 +562,13 @@ FORMAT_NAMES = {
         kernel_document.COMPARED,
         compiled_document.COMPILED,
         modes_document.FORMATS,
-        modes_document.LIST_FORMATS,
+        models_document.LIST_FORMATS,
         query_document.FORMATS,
-        run_formats.FORMATS,
+        run_document.FORMATS,
     )
     for name in table.names
 }
-FORMAT_TABLES = re.compile(r"report/(renderer|\w+/formats)\.py")
+FORMAT_TABLES = re.compile(r"report/formats\.py")
 
 
 def is_format_name(node: ast.expr | None) -> bool:
@@ -594,7 +607,7 @@ def test_the_names_of_formats_stand_in_their_tables_only() -> None:
     )
     for text in planted:
         assert format_names("cli/kernel.py", text) == ["cli/kernel.py:1"]
-        assert format_names("report/run/formats.py", text) == []
+        assert format_names("report/formats.py", text) == []
 
 
 def own_files() -> list[str]:

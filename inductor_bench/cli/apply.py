@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from ..errors import EXIT_OK, UsageError
-from ..report.applied import FORMATS, state_texts
-from ..report.renderer import View
+from ..report.formats import View
+from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
+from ..report.run.retune_document import states_document
+from ..report.terminal import document_text
 from .breakdown import ARGUMENTS, ProgramCommand
 from .options import ResultFolder, timeout_option
 from .output.console import Console
@@ -70,6 +72,6 @@ def command(
             if outcome.interrupted:
                 raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
         else:
-            for line in state_texts(outcome.kernels, View(columns=console.columns).width):
+            for line in document_text(states_document(outcome.kernels), console.columns).splitlines():
                 console.note(line)  # stdout is the program's
     return EXIT_OK if outcome.exit_code is None else outcome.exit_code

@@ -10,7 +10,7 @@ import click
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.model_sources import LIBRARIES, help_lines, listed
 from ..records.run import Run
-from ..report.run.formats import FORMATS
+from ..report.run.run_document import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .options import (
     AutotuneCommand,

@@ -14,7 +14,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.comparisons.batch import BatchComparison
 from ..records.comparisons.run import RunComparison
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
-from ..report.renderer import View, as_json, as_markdown, as_page
+from ..report.formats import View, as_json, as_markdown, as_page
 from ..store.batch import BATCH
 from ..store.files import write_text
 from ..store.folder import BATCH, PAGE

@@ -6,7 +6,7 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..report.doctor_document import FORMATS
-from ..report.renderer import View
+from ..report.formats import View
 from .output.console import Console
 from .output.presentation import format_option, show
 

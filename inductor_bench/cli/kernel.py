@@ -11,8 +11,8 @@ from click.core import ParameterSource
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.tuning import BY_DEFAULT
 from ..report.compiled_document import COMPILED
+from ..report.formats import View
 from ..report.kernel_document import COMPARED, MEASURED
-from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
 from .options import OPTION, SECONDS, AutotuneCommand, complete_path, timeout_option
 from .output.console import Console

@@ -14,8 +14,9 @@ from ..records.model_sources import LIBRARIES, listed
 from ..records.modes.comparison import NOT_TIMED, ModeComparison
 from ..records.modes.models import ModelModes, ModesByModel
 from ..records.modes.settings import MODES, SWITCHES
-from ..report.modes_document import FORMATS, LIST_FORMATS
-from ..report.renderer import View, as_page
+from ..report.formats import View, as_page
+from ..report.models_document import LIST_FORMATS
+from ..report.modes_document import FORMATS
 from ..store.files import write_text
 from ..store.folder import PAGE
 from ..workflows.mode_process import DEFAULT_ROUNDS, read_sets

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from ..errors import EXIT_OK
+from ..report.formats import View
 from ..report.query_document import FORMATS, QueryResult
-from ..report.renderer import View
-from .options import ResultFolder
+from .options.paths import ResultFolder
 from .output.console import Console
 from .output.presentation import format_option, place_view, show
 

@@ -9,10 +9,10 @@ import click
 
 from ..errors import EXIT_OK, UsageError
 from ..report.batch_document import FORMATS as BATCH_FORMATS
-from ..report.renderer import View
-from ..report.run.formats import FORMATS
-from ..store.folder import BATCH
-from .options import ResultFolder
+from ..report.formats import View
+from ..report.run.run_document import FORMATS
+from ..store.batch import BATCH
+from .options.paths import ResultFolder
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, show, take_view
 

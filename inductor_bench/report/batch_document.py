@@ -9,30 +9,22 @@ from pathlib import Path
 from urllib.parse import quote
 
 from .. import units
-from ..analysis.batch_aggregation import KernelGroup, ModelSummary
+from ..analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ..analysis.findings.evidence import UNTUNABLE
 from ..analysis.findings.phrases import plural
+from ..devices.cpu import CPU
+from ..devices.nvidia.device import NVIDIA
+from ..devices.table import common_device
+from ..records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
+from ..records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult
 from ..records.category import Category
+from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+from ..store.batch import BATCH
+from ..store.files import write_text
 from ..store.folder import PAGE
-from .batch_files import BATCH_FILES
-from .batch_tables import BatchView, models_csv
-from .batch_words import (
-    batch_size,
-    best_retune,
-    family_name,
-    gain_share,
-    heading,
-    lead_words,
-    model_notes,
-    of_peak,
-    part_title,
-    place_words,
-    problem_of,
-    progress_words,
-    retune_saving,
-    retune_words,
-    suite_machine,
-    wall_words,
-)
+from ..store.formats.tables import write_parquet
+from . import names, palette
+from .batch_tables import BatchView, groups_csv, models_csv, problem_of
 from .document import (
     BAD,
     LEAD,
@@ -57,8 +49,226 @@ from .document import (
     sentences,
     words,
 )
-from .renderer import View, as_json, document_formats
-from .text import names, palette
+from .formats import View, as_json, as_markdown, as_page, document_formats
+from .run.retune_document import caution_words, left_words, speedup_words
+from .run.run_words import bound_name
+
+STATUS_WORDS = (
+    (MEASURED, "still to be retuned"),
+    (PARTIAL, "measured in part"),
+    (FAILED, "failed"),
+    (SKIPPED, "skipped"),
+    (RUNNING, "running"),
+)
+UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
+LEAST_GAIN = 0.005  # smallest gain that the lead names, as a share of the time of all models
+LEAD_NAME = 60  # largest number of characters of a family's name in the lead
+STRETCHED = 1.0005
+"""Ratio of profiled to unprofiled time above which the profiler's overhead is reported."""
+
+
+def heading(results: BatchResults) -> str:
+    """Returns ``timm · inference · 18 models``."""
+    requests = [model.request for model in results.batch.models]
+    parts = [Path(results.batch.source).stem]
+    for field, said in (("training", {True: "training", False: "inference"}), ("amp", None), ("mode", None)):
+        values = {getattr(request, field) for request in requests}
+        if len(values) == 1 and (value := values.pop()) is not None:
+            parts.append(said[value] if said else f"{value} autocast" if field == "amp" else f"mode {value}")
+    return " · ".join([*parts, plural(len(requests), "model")])
+
+
+def suite_machine(results: BatchResults) -> str:
+    """Returns the names of the machines that measured the batch."""
+    return ", ".join(dict.fromkeys(names.clean(model.machine) for model in results.models if model.machine))
+
+
+def progress_words(results: BatchResults) -> str:
+    """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, one step of each``."""
+    batch = results.batch
+    problems = [model.problem.kind for model in results.models if model.problem is not None]
+    measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
+    parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
+    parts += [f"{batch.count(status)} {words}" for status, words in STATUS_WORDS if batch.count(status)]
+    parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
+    parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
+    total = suite_time_s(results)
+    return ", ".join(parts) + (f"; {units.seconds(total)} in all, {_each_words(results)}" if total else "")
+
+
+def _each_words(results: BatchResults) -> str:
+    """Returns what the time of all models counts of each: a step of its program, or a run of its graphs."""
+    in_step = {model.in_step for model in results.models if model.graphs}
+    if in_step == {False}:
+        return "each model once"
+    return "one step of each" if in_step == {True} else "one step or iteration of each"
+
+
+def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
+    """Returns a sentence about the family of generated kernels with the largest possible gain; empty without a gain."""
+    tunable = [family for family in families if Category(family.category) not in UNTUNABLE and family.gain_limit_s]
+    if not tunable or not suite_s:
+        return ""
+    best = max(tunable, key=lambda family: family.gain_limit_s or 0.0)
+    gain = (best.gain_limit_s or 0.0) / suite_s
+    if gain < LEAST_GAIN:
+        return ""
+    peak = f", {of_peak(best)}" if best.peak_share is not None else ""
+    return (
+        f"Of the generated kernels worth most: the family of {names.short(family_name(best), LEAD_NAME)}: "
+        f"{units.count(best.launches)} launch{'es' if best.launches != 1 else ''} in "
+        f"{plural(len(best.models), 'model')}, {units.percent(best.share)} of suite time{peak}; at its peak the suite "
+        f"would take {units.percent(gain)} less, an upper bound."
+    )
+
+
+def family_name(group: KernelGroup) -> str:
+    """Returns the name of a family: the name of a generated kernel without its number, or a library call's operator."""
+    if group.operator:
+        return names.clean(group.operator)
+    name = names.plain(group.name)
+    stem = name.rstrip("0123456789").rstrip("_")
+    return stem if name.startswith(("triton_", "cpp_", "graph_")) and stem else name
+
+
+def of_peak(group: KernelGroup) -> str:
+    """Returns ``38% DRAM``, the mean weighted by time; without a known share the roof alone, or a dash."""
+    on_host = group.category == Category.CPP.value or group.name.startswith("aten::")
+    name = bound_name(group.bound, CPU if on_host else NVIDIA)
+    if group.peak_share is None:
+        return name
+    return f"{units.whole_percent(group.peak_share)} {name.removesuffix(units.MISSING)}".rstrip()
+
+
+def place_words(group: KernelGroup) -> str:
+    """Returns ``resnet50 and 3 more models · aten.convolution``, with the model of the most expensive kernel first."""
+    others = len(group.models) - 1
+    more = f" and {plural(others, 'more model')}" if others else ""
+    return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])
+
+
+def part_title(part: Category | None, summary: ModelSummary) -> str:
+    """Returns a category in one or two words; time outside kernels is idle time, or host time on a CPU."""
+    if part is not None:
+        return palette.short_title(part)
+    return common_device(graph.device for graph in summary.model.graphs).words.outside
+
+
+def batch_size(summary: ModelSummary) -> str:
+    """Returns the batch size; ``64*`` where it differs from the requested one."""
+    row = summary.model.model
+    if row.batch_size is not None:
+        return f"{row.batch_size}*"
+    return str(row.request.batch_size) if row.request.batch_size is not None else units.MISSING
+
+
+def wall_words(summary: ModelSummary) -> str:
+    """Returns ``17.8 ms a step``; without a step the wall times of the graphs, ``16.2 ms + 46.6 ms``.
+
+    Of many graphs it is their sum.
+    """
+    graphs = summary.model.graphs
+    if not graphs:
+        return units.MISSING
+    if summary.model.in_step:
+        return f"{units.seconds(summary.time_s)} a step"
+    if len(graphs) > 2:
+        return f"{units.seconds(summary.time_s)} ({len(graphs)} graphs)"
+    return " + ".join(units.seconds(graph.wall_time_s or graph.time_s) for graph in graphs)
+
+
+def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    """Yields notes on the rows of models: figures that do not count, changed settings, the base of the shares."""
+    for summary in summaries:
+        if summary.model.doubt:
+            yield f"{summary.name}: its figures do not count, so its gain limits are left out: {summary.model.doubt}"
+    for summary in summaries:
+        yield from (f"{summary.name}: {note}" for note in summary.model.model.notes)
+    for summary in summaries:
+        if not summary.model.in_step and any(map(_is_stretched, summary.model.graphs)):
+            longer = f"{units.seconds(summary.time_s)} under the profiler, more than its wall time"
+            yield f"{summary.name}: shares are of {longer}"
+        if summary.retunes is not None and (caution := caution_words(summary.retunes)):
+            yield f"{summary.name}: of the retuned kernels {caution}"
+        if summary.retunes is not None and summary.retunes.waiting:
+            waiting = plural(summary.retunes.waiting, "retuned kernel")
+            yield f"{summary.name}: nothing is projected for {waiting}, in graphs that wait for their host"
+
+
+def _is_stretched(graph: GraphResult) -> bool:
+    """Whether an iteration of the graph took longer under the profiler than without."""
+    return graph.time_s > (graph.wall_time_s or graph.time_s) * STRETCHED
+
+
+def retune_saving(summary: ModelSummary) -> str:
+    """Returns the projected saving of the retuned kernels as a share of the model's time."""
+    if summary.retunes is None or not summary.time_s:
+        return units.MISSING
+    return units.percent(summary.retunes.saving_s / summary.time_s)
+
+
+def retune_words(summaries: Sequence[ModelSummary]) -> str:
+    """Returns what the retunes project, and what was proven in the models' steps; see :func:`proof_words`.
+
+    ``Retuned: 60 kernels of 3 models: 31 faster, which would save 2.30 ms (1.2% of these models), a projection.``
+    """
+    retuned = [summary.retunes for summary in summaries if summary.retunes is not None]
+    if not retuned:
+        return ""
+    kernels, faster = sum(len(each.rows) for each in retuned), sum(each.faster for each in retuned)
+    saved, whole = sum(each.saving_s for each in retuned), sum(s.time_s for s in summaries if s.retunes is not None)
+    share = f" ({units.percent(saved / whole)} of these models)" if whole else ""
+    left_s = sum(each.left_s for each in retuned)
+    left = f" ({left_words(left_s)})" if left_s else ""
+    saves = f", which would save {units.seconds(saved)}{share}, a projection{left}" if saved else ""
+    unreached, without = sum(each.unreached for each in retuned), sum(each.without for each in retuned)
+    rest = f"; {unreached} not reached within the budget" if unreached else ""
+    rest += f"; {without} without a result" if without else ""
+    of = f"{plural(kernels, 'kernel')} of {plural(len(retuned), 'model')}"
+    return " ".join(filter(None, [f"Retuned: {of}: {faster} faster{saves}{rest}.", proof_words(summaries)]))
+
+
+def proof_words(summaries: Sequence[ModelSummary]) -> str:
+    """``Proven in the steps of 10 models: 8 save 2.10 ms together (3.1% of all 10), 1 undecided; slower: resnet18.``"""
+    proven = [(summary.name, summary.model.proven) for summary in summaries if summary.model.proven is not None]
+    if not proven:
+        return ""
+    saved = [saving for _, saving in proven if saving.verdict == SAVES]
+    whole = sum(saving.own_s for _, saving in proven)
+    saved_s = sum(saving.saving_s for saving in saved)
+    words = ["none was found to save"]
+    if saved:
+        share, together = units.percent(saved_s / whole), " together" * (len(saved) > 1)
+        of = f" of all {len(proven)}" * (len(proven) > 1)
+        words = [f"{len(saved)} save{'s' * (len(saved) == 1)} {units.seconds(saved_s)}{together} ({share}{of})"]
+    for verdict, what in ((NO_DIFFERENCE, "without a difference"), (UNDECIDED, UNDECIDED)):
+        count = sum(saving.verdict == verdict for _, saving in proven)
+        words += [f"{count} {what}"] if count else []
+    slower = [name for name, saving in proven if saving.verdict == SLOWER]
+    rest = f"; slower: {', '.join(slower)}" if slower else "; none was found slower"
+    return f"Proven in the steps of {plural(len(proven), 'model')}: {', '.join(words)}{rest}."
+
+
+def best_retune(group: KernelGroup) -> str:
+    """Returns ``1.34x``; ``stays`` where no retune was reliably faster, a dash without a retune."""
+    if group.speedup is None:
+        return units.MISSING
+    return speedup_words(group.speedup) if group.speedup > 1 else "stays"
+
+
+def gain_share(summary: ModelSummary) -> str:
+    """Returns the gain limit of the generated kernels as a share of the model's time."""
+    if summary.gain_limit_s is None or not summary.time_s:
+        return units.MISSING
+    return units.percent(summary.gain_limit_s / summary.time_s)
+
+
+TOP = 20
+"""Number of families and of kernels in ``summary.md``."""
+
+BATCH_FILES = (BATCH, "summary.csv", "kernels.csv", "families.csv", "kernels.parquet", "summary.md", PAGE)
+"""The files in the order in which ``Written`` lists them. ``kernels.parquet`` represents all Parquet tables."""
+
 
 NAME_WIDTH = 70
 MOST_MODELS = 40
@@ -254,3 +464,20 @@ FORMATS = document_formats(
     of="a batch",
     names_folder=True,
 )
+
+
+def write_batch(view: BatchView, folder: Path) -> bool:
+    """Writes the texts of :data:`BATCH_FILES` and, if DuckDB is installed, all tables as Parquet.
+
+    Returns:
+        Whether DuckDB is installed.
+
+    Raises:
+        InductorBenchError: a file cannot be written.
+    """
+    write_text(folder / "summary.csv", models_csv(view.models))
+    write_text(folder / "kernels.csv", groups_csv(view.kernels, "kernel_id"))
+    write_text(folder / "families.csv", groups_csv(view.families, "family_id"))
+    write_text(folder / "summary.md", as_markdown(FORMATS, view, View(folder, top=TOP)))
+    write_text(folder / PAGE, as_page(FORMATS, view, View(folder)))
+    return write_parquet(view.tables(), folder)

@@ -20,8 +20,8 @@ from ..analysis.batch_aggregation import (
 )
 from ..records.batches.results import BatchResults, GraphResult
 from ..records.category import Category
+from ..records.failure import Failure
 from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
-from .batch_words import problem_of
 from .csvs import table_text
 
 
@@ -40,6 +40,11 @@ class Field(NamedTuple):
 
     def getter(self, name: str) -> Callable[[Any], object]:
         return self.get or attrgetter(name)
+
+
+def problem_of(summary: ModelSummary) -> Failure | None:
+    """Returns the failure because of which a model has no row or an incomplete one."""
+    return summary.model.problem or summary.model.model.failure
 
 
 class _Part(NamedTuple):

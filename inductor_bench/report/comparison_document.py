@@ -33,6 +33,7 @@ from ..records.comparisons.run import (
     RunComparison,
     SideSummary,
 )
+from . import names
 from .csvs import table_text
 from .document import (
     BAD,
@@ -61,9 +62,8 @@ from .document import (
     sentences,
     words,
 )
-from .renderer import View, document_formats
-from .source_files import source_file
-from .text import names
+from .formats import View, document_formats
+from .run.run_kernels import source_file
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60

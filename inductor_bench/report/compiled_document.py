@@ -14,8 +14,8 @@ from ..records.code.compilation import CompiledCandidates, CompiledKernel
 from ..records.run import Failure
 from ..records.tuning import Config, TriedCandidate
 from .document import BAD, NOTE, WARN, Block, Cell, Column, Document, Note, Row, Section, Sentence, Table, words
+from .formats import DEFAULT_VIEW, View, document_formats
 from .kernel_document import config_words, failure_section
-from .renderer import DEFAULT_VIEW, View, document_formats
 
 MOST_CANDIDATES = 20
 SPILLS_TOO_MUCH = 16

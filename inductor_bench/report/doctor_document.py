@@ -30,7 +30,7 @@ from .document import (
     Table,
     words,
 )
-from .renderer import DEFAULT_VIEW, View, document_formats
+from .formats import DEFAULT_VIEW, View, document_formats
 
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 

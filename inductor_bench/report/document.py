@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import ClassVar
 
-from .text import names
+from . import names
 
 
 class On(Flag):

@@ -12,6 +12,7 @@ from ..analysis.findings.phrases import plural
 from ..records.category import Category
 from ..records.code.extraction import ExtractedKernel
 from ..records.run import Failure
+from . import names
 from .document import (
     BAD,
     NOTE,
@@ -29,8 +30,7 @@ from .document import (
     Table,
     words,
 )
-from .renderer import DEFAULT_VIEW, View, document_formats
-from .text import names
+from .formats import DEFAULT_VIEW, View, document_formats
 
 NAME_WIDTH = 56
 SHOWN_NAMES = 4

@@ -16,6 +16,7 @@ import jinja2
 import markupsafe
 
 from .. import units
+from . import names, palette
 from .document import (
     FEW_ROWS,
     THEME_COLOURS,
@@ -30,7 +31,6 @@ from .document import (
     shown_rows,
 )
 from .markdown import bar_words, short_texts
-from .text import names, palette
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PLAIN = re.compile(r"[\w .#%/:()-]")

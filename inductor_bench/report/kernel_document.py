@@ -17,6 +17,7 @@ from ..records.category import Category
 from ..records.comparisons.kernels import Comparison, Pairing
 from ..records.run import Environment, Failure
 from ..records.tuning import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
+from . import names
 from .document import (
     BAD,
     GOOD,
@@ -39,8 +40,7 @@ from .document import (
     notes,
     words,
 )
-from .renderer import DEFAULT_VIEW, View, document_formats
-from .text import names
+from .formats import DEFAULT_VIEW, View, document_formats
 
 MOST_CANDIDATES = 20
 MOST_OF_MANY = 6

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .. import units
+from . import names
 from .document import (
     LEAD,
     Bar,
@@ -26,8 +28,9 @@ from .document import (
     shown_on,
     shown_rows,
 )
-from .text import names
-from .text.run_phrases import share_words
+
+LEAST_SHARE = 0.005
+"""Share of a part that words leave out, because it rounds to nothing."""
 
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
 
@@ -45,7 +48,7 @@ def block_lines(block: Block, level: int = 2) -> Iterator[str]:
     if isinstance(block, Section | Fold):
         return _section(block, level)
     if isinstance(block, Beside):
-        return _between_empty_lines(_titled(title, table, level + 1) for title, table in block.tables)
+        return _between_empty_lines(_titled(title, table, level) for title, table in block.tables)
     return _RENDERERS[type(block)](block) if type(block) in _RENDERERS else iter(())
 
 
@@ -73,7 +76,8 @@ def _sentence(block: Sentence) -> Iterator[str]:
 def _items(block: Items) -> Iterator[str]:
     for item in block.entries:
         if item.on & On.MARKDOWN:
-            yield f"- {escaped(item.numbered)} {escaped(item.hint)}".rstrip()
+            hint = f" Hint: {escaped(item.hint)}" if item.hint else ""
+            yield f"- {escaped(item.numbered)}{hint}"
 
 
 def _bar(block: Bar) -> Iterator[str]:
@@ -82,7 +86,8 @@ def _bar(block: Bar) -> Iterator[str]:
 
 def bar_words(bar: Bar) -> str:
     """Returns ``conv 50%, idle 3%`` for a bar of parts; nothing for stretches that stand somewhere."""
-    return share_words((one.title, one.share) for one in bar.stretches if one.left is None)
+    parts = (one for one in bar.stretches if one.left is None and one.share >= LEAST_SHARE)
+    return ", ".join(f"{one.title} {units.whole_percent(one.share)}" for one in parts)
 
 
 def _facts(block: Facts) -> Iterator[str]:

@@ -14,10 +14,10 @@ from .. import units
 from ..analysis.findings.phrases import plural
 from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer
 from ..records.table import Table as QueryTable
+from . import names
 from .csvs import table_text
 from .document import NOTE, Cell, Column, Commands, Document, On, Row, Section, Sentence, Table, words
-from .renderer import Renderer, View, document_formats
-from .text import names
+from .formats import Renderer, View, document_formats
 
 MOST_ROWS = 100
 """Largest number of rows on a terminal; the other formats have all rows."""

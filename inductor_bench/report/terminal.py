@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import units
+from . import names
 from .document import (
     LEAD,
     NOTE,
@@ -35,8 +36,6 @@ from .document import (
     shown_on,
     shown_rows,
 )
-from .text import names
-from .text.layout import Line, Word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,6 +64,16 @@ _PLAIN = str.maketrans(
     {"·": "-", units.MISSING: "-", "…": "~", "µ": "u", "→": ">", "±": "+-"}
     | {**dict.fromkeys("▏▎▍▌", "|"), **dict.fromkeys("▋▊▉█", "#"), "▓": "=", "▒": "+", "░": "."}
 )
+
+
+class Word(NamedTuple):
+    """A piece of text with its style: ``""``, ``title``, ``dim``, ``good``, ``warn``, ``bad`` or a ``#rrggbb``."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Word]
 
 
 def print_document(document: Document, console: Console) -> None:
@@ -294,7 +303,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
         for number, row in enumerate(every):
             tone = row.tone or (LEAD if row is table.total else "")
             yield from _row_lines(row, columns, number, gap, key, _style(tone))
-            yield from _note_lines(row, start or 4, width)
+            yield from _note_lines(table, row, start or 4, width)
     if left:
         yield from wrapped(f"and {left:,} more {table.more}".rstrip(), width, "", "dim")
 
@@ -389,8 +398,9 @@ def _cell_lines(cell: Cell, one: _Fitted, number: int, style: str) -> list[Line]
     return [[Word(text, style)]]
 
 
-def _note_lines(row: Row, indent: int, width: int) -> Iterator[Line]:
-    for note in (note for cell in row.cells for note in cell.notes if note.on & On.TERMINAL):
+def _note_lines(table: Table, row: Row, indent: int, width: int) -> Iterator[Line]:
+    cells = (cell for cell, column in zip(row.cells, table.columns, strict=True) if column.on & On.TERMINAL)
+    for note in (note for cell in cells for note in cell.notes if note.on & On.TERMINAL):
         text, style = names.clean(note.text), _style(note.tone)
         if note.whole:
             yield from wrapped(text, width, " " * indent, style)
@@ -407,7 +417,7 @@ def _records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
         for place in places:
             title = names.pad(_title(table.columns[place]), widest)
             yield [Word(f"  {title}  ", "dim"), Word(names.clean(row.cells[place].text))]
-        yield from _note_lines(row, 2, width)
+        yield from _note_lines(table, row, 2, width)
 
 
 def _beside(block: Beside, width: int) -> Iterator[Line]:
@@ -439,7 +449,8 @@ def _beside(block: Beside, width: int) -> Iterator[Line]:
     below = " ".join(names.pad(titles[place], sizes[place], right=True) for place in places)
     yield [Word(" " * label + ("  " + names.pad(below, group, right=True)) * len(shown), "dim")]
     listed = [name for name in every if any(name in rows for _, rows in shown)]
-    for name in sorted(listed, key=lambda name: -weight(name)):
+    ends = {name for name in listed if all(name == [*rows][-1] for _, rows in shown if name in rows)}  # as idle time
+    for name in sorted(listed, key=lambda name: (name in ends, -weight(name))):
         line = names.pad(names.clean(name), label)
         for _, rows in shown:
             cells = rows.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from inductor_bench.records.category import Category
-from inductor_bench.report.run.figures import DPI, STYLE, WIDTH, png
-from inductor_bench.report.text import palette
+from inductor_bench.report import palette
+from inductor_bench.report.run.plot_parts import DPI, STYLE, WIDTH
 
 from .outcomes import CLASSES, METHODS, Outcome, errors
 
@@ -60,7 +61,9 @@ def draw_errors(outcomes: Sequence[Outcome], about: str) -> bytes | None:
                 **LOOKS[method],
             )
         _words(figure, about, found)
-        return png(figure)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png", dpi=DPI)
+        return drawn.getvalue()
 
 
 def _scale(axes: Any, low_s: float, high_s: float, relative: Sequence[float]) -> None:

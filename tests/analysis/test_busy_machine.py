@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 from inline import change
+from printed import run_markdown
 
 from inductor_bench.analysis.findings.finding import ADVICE
 from inductor_bench.analysis.findings.headline import headline
@@ -16,9 +17,8 @@ from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Run
-from inductor_bench.report.run.markdown import markdown
-from inductor_bench.store.codec import decode, encode
-from inductor_bench.worker.profile.module_profile import load_since, read_counters
+from inductor_bench.store.formats.codec import decode, encode
+from inductor_bench.worker.profile.machine_load import load_since, read_counters
 
 BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
 QUIET = MachineLoad(200, 2, 7.8, 0.5, cpu_time_s=1.84, waited_s=0.16, stolen_s=0.0, switches=34)
@@ -46,7 +46,7 @@ def test_a_busy_machine_is_said_first_with_its_figures_and_what_to_do() -> None:
         "these figures do not count: the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, "
         f"312 involuntary context switches in 60 runs). Measure again on an idle machine ({COMMAND})"
     )
-    assert "**These figures do not count: the machine was busy" in markdown(run)
+    assert "**These figures do not count: the machine was busy" in run_markdown(run)
 
 
 def test_kernels_far_longer_than_the_wall_time_and_scattered_walls_need_no_known_cause() -> None:

@@ -12,6 +12,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from inductor_bench.report.text.layout import Word
 
 from inductor_bench import units
 from inductor_bench.cli.output import console as room
@@ -22,11 +23,10 @@ from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.records.run import Failure
 from inductor_bench.records.table import Answer
 from inductor_bench.report.extraction_document import extraction_document
+from inductor_bench.report.formats import as_json
 from inductor_bench.report.query_document import answer_json
-from inductor_bench.report.renderer import as_json
 from inductor_bench.report.terminal import document_text, print_lines
-from inductor_bench.report.text.layout import Word
-from inductor_bench.workflows.extract import ExtractOutcome
+from inductor_bench.workflows.extract.run import ExtractOutcome
 
 
 def make(**options: bool) -> tuple[Console, io.StringIO, io.StringIO]:

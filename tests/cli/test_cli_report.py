@@ -64,7 +64,7 @@ def test_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("sort", ["time", "gain", "calls"])
 def test_sorting_is_passed_on(sort: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from inductor_bench.report.run.csvs import csv_text
+    from inductor_bench.report.run.run_tables import csv_text
 
     assert report(capsys, folder, "--format", "csv", "--sort", sort) == csv_text(RunFolder(folder).load(), sort)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 from inline import change, make
+from printed import run_markdown
 
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.devices.cpu import CPU
@@ -14,10 +15,9 @@ from inductor_bench.devices.hardware_counters import HOPPER_STALL, metrics_for
 from inductor_bench.devices.nvidia import NVIDIA, architecture_of, compute_capability
 from inductor_bench.devices.protocol import Device
 from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
-from inductor_bench.records.base import ELSEWHERE, Failure
-from inductor_bench.records.run import Environment
-from inductor_bench.report.run.markdown import markdown
-from inductor_bench.store.caches import peaks_key
+from inductor_bench.records.failure import ELSEWHERE
+from inductor_bench.records.run import Environment, Failure
+from inductor_bench.store.peaks import peaks_key
 
 MI300X = change(
     build.GPU, torch="2.13.0+rocm6.4", accelerator="AMD Instinct MI300X", compute_capability="9.0", cuda="6.4.43482"
@@ -85,5 +85,5 @@ def test_no_architecture_of_nvidias_is_suggested_for_an_amd_gpu() -> None:
 def test_a_record_of_an_unknown_device_is_shown_like_that_of_a_gpu() -> None:
     known = build.mixnet()
     unknown = replace(known, modules=tuple(replace(module, device="xpu") for module in known.modules))
-    assert "DRAM" in markdown(unknown) and "GPU-bound" in markdown(unknown)
-    assert markdown(unknown) == markdown(known)
+    assert "DRAM" in run_markdown(unknown) and "GPU-bound" in run_markdown(unknown)
+    assert run_markdown(unknown) == run_markdown(known)

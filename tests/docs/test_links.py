@@ -18,7 +18,7 @@ from conftest import ROOT
 from documented import refusal
 
 from inductor_bench.cli.main import VERBS
-from inductor_bench.report.run.csvs import write_tables
+from inductor_bench.report.run.run_tables import write_tables
 
 sys.path.insert(0, str(ROOT / "scripts"))
 fields = importlib.import_module("documentation.fields")

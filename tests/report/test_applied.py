@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import step_runs
+from printed import printed
 
 from inductor_bench.analysis.batch_aggregation import summarize_retunes
 from inductor_bench.analysis.statistics import summarize
@@ -14,11 +15,9 @@ from inductor_bench.messages.observed import APPLY, Pins
 from inductor_bench.records.category import Category
 from inductor_bench.records.retune import FASTER, Retune, RetuneRow, TritonPin
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
-from inductor_bench.report.applied import FORMATS
-from inductor_bench.report.renderer import View
-from inductor_bench.report.run.retunes.table import saving_words
-from inductor_bench.workflows.apply import ApplyOutcome
-from inductor_bench.workflows.pins import PinnedRun, Unpinned
+from inductor_bench.report.run.retune_document import APPLIED_FORMATS, saving_words
+from inductor_bench.workflows.apply.pins import PinnedRun, Unpinned
+from inductor_bench.workflows.apply.run import ApplyOutcome
 
 
 def row(name: str, category: Category, saving_s: float) -> RetuneRow:
@@ -34,9 +33,7 @@ def text(pinned: tuple[TritonPin, ...], unpinned: tuple[Unpinned, ...]) -> str:
     pins = Pins(APPLY, "digest", "2.11", "3.6", pinned, ())
     rows = {one.kernel_id: one for one in (CONFIG, LIBRARY)}
     outcome = ApplyOutcome(Path("runs/x"), PinnedRun(pins, {}, rows, unpinned), written=(Path("tuned.py"),))
-    lines = FORMATS.get("table").render(outcome, View())
-    assert not isinstance(lines, str)
-    return " ".join("".join(word.text for word in line) for line in lines)
+    return " ".join(printed(APPLIED_FORMATS.get("table"), outcome).split())
 
 
 @pytest.mark.parametrize(

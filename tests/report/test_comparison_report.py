@@ -19,10 +19,10 @@ from inductor_bench.analysis.comparison_words import signed, signed_percent
 from inductor_bench.records.comparison import RunComparison
 from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.run import Request
+from inductor_bench.report import names
 from inductor_bench.report.comparison_document import FORMATS, comparison_document
-from inductor_bench.report.renderer import View
+from inductor_bench.report.formats import View
 from inductor_bench.report.terminal import document_text
-from inductor_bench.report.text import names
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 

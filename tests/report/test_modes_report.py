@@ -20,9 +20,8 @@ from inductor_bench.records.mode_comparison import (
     DeviceWork,
     ModeComparison,
 )
-from inductor_bench.report.modes_document import FORMATS, mode_cells, modes_document
-from inductor_bench.report.modes_words import advice, mode_notes
-from inductor_bench.report.renderer import View
+from inductor_bench.report.formats import View
+from inductor_bench.report.modes_document import FORMATS, advice, mode_cells, mode_notes, modes_document
 from inductor_bench.report.terminal import document_text
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])

@@ -18,17 +18,28 @@ import run_builder as build
 import step_runs
 from compared_runs import changed
 from compared_runs import run as compared_run
+from printed import run_page
 
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.records.run import Run
 from inductor_bench.report import comparison_document, modes_document
-from inductor_bench.report.page.pack import pack
-from inductor_bench.report.page.parts import Cell, Column, DataTable, Item, Items, Lines, Page, Row, Section, SourceFile
-from inductor_bench.report.page.render import render_page
-from inductor_bench.report.renderer import as_page
-from inductor_bench.report.run.kernel_rows import source_file
-from inductor_bench.report.run.page import run_html
-from inductor_bench.report.run.plots import ON_PAGE, draw_plots
+from inductor_bench.report.document import (
+    Cell,
+    Column,
+    Document,
+    Item,
+    Items,
+    Row,
+    Section,
+    Sentence,
+    SourceFile,
+    Table,
+    notes,
+)
+from inductor_bench.report.formats import as_page
+from inductor_bench.report.html import document_page, pack
+from inductor_bench.report.run.plots import PLOTS, draw_plots
+from inductor_bench.report.run.run_kernels import source_file
 
 VOID = {"meta", "img", "input", "br"}
 EVIL = "</style></script><script>alert(1)</script>\" onload='x' {{ 7*7 }} \x1b[31m\u202e" + "long" * 99
@@ -67,7 +78,7 @@ class Parsed(HTMLParser):
 
 
 def drawn(run: Run) -> dict[str, bytes]:
-    return {name: plot.svg for name, plot in draw_plots(run).items() if plot.svg is not None}
+    return draw_plots(run)
 
 
 def comparison_page() -> str:
@@ -84,16 +95,17 @@ def modes_page() -> str:
 
 
 def hostile_page() -> str:
-    row = Row((Cell(EVIL, notes=(EVIL,), link="a b"), Cell(EVIL, 1.0)))
-    table = DataTable((Column(EVIL, False), Column(EVIL)), (row,))
-    parts = (table, Items((Item(EVIL, places=((EVIL, "k1"),), log=EVIL),)), Lines((EVIL,)))
-    return render_page(Page(EVIL, (EVIL,), EVIL, (EVIL,), (Section(EVIL, parts),), {EVIL: SourceFile(EVIL)}))
+    row = Row((Cell(EVIL, notes=notes(EVIL), link="a b"), Cell(EVIL, 1.0)))
+    table = Table((Column(EVIL, False), Column(EVIL)), (row,))
+    parts = (table, Items((Item(EVIL, places=((EVIL, "k1"),), log=EVIL),)), Sentence(EVIL))
+    blocks = (Sentence(EVIL, "lead"), Sentence(EVIL), Section(EVIL, parts))
+    return document_page(Document(EVIL, (EVIL,), blocks, {EVIL: SourceFile(EVIL)}))
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    **{name: lambda name=name: run_html(getattr(build, name)()) for name in ("densenet", "cpu", "empty", "hostile")},
-    **{name: lambda name=name: run_html(getattr(step_runs, name)()) for name in ("host_paced", "distributed")},
-    "without_peaks": lambda: run_html(build.without_peaks()),
+    **{name: lambda name=name: run_page(getattr(build, name)()) for name in ("densenet", "cpu", "empty", "hostile")},
+    **{name: lambda name=name: run_page(getattr(step_runs, name)()) for name in ("host_paced", "distributed")},
+    "without_peaks": lambda: run_page(build.without_peaks()),
     "comparison": comparison_page,
     "modes": modes_page,
     "evil": hostile_page,
@@ -138,7 +150,7 @@ def test_hostile_text_is_text_wherever_it_stands() -> None:
 
 def test_every_kernel_is_a_row_with_its_name_and_the_exact_numbers_that_it_is_sorted_by() -> None:
     run = build.mixnet()
-    parsed = Parsed(run_html(run))
+    parsed = Parsed(run_page(run))
     for module in run.modules:
         assert {kernel.name for kernel in module.kernels} <= set(parsed.words)
     values = {value for attribute, value in parsed.attributes if attribute == "data-v"}
@@ -147,38 +159,38 @@ def test_every_kernel_is_a_row_with_its_name_and_the_exact_numbers_that_it_is_so
 
 
 def test_findings_failures_and_the_environment_are_there() -> None:
-    shown = Parsed(run_html(build.cpu())).shown
+    shown = Parsed(run_page(build.cpu())).shown
     assert "forward spends 31% of 5.90 ms outside kernels" in shown and "live, in the program" in shown
     assert "inductor-bench breakdown step.py" in shown and "memory 38.0 GB/s" in shown
-    empty = Parsed(run_html(build.empty()))
+    empty = Parsed(run_page(build.empty()))
     assert "the program compiled nothing" in empty.shown and "table" not in empty.tags
 
 
 def test_the_answer_comes_first_and_bars_are_also_words() -> None:
-    words = [word.strip() for word in Parsed(run_html(build.mixnet())).words]
+    words = [word.strip() for word in Parsed(run_page(build.mixnet())).words]
     lead = next(word for word in words if word.startswith("GPU-bound: library kernels 63% of 61.6 ms"))
     assert words.index(lead) < words.index("Graphs") and words.count(lead) == 1
     assert "conv 43%, pointwise 30%, reduction 13%, idle 7%, gemm 5%, persistent 2%" in words
 
 
 def test_a_finding_leads_to_its_kernels() -> None:
-    text = run_html(build.mixnet())
+    text = run_page(build.mixnet())
     assert '<a href="#k1">1 at::native elementwise: direct_copy' in text and 'href="#k10">10 tensorTransform' in text
 
 
 def test_a_headline_that_is_a_finding_is_said_once() -> None:
-    assert Parsed(run_html(build.densenet())).shown.count("inference is launch-bound") == 1
+    assert Parsed(run_page(build.densenet())).shown.count("inference is launch-bound") == 1
 
 
 def test_drawings_are_svg_without_scripts_whose_colours_follow_the_theme() -> None:
     drawings = drawn(build.hostile())
-    assert set(drawings) == set(ON_PAGE) - {"savings"}
+    assert set(drawings) == set(PLOTS) - {"savings"}
     for data in drawings.values():
         root = xml.fromstring(data)
         tags = {element.tag.rpartition("}")[2] for element in root.iter()}
         assert {"svg", "path", "style"} <= tags and "script" not in tags
         assert b"prefers-color-scheme:dark" in data
-    text = run_html(build.hostile(), drawings)
+    text = run_page(build.hostile(), drawings)
     assert text.count('src="data:image/svg+xml;base64,') == len(drawings)
 
 
@@ -218,9 +230,9 @@ def test_the_files_of_the_kernels_are_in_the_page_and_those_that_are_gone_are_le
     run = build.cpu()
     kernels = [replace(kernel, file=f"kernels/{kernel.name}.py") for kernel in run.modules[0].kernels]
     run = replace(run, modules=(replace(run.modules[0], kernels=tuple(kernels)),))
-    text = run_html(run, files={str(kernels[0].file): "text of the file"})
+    text = run_page(run, files={str(kernels[0].file): "text of the file"})
     named = [value for attribute, value in Parsed(text).attributes if attribute == "data-file"]
     assert named == [kernels[0].file]
     packed = re.search(r'id="files">([^<]*)<', text)
     assert packed is not None and unpacked(packed[1]) == {kernels[0].file: ("text of the file", "text of the file")}
-    assert 'id="files"' not in run_html(run)
+    assert 'id="files"' not in run_page(run)

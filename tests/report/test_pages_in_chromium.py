@@ -18,11 +18,11 @@ import run_builder as build
 import step_runs
 import test_pages as pages
 from h200 import unpack_batch
+from printed import run_page
 
 from inductor_bench.records.run import Run
 from inductor_bench.report.batch_document import FORMATS as BATCH_FORMATS
-from inductor_bench.report.renderer import as_page
-from inductor_bench.report.run.page import run_html
+from inductor_bench.report.formats import as_page
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.workflows.batch_state import read_view
 
@@ -74,14 +74,13 @@ def many_kernels() -> tuple[Run, dict[str, str]]:
 
 def step_page() -> str:
     run = step_runs.host_paced()
-    drawings = {name: plot.svg for name, plot in draw_plots(run).items() if plot.svg is not None}
-    return run_html(run, drawings, step_runs.timeline())
+    return run_page(run, draw_plots(run), step_runs.timeline())
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "step": step_page,
-    "hostile": lambda: run_html(build.hostile()),
-    "failed": lambda: run_html(build.empty()),
+    "hostile": lambda: run_page(build.hostile()),
+    "failed": lambda: run_page(build.empty()),
     "evil": pages.hostile_page,
     "comparison": pages.comparison_page,
     "modes": pages.modes_page,
@@ -154,7 +153,7 @@ def test_a_row_is_a_card_on_a_narrow_page_and_its_values_have_their_titles(brows
 
 
 def test_tables_sort_by_mouse_and_keyboard_and_details_stay_with_their_rows(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, run_html(build.mixnet()), tmp_path) as page:
+    with opened(browser, run_page(build.mixnet()), tmp_path) as page:
         table = page.evaluate("document.getElementById('k1').closest('table').id")
         numbers = [int(text) for text in column(page, f"#{table}", 0)]
         assert numbers == sorted(numbers) and len(numbers) == 641
@@ -178,7 +177,7 @@ def test_tables_sort_by_mouse_and_keyboard_and_details_stay_with_their_rows(brow
 
 
 def test_a_filter_keeps_the_rows_that_have_all_its_words(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, run_html(build.mixnet()), tmp_path) as page:
+    with opened(browser, run_page(build.mixnet()), tmp_path) as page:
         table = page.evaluate("document.getElementById('k1').closest('table').id")
         box = page.locator(f"input[data-table={table}]")
         box.fill("TRITON_RED backward")
@@ -193,7 +192,7 @@ def test_a_kernels_file_is_shown_and_copied(browser: Any, tmp_path: Path) -> Non
     run, files = many_kernels()
     place = run.modules[0].kernels[0].file
     assert place is not None
-    with opened(browser, run_html(run, {}, None, files), tmp_path) as page:
+    with opened(browser, run_page(run, {}, None, files), tmp_path) as page:
         elements = page.evaluate("document.getElementsByTagName('*').length")
         assert elements < MOST_ELEMENTS * KERNELS and "harness_9" not in page.evaluate("document.body.innerText")
         box = page.locator(f".code[data-file='{place}']")
@@ -211,7 +210,7 @@ def test_a_kernels_file_is_shown_and_copied(browser: Any, tmp_path: Path) -> Non
 
 
 def test_a_finding_leads_to_its_kernel_which_opens(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, run_html(build.mixnet()), tmp_path, hash="#k5") as page:
+    with opened(browser, run_page(build.mixnet()), tmp_path, hash="#k5") as page:
         assert page.get_attribute("#k5 button.open", "aria-expanded") == "true"
         page.click("li a[href='#k1']")
         page.wait_for_selector("#k1 button.open[aria-expanded=true]")

@@ -11,16 +11,13 @@ import pytest
 import run_builder as build
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.report.run.folder import write_report
+from inductor_bench.report.run.run_document import write_report
 
 ALL = [
     "tables/modules.csv",
     "tables/categories.csv",
     "tables/kernels.csv",
     "tables/shapes.csv",
-    "plots/categories.png",
-    "plots/bandwidth.png",
-    "plots/headroom.png",
     "report.html",
 ]
 
@@ -42,15 +39,8 @@ def test_drawing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_plots_that_no_longer_apply_are_removed(tmp_path: Path) -> None:
-    write_report(build.cpu(), tmp_path)
-    write_report(build.empty(), tmp_path)
-    assert [name for name in listed(tmp_path) if name.startswith("plots")] == []
-
-
 def test_without_plots(tmp_path: Path) -> None:
-    written = write_report(build.cpu(), tmp_path, plots=False)
-    assert [path.name for path in written if path.suffix == ".png"] == []
+    write_report(build.cpu(), tmp_path, plots=False)
     assert "<img" not in (tmp_path / "report.html").read_text()
 
 
@@ -60,11 +50,11 @@ def test_hostile_names_touch_no_other_file(tmp_path: Path) -> None:
 
 
 def test_one_artefact_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
-    (tmp_path / "plots").write_text("in the way of a folder")
-    with pytest.raises(InductorBenchError, match=r"cannot write .*plots.*2 more") as caught:
+    (tmp_path / "tables").write_text("in the way of a folder")
+    with pytest.raises(InductorBenchError, match=r"cannot write .*tables") as caught:
         write_report(build.cpu(), tmp_path)
     assert caught.value.hint
-    assert (tmp_path / "report.html").is_file() and (tmp_path / "tables" / "kernels.csv").is_file()
+    assert (tmp_path / "report.html").is_file()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists() or os.name != "posix", reason="needs a POSIX system")
@@ -76,7 +66,7 @@ sys.path.insert(0, {str(Path(__file__).parent.parent / "support")!r})
 from pathlib import Path
 import run_builder as build
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.report.run.folder import write_report
+from inductor_bench.report.run.run_document import write_report
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
@@ -89,4 +79,4 @@ except InductorBenchError as error:
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert child.stdout.startswith("expected: cannot write")
     assert "tables/kernels.csv" in listed(tmp_path)
-    assert not [name for name in listed(tmp_path) if ".report.html." in name or name.endswith(".png")]
+    assert not [name for name in listed(tmp_path) if ".report.html." in name]

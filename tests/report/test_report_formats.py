@@ -6,6 +6,7 @@ import click
 import pytest
 import run_builder as build
 from click.testing import CliRunner
+from printed import printed
 
 from inductor_bench.cli.output.presentation import format_option
 from inductor_bench.errors import UsageError
@@ -17,11 +18,12 @@ from inductor_bench.report import (
     doctor_document,
     extraction_document,
     kernel_document,
+    models_document,
     modes_document,
     query_document,
 )
-from inductor_bench.report.renderer import Format, Formats, View
-from inductor_bench.report.run import formats as run
+from inductor_bench.report.formats import Format, Formats, View
+from inductor_bench.report.run import run_document as run
 
 
 def _title(result: Run, view: View) -> str:
@@ -34,7 +36,7 @@ TABLES = {
     "comparison": comparison_document.FORMATS,
     "batch comparison": comparison_document.BATCH_FORMATS,
     "modes": modes_document.FORMATS,
-    "modes of a list": modes_document.LIST_FORMATS,
+    "modes of a list": models_document.LIST_FORMATS,
     "query": query_document.FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,
@@ -81,6 +83,5 @@ def test_a_format_of_another_kind_of_result_is_refused_with_those_of_this_one() 
 
 @pytest.mark.parametrize("row", run.FORMATS.rows, ids=lambda row: row.name)
 def test_every_format_of_a_run_renders(row: Format[Run]) -> None:
-    text = row.render(build.mixnet(), View())
-    shown = text if isinstance(text, str) else "".join(word.text for line in text for word in line)
+    shown = printed(row, build.mixnet())
     assert "mixnet" in shown or "triton_" in shown

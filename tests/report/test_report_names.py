@@ -9,7 +9,7 @@ from inline import change
 from inductor_bench.records.category import Category
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import ShapeGroup
-from inductor_bench.report.text import names
+from inductor_bench.report import names
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
-from inductor_bench.report.run.retunes.verification import detail_words, lead_words, missed_words, verification_lines
+from inductor_bench.records.retunes.verification import AppliedKernel, Outputs, Saving, Verification
+from inductor_bench.report.document import Document
+from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
+from inductor_bench.report.terminal import document_text
 
 STEP = Saving(17.8e-3, 16.9e-3, 0.9e-3, 0.8e-3, 1.0e-3, 40, "saves")
 DEVICE = Saving(15.6e-3, 14.6e-3, 1.0e-3, 0.9e-3, 1.1e-3, 10, "saves")
@@ -22,7 +24,7 @@ FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, PinnedOutputs(2, 143, 3e-4, 
 
 
 def text_of(found: Verification, width: int = 100) -> str:
-    return "\n".join("".join(word.text for word in line) for line in verification_lines(found, width, 10))
+    return document_text(Document("", blocks=(proof_section(found, 10),)), width)
 
 
 @pytest.mark.parametrize(

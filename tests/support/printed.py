@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from inductor_bench.records.program import Timeline
+from inductor_bench.records.run import Run
 from inductor_bench.report.document import Document
-from inductor_bench.report.renderer import Format, View
+from inductor_bench.report.formats import Format, View
+from inductor_bench.report.html import document_page
+from inductor_bench.report.markdown import document_markdown
+from inductor_bench.report.run.run_document import PageParts, run_document
 from inductor_bench.report.terminal import document_text
 
 
@@ -17,3 +24,23 @@ def printed(form: Format[Any], result: Any, view: View | None = None) -> str:
         return document_text(shown, view.columns)
     assert isinstance(shown, str)
     return shown
+
+
+def run_screen(run: Run, width: int = 100, folder: Path | None = None, **options: Any) -> str:
+    """A run on a terminal."""
+    return document_text(run_document(run, View(folder, **options)), width)
+
+
+def run_markdown(run: Run, **options: Any) -> str:
+    """A run as Markdown."""
+    return document_markdown(run_document(run, View(**options)))
+
+
+def run_page(
+    run: Run,
+    plots: Mapping[str, bytes] | None = None,
+    timeline: Timeline | None = None,
+    files: Mapping[str, str] | None = None,
+) -> str:
+    """The page of a run."""
+    return document_page(run_document(run, View(), PageParts(plots or {}, timeline, files or {})))

@@ -12,7 +12,9 @@ from recorded_ranks import DDP, FSDP, Training, count_by_hand, rank_of
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.analysis.step_costs import exposed_s, idle_s, pace_setter, work_s
 from inductor_bench.records.program import COLLECTIVE, COPY, GRAPH, KINDS, OPTIMIZER, OPTIMIZER_STEPS, Program
-from inductor_bench.report.run.step.rows import rank_table
+from inductor_bench.report.document import Document
+from inductor_bench.report.run.step_document import rank_section
+from inductor_bench.report.terminal import document_text
 
 TRAININGS = [pytest.param(DDP, id="ddp"), pytest.param(FSDP, id="fsdp")]
 RANKS = (0, 1)
@@ -91,6 +93,6 @@ def test_the_report_names_the_rank_that_is_awaited_and_does_not_blame_its_device
     assert uneven.startswith("rank 1 waits for rank 0: ") and "the host of rank 0 is late, not its device" in uneven
     copied = [finding.text for finding in findings(run) if finding.kind == "gradient-copies"]
     assert [text.split(": ")[1].split(" copies")[0] for text in copied] == (["149"] if training is DDP else [])
-    table = rank_table(run)
-    assert table is not None and table.title.startswith("2 ranks; rank 0 sets the pace")
-    assert not any("100%" in cell for row in table.rows for cell in row), "a rank that waits is not busy"
+    text = document_text(Document("", blocks=(rank_section(run),)), 100)
+    assert text.startswith("2 ranks; rank 0 sets the pace")
+    assert "100%" not in text, "a rank that waits is not busy"

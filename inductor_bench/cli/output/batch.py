@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...report.renderer import Format, View
+from ...report.formats import Format, View
 from .console import Console
 from .presentation import place_view, show
 

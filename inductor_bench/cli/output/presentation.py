@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ...report.renderer import Format, Formats, Result, View
+from ...report.formats import Format, Formats, Result, View
 from .console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,13 +70,9 @@ def show(form: Format[Result], result: Result, view: View, console: Console) -> 
     if isinstance(text, str):
         console.result(text)
         return
-    from ...report.document import Document
-    from ...report.terminal import print_document, print_lines
+    from ...report.terminal import print_document
 
-    if isinstance(text, Document):
-        print_document(text, console.drawing())
-    else:
-        print_lines(text, console.drawing())
+    print_document(text, console.drawing())
 
 
 def place_view(view: View, folder: Path, console: Console) -> View:

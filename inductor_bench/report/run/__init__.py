@@ -1,1 +1,1 @@
-"""The report of one RUN. Of ``report`` it may import ``text`` and ``page``."""
+"""What one RUN says: document, kernels, step, retunes, tables, plots. Of ``report`` it may import no other room."""

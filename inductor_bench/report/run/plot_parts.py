@@ -1,80 +1,120 @@
-"""Draws parts of the plots on given axes: names, columns and curves. Imports no drawing library itself."""
+"""Draws parts of the plots on given axes: names, columns, marks and curves. Imports no drawing library itself."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure as Figure
+from matplotlib.lines import Line2D as Line2D
 
 from ... import units
-from ..text import names, palette
-from ..text.ranking import Entry
-from ..text.run_phrases import of_peak
-from .geometry import Box, Point, Segment, around, beside, best_place, neighbours, spread
+from ...records.run import Run
+from .. import names, palette
+from .run_words import Entry, heading, machine, of_peak
 
 Axes = Any
-"""The axes of matplotlib, which only ``plots`` may import."""
+"""The axes of matplotlib."""
+
+DPI = 160
+WIDTH = 9.0
+"""Width of a plot in inches."""
+
+DARK = {
+    palette.INK: "#e4e8ec",
+    palette.MUTED: "#9aa5b1",
+    palette.GRID: "#2f3740",
+    palette.IDLE: "#3d4650",
+    palette.PAPER: "#14181d",
+    palette.PEAK: "#ff7b72",
+}
+"""The colours of a drawing on a dark page, by those on a light one."""
+
+WHITE_LINES = '[style*="stroke: #ffffff"]{stroke:#14181d!important}'
+"""White lines divide bars; white fills are text on them, which stays white."""
+
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.parse_math": False,  # a dollar sign in a kernel's name begins no formula
+    "text.color": palette.INK,
+    "axes.labelcolor": palette.INK,
+    "axes.edgecolor": palette.MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": palette.MUTED,
+    "ytick.color": palette.INK,
+    "axes.axisbelow": True,
+    "hatch.linewidth": 1.6,
+    "svg.hashsalt": "inductor-bench",  # equal drawings are equal files
+}
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Applies the style of all plots within the ``with`` block."""
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
+def svg(figure: Figure) -> bytes:
+    """Renders a figure as SVG without a background, whose colours follow the theme of the page that shows it."""
+    figure.patch.set_visible(False)
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+    drawn = io.BytesIO()
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(drawn, metadata={"Date": None})
+    rules = [
+        f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+    ]
+    style = f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}{WHITE_LINES}}}</style>"
+    head, tag, rest = drawn.getvalue().partition(b"<defs>")
+    return head + style.encode() + tag + rest
+
+
+def run_figure(
+    run: Run, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
+) -> tuple[Figure, Axes]:
+    """Makes a figure with one pair of axes. The margins are in inches, so they are the same for any height."""
+    about = " ".join(filter(None, (heading(run), f"({where})" if (where := machine(run)) else "")))
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))
+    figure.text(0.02, 1 - 0.18 / height, title, fontsize=12, fontweight="bold", va="top")
+    below = names.end(names.clean(about), 118)
+    figure.text(0.02, 1 - 0.46 / height, below, fontsize=9, color=palette.MUTED, va="top")
+    return figure, axes
+
+
+def colour_legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
+    handles = [
+        Line2D([], [], marker="s", linestyle="", markersize=7, color=colour, label=name) for name, colour in entries
+    ]
+    figure.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.012, 1 - 0.62 / figure.get_figheight()),
+        ncols=5,
+        frameon=False,
+        fontsize=8.5,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
+
 
 MOST_GENERATED, MOST_LIBRARY = 6, 4  # largest numbers of kernels that the headroom plot names
-LEAST_SHARE = 0.004  # smallest share of a bar that is named; narrower segments are only drawn
-
-
-def name_segments(axes: Axes, row: int, bar: list[Segment]) -> None:
-    """Writes the name of each segment inside it, or below it with a thin line and its colour if it does not fit inside.
-
-    Segments below :data:`LEAST_SHARE` get no name.
-    """
-    outside = []
-    for segment in bar:
-        if segment.share < LEAST_SHARE:
-            continue
-        room = axes.transData.transform((segment.share, 0))[0] - axes.transData.transform((0, 0))[0]
-        percent = units.percent(segment.share)
-        for second in (f"{percent} · {units.seconds(segment.time_s)}", percent):
-            inside = axes.text(
-                segment.start + segment.share / 2,
-                row,
-                f"{segment.title}\n{second}",
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                color=palette.ink_on(segment.colour),
-            )
-            if inside.get_window_extent().width <= room - 8:
-                break
-            inside.remove()
-        else:
-            outside.append(segment)
-    _label_below(axes, row, outside)
-
-
-def _label_below(axes: Axes, row: int, outside: list[Segment]) -> None:
-    low, high = (float(axes.transAxes.transform((x, 0))[0]) for x in (0, 1))
-    low, high, gap, key = low - 20, high + 20, 12.0, 19.0
-    texts = {
-        segment: axes.text(
-            0, row + 0.47, f"{segment.title} {units.percent(segment.share)}", fontsize=8.5, ha="center", va="center"
-        )
-        for segment in outside
-    }
-    width = {segment: float(text.get_window_extent().width) + key for segment, text in texts.items()}
-    while outside and sum(width[segment] + gap for segment in outside) > high - low:
-        smallest = min(outside, key=lambda segment: segment.share)
-        outside.remove(smallest)
-        texts[smallest].remove()
-    centres = [segment.start + segment.share / 2 for segment in outside]
-    pixels = [float(axes.transData.transform((centre, 0))[0]) for centre in centres]
-    for segment, centre, pixel in zip(
-        outside, centres, spread(pixels, [width[segment] for segment in outside], low, high, gap), strict=True
-    ):
-        left = pixel - width[segment] / 2
-        middle, beside, words = (
-            float(axes.transData.inverted().transform((x, 0))[0]) for x in (pixel, left + key / 2 - 4, pixel + key / 2)
-        )
-        texts[segment].set_x(words)
-        axes.plot([centre, middle], [row + 0.29, row + 0.38], color=palette.MUTED, linewidth=0.7, clip_on=False)
-        axes.plot([beside], [row + 0.47], marker="s", markersize=5, color=segment.colour, clip_on=False)
 
 
 def label_inches(labels: list[str]) -> float:
@@ -214,3 +254,77 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
         words = ", ".join(map(str, numbers))
         labels.append(_place(axes, words, places, [*marks, *labels], fontsize=8.5, fontweight="bold"))
     return labels
+
+
+# --- places of labels -------------------------------------------------------------------------------------------------
+
+MARGIN = 3.0
+"""Free pixels around a label."""
+
+GAPS = (4.0, 12.0)
+"""Possible distances in pixels of a label from its marks."""
+
+
+class Point(NamedTuple):
+    """A numbered point on the canvas, in pixels."""
+
+    x: float
+    y: float
+    number: int
+
+
+class Box(NamedTuple):
+    """A rectangle on the canvas, in pixels; ``bottom`` is smaller than ``top``."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def covered(self, other: Box) -> float:
+        """Returns the area of the intersection."""
+        across = min(self.right, other.right) - max(self.left, other.left)
+        along = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return max(across, 0.0) * max(along, 0.0)
+
+
+def around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
+    """Returns possible places for a label of these marks: above, right, left, below; the nearest first."""
+    left, bottom = min(mark.left for mark in marks), min(mark.bottom for mark in marks)
+    right, top = max(mark.right for mark in marks), max(mark.top for mark in marks)
+    x, y = (left + right - width) / 2, (bottom + top - height) / 2
+    corners = [
+        corner
+        for gap in GAPS
+        for corner in ((x, top + gap), (right + gap, y), (left - gap - width, y), (x, bottom - gap - height))
+    ]
+    return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
+
+
+def beside(curve: Sequence[tuple[float, float]], width: float, height: float) -> list[Box]:
+    """Returns possible places for the name of a rising curve: to the right of each of its points."""
+    corners = [(x + 7, y + 4) for x, y in curve]
+    return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
+
+
+def best_place(places: Sequence[Box], room: Box, taken: Sequence[Box]) -> Box:
+    """Returns the first place that is inside ``room`` and covers nothing in ``taken``; otherwise the place with the
+    smallest overlap."""
+
+    def badness(place: Box) -> float:
+        near = Box(place.left - MARGIN, place.bottom - MARGIN, place.right + MARGIN, place.top + MARGIN)
+        outside = place.covered(place) - place.covered(room)
+        return outside + sum(near.covered(other) for other in taken)
+
+    return min(places, key=badness)
+
+
+def neighbours(points: Sequence[Point], across: float, along: float) -> list[list[Point]]:
+    """Groups points: each point of a group lies within ``across`` by ``along`` pixels of another point of the group."""
+    groups: list[list[Point]] = []
+    for point in sorted(points):
+        near = [g for g in groups if any(abs(o.x - point.x) < across and abs(o.y - point.y) < along for o in g)]
+        for group in near:
+            groups.remove(group)
+        groups.append([*(other for group in near for other in group), point])
+    return groups

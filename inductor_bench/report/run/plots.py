@@ -1,160 +1,54 @@
-"""Draws the plots of a run."""
+"""Draws the plots of a run's page, as SVG whose colours follow the theme of the page."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from ... import units
-from ...analysis.step_costs import category_totals, graph_use, step_of
 from ...devices.table import common_device
-from ...records.module import ModuleRecord
-from ...records.program import Timeline
+from ...records.retunes.verification import AppliedKernel, Saving, Verification
 from ...records.run import Run
-from ..text import names, palette
-from ..text.ranking import Entry, main_modules, rank, wall_known
-from ..text.run_phrases import folded, whole_words
-from .figures import WIDTH, Figure, colour_legend, drawing, png, run_figure, svg
-from .geometry import segments, step_segments
-from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, minor_percent, name_points, name_segments
-from .retunes.waterfall import draw_waterfall, measured_kernels, row_count
-from .step.pictures import draw_ledger, draw_timeline
-from .step.timeline import lanes_of
+from .. import names, palette
+from .plot_parts import (
+    Axes,
+    Figure,
+    colour_legend,
+    drawing,
+    figure_columns,
+    gain_lines,
+    label_inches,
+    mark_point,
+    minor_percent,
+    name_points,
+    run_figure,
+    svg,
+)
+from .retune_document import PINNED
+from .run_words import Entry, rank, whole_words
 
-PLOTS = ("step", "timeline", "categories", "bandwidth", "headroom", "savings")
-ON_PAGE = ("bandwidth", "headroom", "savings")
-"""The plots of the HTML page, which shows what the others do in parts of its own."""
-
-MOST_GRAPHS = 10
+PLOTS = ("bandwidth", "headroom", "savings")
 MOST_KERNELS = 16
 NOTE_WIDTH = 138  # characters per line of the notes below a plot
 
 
-class Drawn(NamedTuple):
-    """A plot as the contents of a PNG file and, where it is on the HTML page, of an SVG file."""
-
-    png: bytes
-    svg: bytes | None = None
-
-
-def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, Drawn]:
+def draw_plots(run: Run) -> dict[str, bytes]:
     """Draws the plots of a run.
 
-    Args:
-        run: the record.
-        timeline: the timeline of the program's step, where there is one.
-
     Returns:
-        The plots by name: ``step`` (the parts of the program's step), ``timeline`` (one step on the
-        host and the device), ``categories`` (the time of each graph by category), ``bandwidth`` (achieved
-        and peak bandwidth of the top kernels), ``headroom`` (each kernel's share of the time against its share of
-        the peak) and ``savings`` (what each retuned kernel saves in the program). A plot without data is missing.
+        The contents of SVG files by name: ``bandwidth`` (achieved and peak bandwidth of the top kernels), ``headroom``
+        (each kernel's share of the time against its share of the peak) and ``savings`` (what each retuned kernel saves
+        in the program). A plot without data is missing.
     """
-    drawings: tuple[Callable[[Run], Figure | None], ...] = (
-        *(_draw_step, lambda run: _draw_timeline(run, timeline)),
-        *(_draw_categories, _draw_bandwidth, _draw_headroom, _draw_savings),
-    )
-    pictures = {}
+    drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_bandwidth, _draw_headroom, _draw_savings)
     with drawing():
-        for name, draw in zip(PLOTS, drawings, strict=True):
-            figure = draw(run)
-            if figure is not None:
-                pictures[name] = Drawn(png(figure), svg(figure) if name in ON_PAGE else None)
-    return pictures
+        figures = {name: draw(run) for name, draw in zip(PLOTS, drawings, strict=True)}
+        return {name: svg(figure) for name, figure in figures.items() if figure is not None}
 
 
 def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
     categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
     colour_legend(figure, [(category.title, palette.category_colour(category)) for category in categories])
-
-
-# --- the program's step ----------------------------------------------------------------------------------------------
-
-
-def _draw_step(run: Run) -> Figure | None:
-    program = step_of(run)
-    if program is None:
-        return None
-    title = f"Where a step of {units.seconds(program.step_time_s)} goes"
-    figure, axes = run_figure(run, 2.35, title, 0.35, 0.35, 0.42, 0.66)
-    draw_ledger(axes, run)
-    return figure
-
-
-def _draw_timeline(run: Run, timeline: Timeline | None) -> Figure | None:
-    if timeline is None or not timeline.intervals:
-        return None
-    whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
-    height = 1.75 + 0.44 * len(lanes_of(timeline))
-    figure, axes = run_figure(run, height, f"One step{whose}", 1.35, 0.35, 0.6, 1.1)
-    colour_legend(figure, draw_timeline(axes, run, timeline))
-    return figure
-
-
-def _draw_savings(run: Run) -> Figure | None:
-    kernels = measured_kernels(run.verification)
-    if not kernels or run.verification is None or run.verification.device is None:
-        return None
-    title = "What the retuned kernels save of a step's device time; the ticks are the projections"
-    figure, axes = run_figure(run, 1.5 + 0.27 * row_count(kernels), title, 3.1, 1.0, 0.62, 0.75)
-    draw_waterfall(axes, run.verification.device, kernels)
-    return figure
-
-
-# --- time by category ------------------------------------------------------------------------------------------------
-
-
-def _draw_categories(run: Run) -> Figure | None:
-    modules = [module for module in main_modules(run, MOST_GRAPHS) if category_totals(run, module)]
-    if not modules:
-        return None
-    in_step = step_of(run) is not None
-    what = "wall time" if wall_known(run) else "device time"
-    rest = folded(run, modules)
-    title = "Where each graph's time in the step goes" if in_step else f"Where the {what} of each graph goes"
-    figure, axes = run_figure(
-        run, 1.05 + 0.92 * len(modules) + 0.2 * bool(rest), title, 1.75, 0.35, 0.42 + 0.2 * bool(rest), 0.62
-    )
-    bars = [step_segments(run, module) if in_step else segments(module) for module in modules]
-    for row, bar in enumerate(bars):
-        for segment in bar:
-            hatch = "///" if segment.colour == palette.IDLE else None
-            axes.barh(
-                row,
-                segment.share,
-                left=segment.start,
-                height=0.56,
-                color=segment.colour,
-                edgecolor="white",
-                linewidth=0.8,
-                hatch=hatch,
-            )
-    shorts = names.unique((module.label for module in modules), 22, names.label)
-    labels = [f"{shorts[m.label]}\n{units.seconds(_graph_time_s(run, m))}" for m in modules]
-    axes.set_yticks(range(len(modules)), labels)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(modules) - 0.35, -0.5)
-    axes.set_xlim(0, max(1.0, *(bar[-1].start + bar[-1].share for bar in bars if bar)))
-    ticks = [0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    axes.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks])
-    axes.spines["left"].set_visible(False)
-    for row, bar in enumerate(bars):
-        name_segments(axes, row, bar)
-    if rest:
-        figure.text(
-            1 - 0.35 / WIDTH,
-            0.12 / figure.get_figheight(),
-            names.end(rest, 110),
-            fontsize=8.5,
-            color=palette.MUTED,
-            ha="right",
-        )
-    return figure
-
-
-def _graph_time_s(run: Run, module: ModuleRecord) -> float | None:
-    return graph_use(run, module).time_s if step_of(run) else module.times.wall_time_s or module.times.busy_time_s
 
 
 # --- achieved against peak bandwidth ---------------------------------------------------------------------------------
@@ -245,3 +139,70 @@ def _draw_headroom(run: Run) -> Figure | None:
     ):
         figure.text(0.02, (0.34 - 0.2 * line) / 6.1, text, fontsize=8.5, color=palette.MUTED)
     return figure
+
+
+# --- what the retuned kernels save ------------------------------------------------------------------------------------
+
+MOST_BARS = 14
+OWN, TUNED, SAVED, LOST = palette.IDLE, "#0072b2", "#009e73", palette.PEAK
+HEIGHT = 0.62
+"""Height of a bar; the distance of two rows is 1."""
+
+
+def _draw_savings(run: Run) -> Figure | None:
+    kernels = measured_kernels(run.verification)
+    if not kernels or run.verification is None or run.verification.device is None:
+        return None
+    title = "What the retuned kernels save of a step's device time; the ticks are the projections"
+    figure, axes = run_figure(run, 1.5 + 0.27 * row_count(kernels), title, 3.1, 1.0, 0.62, 0.75)
+    draw_waterfall(axes, run.verification.device, kernels)
+    return figure
+
+
+def measured_kernels(found: Verification | None) -> list[AppliedKernel]:
+    """The pinned kernels whose saving was measured, the largest first; empty where there is no waterfall to draw."""
+    if found is None or found.device is None:
+        return []
+    kernels = [one for one in found.kernels if one.state == PINNED and one.saving_s is not None]
+    return sorted(kernels, key=lambda one: -(one.saving_s or 0.0))
+
+
+def row_count(kernels: Sequence[AppliedKernel]) -> int:
+    """The number of rows: the step before and after, the kernels, those that are folded, and the rest."""
+    return 3 + min(len(kernels), MOST_BARS) + (len(kernels) > MOST_BARS)
+
+
+def draw_waterfall(axes: Axes, device: Saving, kernels: Sequence[AppliedKernel]) -> None:
+    """Draws a bar for each saving, from the time before it to the time after it, and a tick at its projection."""
+    shown, folded = kernels[:MOST_BARS], kernels[MOST_BARS:]
+    steps: list[tuple[str, float, float | None]] = []
+    steps += [(names.short(one.name, 40), one.saving_s or 0.0, one.predicted_s) for one in shown]
+    if folded:
+        saving, projected = sum(one.saving_s or 0.0 for one in folded), sum(one.predicted_s for one in folded)
+        steps.append((f"{len(folded)} more kernels", saving, projected))
+    steps.append(("everything else", device.own_s - device.tuned_s - sum(step[1] for step in steps), None))
+    axes.barh(0, device.own_s, height=HEIGHT, color=OWN, edgecolor="white")
+    left, labels = device.own_s, ["as it was"]
+    lowest = device.own_s
+    for row, (label, saving, expected) in enumerate(steps, 1):
+        axes.barh(row, -saving, left=left, height=HEIGHT, color=SAVED if saving >= 0 else LOST, edgecolor="white")
+        if expected is not None:
+            axes.plot([left - expected] * 2, [row - 0.42, row + 0.42], color=palette.INK, linewidth=1.1)
+        left -= saving
+        lowest = min(lowest, left, left + saving - (expected or 0.0))
+        labels.append(label)
+    axes.barh(len(steps) + 1, device.tuned_s, height=HEIGHT, color=TUNED, edgecolor="white")
+    labels.append("as it is")
+    values = [device.own_s, *(step[1] for step in steps), device.tuned_s]
+    low = max(0.0, lowest - 0.25 * (device.own_s - lowest))
+    axes.set_xlim(low, device.own_s + 0.02 * (device.own_s - low))
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.tick_params(axis="y", length=0)
+    for row, value in enumerate(values):
+        whole = row in (0, len(values) - 1)
+        sign = "" if whole else "-" if value >= 0 else "+"
+        text = f"{sign}{units.seconds(abs(value))}"
+        axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
+    axes.set_xlabel(f"device time of a step; the axis begins at {units.seconds(low)}", fontsize=8.5)
+    axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value) if value else "0")

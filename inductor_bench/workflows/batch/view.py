@@ -8,7 +8,7 @@ from pathlib import Path
 from ...analysis.batch_doubts import without_uncounted_gains
 from ...errors import InductorBenchError
 from ...records.batches.batch import RUNNING, WAITING
-from ...report.batch_files import write_batch
+from ...report.batch_document import write_batch
 from ...report.batch_tables import BatchView
 from ...store.batch import BatchFolder
 from ...store.digest import read_results, without_collection

@@ -22,7 +22,7 @@ from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.retunes.verification import Saving, Verification
 from inductor_bench.report.batch_document import FORMATS
 from inductor_bench.report.batch_tables import BatchView
-from inductor_bench.report.renderer import View
+from inductor_bench.report.formats import View
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import run_builder
 from inline import change
+from printed import run_screen
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.errors import UsageError
@@ -15,7 +16,6 @@ from inductor_bench.records.base import NO_CANDIDATES, Failure
 from inductor_bench.records.retune import Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.report.run.console import run_lines
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel_timing import busy_notes
@@ -77,7 +77,7 @@ def test_what_was_tuned_in_one_run_is_known_to_the_next(tmp_path: Path, monkeypa
     known = [one.known_from for one in second.retunes]
     assert known[0] is not None and known[0].run_id == first.run_id and known[0].title == "retuned"
     assert known[-1] is None, "a kernel without a file"
-    shown = " ".join("".join(word.text for word in line) for line in run_lines(second, None, 100))
+    shown = run_screen(second)
     assert f"3 were known from retuned, {known[0].tuned_at[:10]}" in " ".join(shown.split())
     _, begun, _ = tune(tmp_path / "third", monkeypatch, remeasure=True)
     assert begun == TUNED

@@ -12,6 +12,7 @@ import pytest
 import step_runs
 from breakdown_runs import command, copy_of, factory
 from breakdown_runs import run as run_command
+from printed import run_markdown, run_screen
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import retunes_of
@@ -23,9 +24,7 @@ from inductor_bench.records.program import GRAPH, Part
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.report.run.console import run_lines
-from inductor_bench.report.run.folder import write_report
-from inductor_bench.report.run.markdown import markdown
+from inductor_bench.report.run.run_document import write_report
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked
@@ -55,7 +54,7 @@ def retune(
 
 
 def text_of(run: Run, width: int = 100) -> str:
-    return "\n".join("".join(word.text for word in line) for line in run_lines(run, None, width))
+    return run_screen(run, width)
 
 
 def test_the_dearest_are_retuned_each_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +258,7 @@ def test_all_forms_say_what_it_came_to(folder: RunFolder, monkeypatch: pytest.Mo
     row = next(line for line in text_of(several_run).splitlines() if "sgemm" in line)
     assert not row.endswith("stays"), "one call of several says nothing of the others"
     assert all(len(line) <= 80 for line in text_of(run, 80).splitlines())
-    page = markdown(run)
+    page = run_markdown(run)
     assert words in page and "a projection" in page
     write_report(run, folder.path, plots=False)
     assert words in (folder.path / "report.html").read_text()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from ... import units
-from ...analysis.findings.doubts import methods
+from ...analysis.costs.step import Cost, alone_ratio, category_totals, cost_of, graph_use, is_far_off, step_of
+from ...analysis.costs.times import module_time_s, weight_s, whole_time_s
 from ...analysis.findings.finding import Finding
 from ...analysis.roofline import matrix_roof
 from ...analysis.step_costs import (
@@ -19,17 +21,92 @@ from ...analysis.step_costs import (
 )
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
-from ...records.base import Failure
+from ...errors import UsageError
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
-from ...records.run import Run
-from . import names, palette
-from .ranking import Entry, idle_name, wall_known
+from ...records.run import Failure, Run
+from .. import names, palette
+
+SORTS = ("time", "gain", "calls")
+FEW_GRAPHS = 6
+"""Largest number of graphs that are all shown, whatever their share of the time."""
+
+LEAST_WEIGHT = 0.02
+"""Smallest share of the program's time of a selected graph."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A ranked kernel with its graph, and its cost in the step or in one iteration of its graph.
+
+    ``share`` refers to the step, or to the time of all graphs (see :func:`whole_time_s`).
+    """
+
+    number: int
+    module: ModuleRecord
+    kernel: Kernel
+    share: float | None
+    cost: Cost
+
+
+def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
+    """Ranks the kernels of all graphs and numbers them from 1.
+
+    Args:
+        run: the record.
+        sort: ``time`` or ``calls`` per step or per iteration, or ``gain``, the largest first; unknown gains come last.
+
+    Raises:
+        UsageError: ``sort`` is another word.
+    """
+    if sort not in SORTS:
+        raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}")
+    rows = [(module, kernel, cost_of(run, module, kernel)) for module in run.modules for kernel in module.kernels]
+    rows.sort(key=lambda row: _key(row[2], sort), reverse=True)
+    whole = whole_time_s(run)
+    return tuple(
+        Entry(number, module, kernel, cost.time_s / whole if whole else None, cost)
+        for number, (module, kernel, cost) in enumerate(rows, 1)
+    )
+
+
+def _key(cost: Cost, sort: str) -> tuple[float, float]:
+    if sort == "gain":
+        return (-1.0 if cost.gain_limit_s is None else cost.gain_limit_s, cost.time_s)
+    return (cost.calls, cost.time_s) if sort == "calls" else (cost.time_s, cost.calls)
+
+
+def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
+    """Selects the graphs that get a row of their own, in the record's order.
+
+    Up to :data:`FEW_GRAPHS` graphs are all selected. Of more graphs, the two with the longest time in the program (time
+    of an iteration times calls) are selected, and those with at least :data:`LEAST_WEIGHT` of the whole. If this leaves
+    out a single graph, it is selected too. The result has at most ``most`` graphs.
+    """
+    if len(run.modules) <= min(FEW_GRAPHS, most):
+        return run.modules
+    heaviest = sorted(run.modules, key=lambda module: weight_s(run, module), reverse=True)[:most]
+    whole = sum(weight_s(run, module) for module in run.modules)
+    chosen = [
+        module for place, module in enumerate(heaviest) if place < 2 or weight_s(run, module) >= LEAST_WEIGHT * whole
+    ]
+    if len(chosen) + 1 >= len(run.modules) <= most:
+        return run.modules
+    slugs = {module.slug for module in chosen}
+    return tuple(module for module in run.modules if module.slug in slugs)
+
+
+def wall_known(run: Run) -> bool:
+    """Whether the wall time of every graph is known. Shares then refer to wall time."""
+    return all(module.times.wall_time_s for module in run.modules)
+
+
+def idle_name(module: ModuleRecord) -> str:
+    """Returns the name of the wall time outside kernels: host time on a CPU, idle time on another device."""
+    return device_of(module.device).words.outside
+
 
 ALONE = "alone: a call in the module's own run, over 25% off a call in the program"
-
-LEAST_SHARE = 0.005
-"""Share below which a part is not listed in words."""
 
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
@@ -98,11 +175,6 @@ def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     if module.times.wall_time_s and idle is not None:
         parts.append((idle_name(module), idle.time_s / module_time_s(module), palette.IDLE))
     return sorted(parts, key=lambda part: -part[1])
-
-
-def share_words(parts: Iterable[tuple[str, float]]) -> str:
-    """Returns ``conv 50%, idle 3%`` for pairs of a title and a share, without shares that round to nothing."""
-    return ", ".join(f"{title} {units.whole_percent(share)}" for title, share in parts if share >= LEAST_SHARE)
 
 
 def method_notes(run: Run) -> list[str]:

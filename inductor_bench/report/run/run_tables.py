@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...analysis.costs.step import graph_use, step_of
+from ...analysis.costs.times import module_time_s
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
 from ...records.retune import RetuneRow
 from ...records.run import Run
 from ...store.files import own_folder, write_text
 from ..csvs import table_text
-from ..text.ranking import idle_name, module_time_s, rank
+from .run_words import idle_name, rank
 
 _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
     "graph": lambda module: module.label,

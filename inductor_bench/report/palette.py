@@ -6,9 +6,9 @@ of the category stands beside each use of its colour.
 
 from __future__ import annotations
 
-from ...records.category import Category
-from ...records.program import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
-from ...records.program import IDLE as IDLE_PART
+from ..records.category import Category
+from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
+from ..records.program import IDLE as IDLE_PART
 
 IDLE = "#d9d9d9"
 INK = "#1f2328"

@@ -6,9 +6,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...records.code import SourceLine
-from ...records.kernel import Kernel, ShapeGroup
-from ...records.run import Run
+from ..records.code.source import SourceLine
+from ..records.kernel import Kernel, ShapeGroup
+from ..records.run import Run
 
 ELLIPSIS = "…"
 MOST_CHARACTERS = 4096

@@ -6,7 +6,7 @@ Each kind of result has a table of formats, a :class:`Formats`. It provides the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,7 +16,6 @@ from ..errors import UsageError
 from ..store.formats.codec import encode
 from .document import Document
 from .markdown import document_markdown
-from .text.layout import Line, used_width
 
 Result = TypeVar("Result")
 Result_contra = TypeVar("Result_contra", contravariant=True)
@@ -42,11 +41,6 @@ class View:
     files: Mapping[str, str] = field(default_factory=dict)
     limit: float | None = None
 
-    @property
-    def width(self) -> int:
-        """The width in columns that a report uses on the console."""
-        return used_width(self.columns)
-
 
 DEFAULT_VIEW = View()
 """A report without options of the user."""
@@ -55,7 +49,7 @@ DEFAULT_VIEW = View()
 class Renderer(Protocol[Result_contra]):
     """Renders a result: as a ``str`` that is printed unchanged, or as a document for the console."""
 
-    def __call__(self, result: Result_contra, view: View, /) -> str | Document | Iterator[Line]: ...
+    def __call__(self, result: Result_contra, view: View, /) -> str | Document: ...
 
 
 @dataclass(frozen=True)
@@ -176,8 +170,3 @@ def _text(formats: Formats[Result], name: str, result: Result, view: View) -> st
     text = formats.get(name).render(result, view)
     assert isinstance(text, str)
     return text
-
-
-def json_row(shows: str = "") -> Format[Any]:
-    """Returns the row of the JSON format, which fits every result that is a dataclass."""
-    return Format("json", as_json, shows)

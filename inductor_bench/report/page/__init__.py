@@ -1,1 +1,0 @@
-"""HTML pages: their parts, of which reports build them, and their rendering. Of ``report`` it may import ``text``."""

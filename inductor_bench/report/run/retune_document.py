@@ -1,0 +1,499 @@
+"""What retunes won, what they save in the program, and what ``apply`` made of them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ... import units
+from ...analysis.costs.step import step_of
+from ...analysis.costs.times import whole_time_s
+from ...analysis.findings.command_again import apply_command
+from ...analysis.findings.phrases import join_words, plural
+from ...analysis.retunes import RetuneSummary, retunes_of
+from ...analysis.statistics import CONFIDENCE, samples_needed
+from ...records.retune import FASTER, KEPT, Retune, RetuneRow, by_kernel
+from ...records.retunes.verification import (
+    NO_DIFFERENCE,
+    SAVES,
+    SLOWER,
+    STEPS,
+    UNDECIDED,
+    UNPINNABLE,
+    AppliedKernel,
+    Outputs,
+    Saving,
+    Verification,
+)
+from ...records.run import Run
+from ...records.tuning import TriedCandidate, Tuning
+from .. import names
+from ..document import (
+    GOOD,
+    LEAD,
+    NOTE,
+    WARN,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    Item,
+    Items,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Table,
+    kernel_column,
+    notes,
+    sentences,
+    words,
+)
+from ..formats import DEFAULT_VIEW, View, document_formats
+from .run_words import Entry
+
+NAME_WIDTH = 64
+MOST_PROBLEMS = 4
+MOST_CANDIDATES = 12
+PINNED = "pinned"
+MOST_REASONS = 6
+MOST_BLAMED = 3
+SHARE, LEAST_S = 0.2, 0.0002
+"""A projection holds where it is within this share of the saving, or within these seconds."""
+
+HIDDEN = 0.5
+"""Share of the device's saving that the step surely does not save, where the saving counts as hidden by the host."""
+
+WIDE = 0.02
+"""Share of the step from which a difference that the interval does not exclude is named."""
+
+STATES = {UNPINNABLE: "not put back", "missing": "not found"}
+"""Words for the states of kernels that do not run a config."""
+
+PROJECTION = (
+    "saves: a projection, the time in the model times what the file won by itself, cold; what is not surely faster "
+    "counts as nothing"
+)
+
+
+# --- the retuned kernels of a run -------------------------------------------------------------------------------------
+
+
+def saving_words(summary: RetuneSummary, run: Run) -> str:
+    """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
+    counts = [
+        (summary.faster, "faster"),
+        (summary.same, "as they were"),
+        (summary.unreached, "not reached within the budget"),
+        (summary.without, "without a result"),
+    ]
+    parts = ", ".join(f"{count} {words}" for count, words in counts if count)
+    whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
+    share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
+    saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
+    saved += f", {left_words(summary.left_s)}" if summary.left_s else ""
+    waits = f"; {summary.waiting} in graphs that wait for their host, where nothing is won" if summary.waiting else ""
+    return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
+
+
+def left_words(left_s: float) -> str:
+    """The part of a saving that ``apply`` leaves to the user."""
+    return f"{units.seconds(left_s)} of it by settings or kernels of libraries that apply leaves to you"
+
+
+def caution_words(summary: RetuneSummary) -> str:
+    """``2 were measured poorly, as: the machine is busy``; empty where no measurement has a caution."""
+    if not summary.cautions:
+        return ""
+    count = len(summary.cautions)
+    first, _, _ = names.clean(summary.cautions[0]).partition("; ")
+    return f"{count} {'were' if count > 1 else 'was'} measured poorly, as: {first}"
+
+
+def known_words(run: Run) -> str:
+    """``3 were known from mixnet_l, 2026-11-23``; empty where all kernels were tuned for this run."""
+    origins = [retune.known_from for retune in run.retunes if retune.known_from is not None]
+    if not origins:
+        return ""
+    last = max(origins, key=lambda origin: origin.tuned_at)
+    others = len({origin.run_id for origin in origins}) - 1
+    more = f" and {plural(others, 'other run')}" if others else ""
+    verb = "were" if len(origins) > 1 else "was"
+    return f"{len(origins)} {verb} known from {names.clean(last.title)}, {names.clean(last.tuned_at[:10])}{more}"
+
+
+def speedup_words(speedup: float) -> str:
+    """Returns the speedup with three digits: ``1.34x``, ``12.3x``, ``128x``."""
+    return f"{speedup:.{2 if speedup < 9.995 else 1 if speedup < 99.95 else 0}f}x"
+
+
+def retune_word(found: RetuneRow | None) -> str:
+    """``1.34x`` where a configuration is certainly faster, ``stays`` where none is, a dash without a result."""
+    if found is None or found.problem:
+        return units.MISSING
+    if found.verdict == FASTER:
+        return speedup_words(found.speedup or 1.0)
+    return "stays" if found.verdict in KEPT else names.clean(found.verdict)
+
+
+def retunes_of_kernels(run: Run) -> Mapping[str, RetuneRow]:
+    """The retunes of a run by kernel id and by file."""
+    return by_kernel(retune.row for retune in run.retunes)
+
+
+def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
+    """The retune of a kernel, or ``None``.
+
+    A library kernel has the retune of the call that runs it, provided that all its calls have the same arguments.
+    """
+    kernel = entry.kernel
+    return known.get(kernel.kernel_id) or (known.get(kernel.file or "") if len(kernel.shapes) < 2 else None)
+
+
+def retune_section(run: Run, top: int) -> Section:
+    """The retuned kernels, and the reasons of kernels without a result; nothing where none was retuned."""
+    summary = retunes_of(run)
+    if summary is None:
+        return Section("Retuned kernels", ())
+    tuned = [found for found in summary.rows if not found.problem]
+    problems = [found for found in summary.rows if found.problem]
+    caution = caution_words(summary)
+    columns = (
+        *(kernel_column("kernel", NAME_WIDTH), Column("calls"), Column("time")),
+        *(Column("alone", spare=2), Column("retuned", spare=1), Column("result"), Column("saves")),
+    )
+    rows = [_retune_row(found) for found in (*tuned, *problems)]
+    table = Table(columns, rows, filter="kernel", most=min(top, len(tuned)), cut_on=On.TERMINAL)
+    left = len(tuned) - top
+    more = f"and {left} more in tables/retunes.csv" if left > 0 else ""
+    without = [
+        Item(f"{names.short(found.name, 60)}: {found.problem}", WARN, on=On.TERMINAL)
+        for found in problems[:MOST_PROBLEMS]
+    ]
+    others = len(problems) - MOST_PROBLEMS
+    hidden = f"and {others} more without a result in tables/retunes.csv" if others > 0 else ""
+    return Section(
+        "Retuned kernels",
+        (
+            Sentence(f"{saving_words(summary, run)}.", LEAD),
+            *sentences((PROJECTION, known_words(run)), NOTE),
+            table if tuned else Table(columns, rows, on=On.PAPER),
+            *sentences((more,), NOTE, On.TERMINAL),
+            Items((*((Item(caution, WARN),) if caution else ()), *without)),
+            *sentences((hidden,), NOTE, On.TERMINAL),
+        ),
+        short="Retuned",
+        quiet=True,
+    )
+
+
+def _retune_row(found: RetuneRow) -> Row:
+    faster = found.verdict == FASTER
+    saving = found.saving_s or None
+    return Row(
+        (
+            Cell(found.name, notes=(*notes(found.problem, on=On.PAPER), *notes(found.obstacle, whole=True))),
+            Cell(units.count(found.calls), found.calls),
+            Cell(units.seconds(found.time_s), found.time_s),
+            Cell(units.seconds(found.tuned_default_s), found.tuned_default_s),
+            Cell(units.seconds(found.tuned_best_s), found.tuned_best_s),
+            Cell(retune_word(found), found.speedup, tone=GOOD if faster else ""),
+            Cell(units.seconds(saving), saving, tone=GOOD if faster else ""),
+        )
+    )
+
+
+def tuning_blocks(retune: Retune) -> Iterator[Block]:
+    """The candidates of one kernel, the fastest first."""
+    tuning = retune.tuning
+    if tuning is None:
+        return
+    timed = sorted((one for one in tuning.candidates if one.median_s is not None), key=lambda one: one.median_s or 0.0)
+    if timed:
+        default = [one for one in timed[MOST_CANDIDATES:] if one.status == "default"]
+        rows = [_candidate_row(one) for one in (*timed[:MOST_CANDIDATES], *default)]
+        titles = ("a call", "to default", "registers", "spills")
+        yield Sentence(_tuning_words(tuning, len(timed)), NOTE)
+        yield Table((words("config"), *map(Column, titles), Column("result", False)), rows)
+
+
+def _tuning_words(tuning: Tuning, timed: int) -> str:
+    more = f"; the {MOST_CANDIDATES} fastest are shown, all are in record.json" if timed > MOST_CANDIDATES else ""
+    result = f"the best is {speedup_words(tuning.speedup)} as fast as the default"
+    if tuning.verdict != FASTER:
+        result = "none is surely faster than the default"
+    return f"Retuned with {tuning.method}: {len(tuning.candidates)} candidates, {timed} timed; {result}{more}."
+
+
+def _candidate_row(one: TriedCandidate) -> Row:
+    ratio = one.ratio
+    return Row(
+        (
+            Cell(", ".join(f"{key}={value}" for key, value in one.config.items())),
+            Cell(units.seconds(one.median_s), one.median_s),
+            Cell(f"{ratio.median:.3f}" if ratio else "", ratio.median if ratio else None),
+            Cell(units.count(one.registers) if one.registers is not None else "", one.registers),
+            Cell(units.count(one.spills) if one.spills is not None else "", one.spills),
+            Cell(one.status, tone=GOOD if one.status == "best" else "", notes=notes(one.reason)),
+        )
+    )
+
+
+# --- what they save in the program ------------------------------------------------------------------------------------
+
+
+def lead_words(found: Verification) -> str:
+    """The result in one sentence."""
+    step, device = found.step, found.device
+    if step is None:
+        return "No step was compared"
+    if step.verdict == SAVES:
+        return f"Proven: a step takes {_change(step)}" if found.way == STEPS else f"A step takes {_change(step)}"
+    if step.verdict == SLOWER:
+        return f"A step is slower with the configs: {_change(step)}"
+    if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
+        less = f"The device works {units.seconds(device.saving_s)} less in a step"
+        share = units.percent(device.saving_s / device.own_s)
+        if step.low_s < -device.saving_s:
+            return f"{less} ({share}), which the step does not show: it takes {_change(step)}"
+        if step.high_s < HIDDEN * device.saving_s:
+            work = f"of a step of {units.seconds(step.own_s)} the device works {units.seconds(device.own_s)}"
+            return f"{less} ({share}), of which the step shows less than half: {work}"
+        return f"{less} ({share}), which is less than the step's own variation"
+    if step.verdict == UNDECIDED:
+        pairs = f"{plural(step.pairs, 'pair')} of {found.way}"
+        return f"Undecided: {pairs} {'does' if step.pairs == 1 else 'do'} not tell {_change(step)} from chance"
+    both = f"{units.seconds(step.tuned_s)} in the median with the configs and {units.seconds(step.own_s)} without"
+    limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
+    wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
+    return f"No difference found{wide}: a step takes {both}, and compared in pairs {_difference(step)}"
+
+
+def _change(saving: Saving) -> str:
+    """``14.6 ms instead of 15.6 ms, 0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
+    return f"{units.seconds(saving.tuned_s)} instead of {units.seconds(saving.own_s)}, {_difference(saving)}"
+
+
+def _difference(saving: Saving) -> str:
+    """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
+    share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
+    more, low, high = "less", saving.low_s, saving.high_s
+    if saving.saving_s < 0:
+        more, low, high = "more", -high, -low
+    range_words = f"{'-' if low < 0 else ''}{units.seconds(abs(low))} to {units.seconds(high)}"
+    is_enough = saving.pairs >= samples_needed(CONFIDENCE)
+    interval = "95% interval" if is_enough else f"range of {plural(saving.pairs, 'pair')}"
+    return f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
+
+
+def detail_words(found: Verification) -> Iterator[str]:
+    """The other facts, a sentence each."""
+    run = "runs" if found.pinned == 1 else "run"
+    if found.kernels:
+        yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+    else:
+        yield "No kernel has a config to run: the program was compared with itself"
+    if found.device is not None and found.device.verdict != UNDECIDED:
+        yield f"On the device a step takes {_change(found.device)}"
+    measured = found.device or (None if _runs_on_gpu(found) else found.step)
+    if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
+        yield projection_words(found, measured)
+    yield from choice_words(found.kernels)
+    yield outputs_words(found.outputs)
+    yield from found.notes
+
+
+def _runs_on_gpu(found: Verification) -> bool:
+    """Whether a projection is of a GPU's time, of which the host may hide a part from the step."""
+    return any({"num_warps", "num_stages"} & kernel.config.keys() for kernel in found.kernels)
+
+
+def projection_words(found: Verification, measured: Saving) -> str:
+    """The projection beside the saving; where they differ, the kernels to blame."""
+    projected = units.seconds(found.predicted_s)
+    apart = abs(measured.saving_s - found.predicted_s)
+    if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
+        return f"The projection was {projected}"
+    if measured.low_s <= found.predicted_s <= measured.high_s:
+        return f"The projection was {projected}, which lies within the interval"
+    blamed = blamed_kernels(found)
+    names_words = ", ".join(
+        f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"
+        for one in blamed
+    )
+    because = f", most of all of {names_words}" if blamed else ""
+    return f"The projection of {projected} did not come true{because}"
+
+
+def choice_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+    """The kernels for which Inductor chose otherwise in this program than in the RUN; nothing without one."""
+    other = [one for one in kernels if one.own_config and one.state == PINNED]
+    if other:
+        which = join_words([names.short(one.name, 48) for one in other], MOST_BLAMED)
+        yield (
+            f"Inductor chose another config here than in the RUN for {which}: what "
+            f"{'it saves' if len(other) == 1 else 'they save'} depends on that choice, which differs between "
+            "compilations"
+        )
+
+
+def blamed_kernels(found: Verification) -> list[AppliedKernel]:
+    """The pinned kernels whose savings are furthest from their projections."""
+    measured = [one for one in found.kernels if one.state == PINNED and one.saving_s is not None]
+    return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
+
+
+def outputs_words(outputs: Outputs) -> str:
+    """Whether the outputs agree."""
+    if not outputs.graphs:
+        return f"Outputs in the program were not compared: {outputs.reason}"
+    rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
+    apart = [
+        (outputs.unrepeatable, "between two calls without the configs, too"),
+        (outputs.rounding, "by no more than where the inputs are rounded otherwise"),
+    ]
+    more = " more" if outputs.tensors else ""
+    words = [f"{n}{more} differ{'s' * (n == 1)} {how}" for n, how in apart if n]
+    if words and not outputs.tensors:
+        count = plural(outputs.unrepeatable + outputs.rounding, "tensor")
+        return f"Outputs in the program cannot be compared: of {count}, {', and '.join(words)}"
+    rest = "".join(f"; {one}" for one in words) + rest
+    tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
+    if math.isinf(outputs.difference):
+        return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
+    if outputs.difference > outputs.tolerance:
+        return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
+    own = f", {outputs.own_difference:.0e} between two calls without the configs" if outputs.own_difference else ""
+    what = (
+        f"the largest difference is {outputs.difference:.0e} of the tensor's norm{own}"
+        if outputs.difference
+        else ("no bit differs")
+    )
+    return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
+
+
+def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+    """The kernels that do not run their configs, by the reason."""
+    alike: dict[str, list[str]] = {}
+    for kernel in kernels:
+        if kernel.state != PINNED:
+            alike.setdefault(kernel.reason or kernel.state, []).append(names.short(kernel.name, 48))
+    for reason, found in alike.items():
+        others = f" and {len(found) - 2} more" if len(found) > 2 else ""
+        yield f"{', '.join(found[:2])}{others}: {reason}"
+
+
+def proof_section(found: Verification | None, top: int) -> Section:
+    """What the configs save in the program; nothing where that was not measured."""
+    if found is None:
+        return Section("Proof in the program", ())
+    missed = list(missed_words(found.kernels))
+    pinned = [one for one in found.kernels if one.state == PINNED]
+    others = [one for one in found.kernels if one.state != PINNED]
+    columns = (kernel_column("kernel", NAME_WIDTH), words("config", least=24), Column("projected"), Column("saves"))
+    rows = [_proof_row(one) for one in (*pinned, *others)]
+    table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
+    shown = [
+        Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
+    ]
+    left = len(missed) - MOST_REASONS
+    hidden = f"and {left} more reasons in record.json" if left > 0 else ""
+    return Section(
+        "Proof in the program",
+        (
+            Sentence(f"{lead_words(found)}.", LEAD),
+            Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found))),
+            *((table,) if pinned else (Table(columns, rows, on=On.PAPER),)),
+            Items(tuple(shown)),
+            *sentences((hidden,), NOTE, On.TERMINAL),
+        ),
+        short="Proof",
+        quiet=True,
+    )
+
+
+def _proof_row(kernel: AppliedKernel) -> Row:
+    runs = kernel.state == PINNED
+    config = ", ".join(f"{name}={value}" for name, value in kernel.config.items())
+    saves = units.seconds(kernel.saving_s) if runs else STATES.get(kernel.state, kernel.state)
+    projected = kernel.predicted_s or None
+    return Row(
+        (
+            Cell(kernel.name, notes=notes(kernel.reason, on=On.PAPER)),
+            Cell(config),
+            Cell(units.seconds(projected), projected),
+            Cell(saves, kernel.saving_s if runs else None),
+        )
+    )
+
+
+# --- what the verb apply did ------------------------------------------------------------------------------------------
+
+
+class Applied(Protocol):
+    """The result of ``apply``; see ``workflows.apply.run.ApplyOutcome``."""
+
+    @property
+    def folder(self) -> Path | None: ...
+    @property
+    def kernels(self) -> Sequence[AppliedKernel]: ...
+    @property
+    def written(self) -> Sequence[Path]: ...
+    @property
+    def verification(self) -> Verification | None: ...
+    @property
+    def winners(self) -> int: ...
+    @property
+    def unpinned(self) -> Sequence[AppliedKernel]: ...
+    @property
+    def predicted_s(self) -> float: ...
+    @property
+    def program(self) -> str: ...
+
+
+def applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
+    """What was written, what the program runs, or what the configs save."""
+    if applied.verification is not None:
+        return Document("", blocks=(proof_section(applied.verification, view.top),))
+    if applied.written:
+        return Document("", blocks=tuple(_written(applied)))
+    return states_document(applied.kernels)
+
+
+def states_document(kernels: Sequence[AppliedKernel]) -> Document:
+    """How many kernels of a program that ran to its end ran their configs, and why the others did not."""
+    if not kernels:
+        return Document("", blocks=(Sentence("no kernel of the program has a config to run", LEAD),))
+    pinned = [one for one in kernels if one.state == PINNED]
+    projected = sum(one.predicted_s for one in pinned)
+    said = f"{len(pinned)} of {plural(len(kernels), 'kernel')} that won something ran the config"
+    if projected:
+        said += f"; projected saving {units.seconds(projected)} a step"
+    return Document("", blocks=(Sentence(said, LEAD), _missed(kernels)))
+
+
+def _missed(kernels: Sequence[AppliedKernel]) -> Items:
+    return Items(tuple(Item(reason, WARN) for reason in missed_words(kernels)))
+
+
+def _written(applied: Applied) -> Iterator[Block]:
+    said = f"{plural(applied.winners, 'kernel')} won something by {'itself' if applied.winners == 1 else 'themselves'}"
+    if applied.unpinned:
+        count = applied.winners - len(applied.unpinned)
+        said += f", {count or 'none'} {'has' if count == 1 else 'have'} a config that can be put back"
+    if applied.predicted_s or not applied.unpinned:
+        said += f"; projected saving {units.seconds(applied.predicted_s)} a step"
+    yield Section("Configs", (Sentence(said, LEAD), _missed(applied.unpinned)), quiet=True)
+    places = "  ".join(path.name for path in applied.written)
+    yield Facts((("Written", f"{applied.folder}/tuned/   {places}"),))
+    if len(applied.unpinned) < applied.winners:
+        command = apply_command(shlex.quote(str(applied.folder)), applied.program, "--verify")
+        yield Commands(((command, "runs a program with the configs and without, and says what they save"),))
+
+
+APPLIED_FORMATS = document_formats(applied_document, of="what apply did")

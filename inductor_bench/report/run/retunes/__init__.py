@@ -1,1 +1,0 @@
-"""What retunes won, and what they save in the program."""

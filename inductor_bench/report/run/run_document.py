@@ -1,0 +1,458 @@
+"""What a run says: the headline, the step, findings, graphs and kernels; and the files that a RUN's report has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ... import units
+from ...analysis.costs.step import category_totals, graph_use, step_of
+from ...analysis.costs.times import calls_differ, module_time_s, weight_s
+from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
+from ...analysis.findings.finding import NOTE as NOTE_LEVEL
+from ...analysis.findings.headline import headline
+from ...analysis.findings.next_commands import next_commands
+from ...analysis.findings.table import findings_beside
+from ...devices.table import common_device
+from ...errors import InductorBenchError
+from ...records.module import ModuleRecord
+from ...records.program import Timeline
+from ...records.run import Failure, Peaks, Run
+from ...store.files import write_text
+from ...store.folder import PAGE, RECORD, RunFolder
+from ...store.folders.kernel_files import read_kernel_files
+from ...store.timeline import read_timeline
+from .. import names, palette
+from ..document import (
+    BAD,
+    GOOD,
+    LEAD,
+    NOTE,
+    WARN,
+    Bar,
+    Beside,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    Fold,
+    Item,
+    Items,
+    On,
+    Picture,
+    Row,
+    Section,
+    Sentence,
+    Stretch,
+    Table,
+    notes,
+    sentences,
+    words,
+)
+from ..formats import DEFAULT_VIEW, View, document_formats
+from .retune_document import proof_section, retune_section
+from .run_kernels import anchor, kernel_section, source_file
+from .run_tables import csv_text, write_tables
+from .run_words import (
+    Entry,
+    bar_parts,
+    failure_text,
+    folded,
+    heading,
+    idle_name,
+    machine,
+    main_modules,
+    method_notes,
+    rank,
+    rows_of,
+    sentence,
+    where_words,
+    whole_words,
+)
+from .step_document import launched, rank_section, step_section
+
+PLOT_TITLES = {
+    "savings": "What the retuned kernels save of a step's device time",
+    "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
+    "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
+}
+METHODS = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
+TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
+NAME_WIDTH = 64
+MOST_PLACES = 6
+MOST_FINDINGS = 6
+MOST_FAILURES = 8
+MOST_GRAPHS = 12
+
+
+@dataclass(frozen=True)
+class PageParts:
+    """What a run's page has beside the record: the plots as SVG by name, the timeline, and the kernels' files."""
+
+    plots: Mapping[str, bytes] = field(default_factory=dict)
+    timeline: Timeline | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def page_parts(run: Run, folder: Path, *, plots: bool = True) -> PageParts:
+    """Draws the plots, if they are wanted, and reads the rest from the RUN folder."""
+    timeline = None
+    with contextlib.suppress(InductorBenchError):  # a damaged timeline costs its own picture only
+        timeline = read_timeline(RunFolder(folder))
+    places = (kernel.file for module in run.modules for kernel in module.kernels if kernel.file)
+    files = read_kernel_files(RunFolder(folder), places)
+    if not plots:
+        return PageParts(timeline=timeline, files=files)
+    from .plots import draw_plots  # loads matplotlib
+
+    return PageParts(draw_plots(run), timeline, files)
+
+
+def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PageParts()) -> Document:
+    """The headline, the step, graphs, kernels, retunes, findings, and what to type next.
+
+    Args:
+        run: the record.
+        view: ``folder`` is the RUN folder; ``None`` where nothing was written.
+        parts: what only the page shows.
+
+    Raises:
+        UsageError: ``view.sort`` is unknown.
+    """
+    entries, lead = rank(run, view.sort), headline(run)
+    sources = {place: source_file(text) for place, text in parts.files.items()}
+    drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
+    return Document(
+        heading(run),
+        (machine(run),),
+        (
+            _failures(run, view.folder),
+            Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
+            step_section(run, parts.timeline),
+            rank_section(run),
+            _graphs(run),
+            kernel_section(run, entries, sources, view.sort, view.top),
+            retune_section(run, view.top),
+            proof_section(run.verification, view.top),
+            _findings(run, lead, entries, view.top),
+            Section("Plots", drawings, on=On.PAGE),
+            Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
+            *_next(run, view),
+        ),
+        sources,
+    )
+
+
+# --- failures and findings -------------------------------------------------------------------------------------------
+
+
+def _failures(run: Run, folder: Path | None) -> Section:
+    """Each failure with a hint and its log. Failures come first: they explain missing results."""
+    items = []
+    for failure in run.failures:
+        log = _log_of(failure, folder)
+        place = log if log not in failure.hint else ""
+        items.append(Item(sentence(failure_text(failure), run), BAD, failure.hint, log=failure.log_tail, place=place))
+    with_log = next((place for place, item in enumerate(items) if item.log.strip()), 0)
+    few = [replace(item, log=item.log if n == with_log else "") for n, item in enumerate(items[:MOST_FAILURES])]
+    left = len(items) - MOST_FAILURES
+    more = f"and {left} more in record.json" if left > 0 else ""
+    measured = f"{len(run.modules)} graph{'s' * (len(run.modules) != 1)} measured" if run.modules else ""
+    blocks = (
+        *(Items(tuple(few), on=On.TERMINAL), *sentences((more,), NOTE, On.TERMINAL)),
+        Items(tuple(items), on=On.PAPER),
+    )
+    return Section("Failed", blocks, BAD, note=measured)
+
+
+def _log_of(failure: Failure, folder: Path | None) -> str:
+    """Returns the path of a failure's log, as the user would type it; empty where there is none."""
+    if folder is None or "/" in failure.subject:
+        stems = ["program"]
+    else:
+        stems = {"capture": ["program"], "peaks": ["survey"], "survey": ["survey"]}.get(
+            failure.stage, [failure.subject]
+        )
+    for stem in stems:
+        path = (folder or Path()) / "logs" / f"{stem}.log"
+        if folder is not None and stem and path.is_file():
+            return str(path)
+    return ""
+
+
+def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], top: int) -> Section:
+    """The advice with the largest gains first, then cautions, and what was found in order.
+
+    A terminal shows few of them, and none that the summary shows elsewhere: the methods of profiling.
+    """
+    found = findings_beside(run, lead)
+    advice, cautions, fine = ([one for one in found if one.level == level] for level in (ADVICE, CAUTION, FINE))
+    room = MOST_FINDINGS - len(fine)
+    # At least two cautions are shown: a wrong figure misleads more than a missing advice.
+    first = advice[: room - min(2, len(cautions))]
+    few = [*first, *cautions[: room - len(first)], *fine]
+    every = [*advice, *cautions, *fine]
+    numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
+    shown = [entry for entry in entries[:top] if entry.cost.calls]
+    items = [_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
+    said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
+    others = len(every) - len(few)
+    title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
+    return Section(
+        "Findings",
+        (
+            Items(tuple(items)),
+            *sentences((f"and {others} more in report.html" if others else "",), NOTE, On.TERMINAL),
+            *((Fold(title, (Items(tuple(said)),), on=On.PAPER),) if said else ()),
+        ),
+        note=f"what could win most comes first; shares are of {whole_words(run)}" if items else "",
+    )
+
+
+def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: On) -> Item:
+    places = []
+    for place in finding.kernels[:MOST_PLACES]:
+        entry, name = numbers.get((place.slug, place.name)), names.short(place.name, NAME_WIDTH)
+        places.append((f"{entry.number} {name}", anchor(entry)) if entry else (name, ""))
+    return Item(
+        sentence(finding.text, run),
+        TONES[finding.level],
+        places=tuple(places),
+        more=len(finding.kernels) - len(places),
+        numbers=rows_of(finding, shown),
+        on=on,
+    )
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def _graphs(run: Run) -> Section:
+    """A row for each graph: its use in the step, its own run, and its categories. A terminal folds the small ones."""
+    if not run.modules:
+        return Section("Graphs", ())
+    in_step = step_of(run) is not None
+    own, own_only = ("own ", On.PAPER) if in_step else ("", On.EVERYWHERE)
+    counted = common_device(module.device for module in run.modules).words.calls
+    as_graph = any(module.times.graph_time_s for module in run.modules)
+    runs = calls_differ(run)
+    columns = (
+        words("graph", shorten=names.unique_labels, most=NAME_WIDTH),
+        *((Column("calls"), Column("time"), Column("share"), Column("as", False, spare=1)) if in_step else ()),
+        *([Column("runs", hint="how often the program called it")] if runs else []),
+        *(Column(f"{own}wall", spare=3 * in_step), Column(f"{own}busy", spare=4 * in_step)),
+        *(Column(f"{own}{counted}", on=own_only), *([Column("as one CUDA graph", on=On.PAPER)] if as_graph else [])),
+        *(Column(f"{own}peak memory", short="peak mem", on=own_only), Column(where_words(run), False, spare=2)),
+    )
+    main = main_modules(run, MOST_GRAPHS)
+    called = [module for module in run.modules if graph_use(run, module).calls] if in_step else list(run.modules)
+    shown = [module for module in main if module in called] or called[:1] or list(run.modules[:1])
+    others = [module for module in run.modules if module not in shown]
+    rows = [_graph_row(run, module, in_step, runs, as_graph) for module in (*shown, *others)]
+    more = folded(run, shown).partition(" more ")[2]
+    table = Table(columns, rows, most=len(shown), cut_on=On.TERMINAL, more=more)
+    note = "own: the module's own run, outside of the program" if in_step else ""
+    said = sentences(method_notes(run), NOTE, On.TERMINAL)
+    return Section("Graphs", (table, *said, *_categories(run)), note=note)
+
+
+def _graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_graph: bool) -> Row:
+    times, use = module.times, graph_use(run, module)
+    method = METHODS.get(module.measurement.method, module.measurement.method)
+    reason = f": {module.measurement.method_reason}" if module.measurement.method_reason else ""
+    how = f"{method}{reason}; {len(times.wall_samples_s)} wall times"
+    step = (
+        *(Cell(units.count(use.calls), use.calls), Cell(units.seconds(use.time_s), use.time_s)),
+        *(Cell(units.percent(use.share), use.share), Cell(launched(use.calls, use.replays, use.launches))),
+    )
+    graph_time = Cell(units.seconds(times.graph_time_s), times.graph_time_s)
+    return Row(
+        (
+            Cell(module.label, notes=notes(how, on=On.PAPER)),
+            *(step if in_step else ()),
+            *([Cell(units.count(module.program_calls), module.program_calls)] if runs else []),
+            *(Cell(units.seconds(times.wall_time_s), times.wall_time_s),),
+            *(
+                Cell(units.percent(times.busy_share), times.busy_share),
+                Cell(units.count(module.launches), module.launches),
+            ),
+            *([graph_time] if as_graph else []),
+            Cell(units.size(module.peak_memory_bytes), module.peak_memory_bytes),
+            Cell("", bar=_category_bar(run, module)),
+        )
+    )
+
+
+def _category_bar(run: Run, module: ModuleRecord) -> Bar:
+    stretches = tuple(Stretch(share, colour, title) for title, share, colour in bar_parts(run, module))
+    whole = sum(one.share for one in stretches)
+    return Bar(stretches, whole if step_of(run) else max(1.0, whole))
+
+
+def _categories(run: Run) -> tuple[Block, ...]:
+    measured = [module for module in run.modules if category_totals(run, module)]
+    if not measured:
+        return ()
+    by_weight = sorted(measured, key=lambda module: -weight_s(run, module))
+    tables = tuple((module.label, _category_table(run, module)) for module in measured)
+    more = "graphs; all are in report.html, tables/categories.csv"
+    return (Fold("Time by category", (Beside(tables, tuple(module.label for module in by_weight), more),)),)
+
+
+def _category_table(run: Run, module: ModuleRecord) -> Table:
+    in_step = step_of(run) is not None
+    of_whole = in_step or all(one.times.wall_time_s for one in run.modules)
+    columns = (
+        *(Column("category", False), Column("time")),
+        Column("of kernels", short="of busy", on=On.PAPER if of_whole else On.EVERYWHERE),
+        Column("of step" if in_step else "of wall", on=On.EVERYWHERE if of_whole else On.PAPER),
+        *(Column("calls"), Column("kernels", on=On.PAPER)),
+    )
+    rows = [
+        Row(
+            (
+                Cell(total.name.title, colour=palette.category_colour(total.name)),
+                *(Cell(units.seconds(total.time_s), total.time_s), Cell(units.percent(total.share), total.share)),
+                *(Cell(units.percent(total.wall_share), total.wall_share), Cell(units.count(total.calls), total.calls)),
+                Cell(units.count(total.kernels), total.kernels),
+            )
+        )
+        for total in category_totals(run, module)
+    ]
+    idle = module.times.idle
+    if idle is not None and module.times.wall_time_s and not in_step:
+        share = idle.time_s / module_time_s(module)
+        cells = (Cell(units.seconds(idle.time_s), idle.time_s), Cell(""), Cell(units.percent(share), share))
+        rows.append(Row((Cell(idle_name(module), colour=palette.IDLE), *cells, Cell(""), Cell(""))))
+    return Table(columns, rows)
+
+
+# --- how it was measured, and what to do next ------------------------------------------------------------------------
+
+
+def _facts(run: Run) -> tuple[Block, ...]:
+    environment, peaks = run.environment, run.peaks
+    versions = [
+        ("Python", environment.versions.python),
+        ("torch", environment.versions.torch),
+        ("triton", environment.versions.triton),
+        ("CUDA", environment.device.cuda),
+    ]
+    machines = (environment.platform, environment.host.cpu, environment.device.accelerator)
+    facts = [
+        ("command", run.command),
+        ("target", run.target),
+        ("recorded", f"{run.created}, inductor-bench {run.tool_version}, run {run.run_id}"),
+        ("versions", ", ".join(f"{name} {value}" for name, value in versions if value)),
+        ("machine", ", ".join(filter(None, machines))),
+        ("measured peaks", _peaks(peaks) if peaks is not None else ""),
+        ("variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())),
+    ]
+    for module in run.modules:
+        paths = (module.file, module.outputs.trace, module.outputs.log)
+        facts.append((module.label, " · ".join(path for path in paths if path)))
+    return (Facts(tuple((name, value) for name, value in facts if value)),)
+
+
+def _peaks(peaks: Peaks) -> str:
+    parts = [f"memory {units.rate(peaks.memory_bandwidth)}"]
+    if peaks.cache_bandwidth is not None:
+        parts.append(f"cache {units.rate(peaks.cache_bandwidth)} ({units.size(peaks.cache_bytes)})")
+    parts += [f"{dtype} matrix multiply {units.flop_rate(rate)}" for dtype, rate in peaks.matmul_flops.items()]
+    if peaks.launch_floor_s is not None:
+        parts.append(f"empty kernel {units.seconds(peaks.launch_floor_s)}")
+    return ", ".join(parts) + (f"; measured {peaks.measured_at}" if peaks.measured_at else "")
+
+
+def _next(run: Run, view: View) -> Iterator[Block]:
+    """What to type next, and the files of the RUN folder."""
+    if view.folder is None:
+        return
+    commands = tuple((one.command, one.why) for one in next_commands(run, view.folder, view.sort))
+    yield Commands(commands, on=On.TERMINAL)
+    single = [files.pattern for files in RUN_FILES if "/" not in files.pattern]
+    things = [name for name in single if (view.folder / name).is_file()]
+    for pattern in (files.pattern for files in RUN_FILES if "/" in files.pattern):
+        name = pattern.partition("/")[0]
+        number = sum(1 for path in view.folder.glob(pattern) if path.is_file())
+        things += [f"{number} {name if number > 1 else name[:-1]}"] if number else []
+    yield Facts((("Written", f"{view.folder}/   {' · '.join(things)}"),), on=On.TERMINAL)
+
+
+FORMATS = document_formats(
+    run_document,
+    page=lambda run, view: run_document(run, view, page_parts(run, view.folder or Path())),
+    csv=lambda run, view: csv_text(run, sort=view.sort),
+    rows="every kernel as CSV",
+    of="a run",
+    names_folder=True,
+)
+
+
+# --- the files of a RUN's report -------------------------------------------------------------------------------------
+
+WriteStep = Callable[[], list[Path]]
+"""A function that writes files and returns their paths. If one step fails, the others still run."""
+
+
+class RunFiles(NamedTuple):
+    """Files of a RUN folder: their path or pattern, and what writes them, where the report does."""
+
+    pattern: str
+    write: Callable[[Run, Path, bool], list[Path]] | None = None
+
+
+def _write_tables(run: Run, folder: Path, plots: bool) -> list[Path]:
+    return write_tables(run, folder)
+
+
+def _write_page(run: Run, folder: Path, plots: bool) -> list[Path]:
+    from ..html import document_page  # loads jinja2
+
+    path = folder / PAGE
+    write_text(path, document_page(run_document(run, DEFAULT_VIEW, page_parts(run, folder, plots=plots))))
+    return [path]
+
+
+RUN_FILES = (
+    RunFiles(RECORD),
+    RunFiles("kernels/*.py"),
+    RunFiles("tables/*.csv", _write_tables),
+    RunFiles(PAGE, _write_page),
+    RunFiles("modules/*.py"),
+    RunFiles("traces/*.trace.json*"),
+    RunFiles("logs/*"),
+)
+"""The files in the order of writing. ``Written`` on a terminal lists single files first."""
+
+
+def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
+    """Writes the files of :data:`RUN_FILES` that belong to the report below ``folder``, each atomically.
+
+    Args:
+        run: the record.
+        folder: the RUN folder.
+        plots: whether the page has plots.
+
+    Returns:
+        The written paths, in this order.
+
+    Raises:
+        InductorBenchError: some files could not be written. It names them, and is raised after all steps have run.
+    """
+    written: list[Path] = []
+    problems: list[InductorBenchError] = []
+    for files in RUN_FILES:
+        try:
+            written += files.write(run, folder, plots) if files.write is not None else []
+        except InductorBenchError as problem:
+            problems.append(problem)
+    if problems:
+        others = f" ({len(problems) - 1} more could not be written)" if len(problems) > 1 else ""
+        raise type(problems[0])(problems[0].message + others, problems[0].hint) from problems[0]
+    return written

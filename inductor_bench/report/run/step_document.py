@@ -1,0 +1,275 @@
+"""The program's step: the bar, the timeline and the table of its parts, its ranks, and its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ... import units
+from ...analysis.costs.ranks import exposed_s, idle_s, pace_setter, work_s
+from ...analysis.costs.step import parts_of, runs_on_host, step_of
+from ...analysis.findings.program.ranks import rank_name
+from ...analysis.findings.program.words import place_words
+from ...records.program import (
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    HOST_LANE,
+    IDLE,
+    OPTIMIZER,
+    Interval,
+    Part,
+    Program,
+    RankSteps,
+)
+from ...records.program import Timeline as StepTimeline
+from ...records.run import Run
+from .. import names, palette
+from ..document import LEAD, NOTE, Bar, Block, Cell, Column, On, Row, Section, Sentence, Stretch, Table, Timeline, words
+
+RANK_WORDS = (
+    "work: the device computes or copies · exposed: it is in collectives and computes nothing, waits for other ranks "
+    "included · hidden: collectives beside computation"
+)
+"""What the columns of the ranks mean."""
+
+MOST_PARTS = 12
+MOST_RANKS = 16
+MOST_IN_BAR = 10
+FILLS = "█▓▒░"
+"""The characters of the bar's segments, in turn. They tell neighbours apart where there is no colour."""
+
+TICKS = 5
+MOST_GRAPHS_NAMED = 4
+_KIND_NAMES = {
+    EAGER: "eager operators",
+    OPTIMIZER: "optimizer",
+    COLLECTIVE: "collectives",
+    COPY: "copies",
+    IDLE: "waiting, Python",
+}
+
+
+def step_section(run: Run, timeline: StepTimeline | None) -> Section:
+    """Where the step goes; nothing where no step was profiled."""
+    program = step_of(run)
+    if program is None:
+        return Section("Where the step goes", ())
+    rows = ledger_rows(program)
+    bar = Bar(tuple(Stretch(one.share, one.colour, one.label, fill=one.fill) for one in rows), on=On.TERMINAL)
+    few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in bar_rows(run)), on=On.PAGE)
+    blocks = (bar, few, *_lanes(run, timeline), _ledger(program, rows))
+    note = f"every moment is in one part; {idle_words(run)}"
+    return Section("Where the step goes", blocks, short="Step", note=note)
+
+
+# --- the parts of the step --------------------------------------------------------------------------------------------
+
+
+class LedgerRow(NamedTuple):
+    """A part of the step, or several small ones. ``fill`` is its character in the bar, ``time_s`` in seconds."""
+
+    label: str
+    kind: str
+    calls: float | None
+    time_s: float
+    share: float
+    where: str
+    colour: str
+    fill: str
+
+
+def ledger_rows(program: Program, most: int = MOST_PARTS) -> list[LedgerRow]:
+    """The longest parts of the step, and one row for the others; their shares add up to 1."""
+    parts = sorted(program.parts, key=lambda part: -part.time_s)
+    shown = parts if len(parts) <= most + 1 else parts[:most]
+    rows = []
+    for number, (part, colour) in enumerate(zip(shown, colours(shown), strict=True)):
+        fill = "·" if part.kind == IDLE else FILLS[number % len(FILLS)]
+        calls = part.calls if part.calls and part.kind != IDLE else None
+        rows.append(LedgerRow(part_label(part), part.kind, calls, part.time_s, part.share, where(part), colour, fill))
+    others = parts[len(shown) :]
+    if others:
+        time_s, share = sum(part.time_s for part in others), sum(part.share for part in others)
+        label = f"and {len(others)} more"
+        rows.append(LedgerRow(label, "", None, time_s, share, "in tables/step.csv", palette.MUTED, "-"))
+    return rows
+
+
+def _ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
+    """All parts; a terminal shows one row for the small ones, and the signs of its bar."""
+    every = ledger_rows(program, most=10**6)
+    signs = [one.fill for one in few] + [""] * len(every)
+    columns = (
+        *(words("part", least=18), Column("kind", False, on=On.PAPER), Column("calls", spare=1), Column("time")),
+        *(Column("share"), words("where", spare=2, least=24)),
+    )
+    rows = [_ledger_row(one, sign) for one, sign in zip(every, signs, strict=False)]
+    folded = len(few) < len(every)
+    rest = _ledger_row(few[-1], few[-1].fill) if folded else None
+    most = len(few) - 1 if folded else 0
+    return Table(columns, rows, filter="part, kind, place", most=most, cut_on=On.TERMINAL, rest=rest)
+
+
+def _ledger_row(one: LedgerRow, sign: str) -> Row:
+    return Row(
+        (
+            Cell(one.label, colour=one.colour, fill=sign),
+            Cell(one.kind),
+            Cell(units.count(one.calls) if one.calls is not None else "", one.calls),
+            Cell(units.seconds(one.time_s), one.time_s),
+            Cell(units.percent(one.share), one.share),
+            Cell(one.where),
+        )
+    )
+
+
+def bar_rows(run: Run, most: int = MOST_IN_BAR) -> list[LedgerRow]:
+    """The step in few pieces for a picture: eager operators and copies are one piece each, and idle time comes last."""
+    program = step_of(run)
+    groups: dict[tuple[str, str], list[Part]] = {}
+    for part in program.parts if program else ():
+        merged = {EAGER: "eager", COPY: "copies"}.get(part.kind)
+        groups.setdefault((part.kind, merged or part_label(part)), []).append(part)
+    rows = []
+    for (kind, label), parts in groups.items():
+        time_s, share = sum(part.time_s for part in parts), sum(part.share for part in parts)
+        rows.append(LedgerRow(label, kind, None, time_s, share, "", "", ""))
+    rows.sort(key=lambda row: (row.kind == IDLE, -row.time_s))
+    shown = rows if len(rows) <= most else sorted(rows, key=lambda row: -row.time_s)[:most]
+    graphs = graph_colours(run)
+    named = [
+        row._replace(colour=graphs.get(row.label) or palette.part_colour(row.kind)) for row in rows if row in shown
+    ]
+    rest = 1 - sum(row.share for row in named)
+    others = LedgerRow("others", "", None, rest * (program.step_time_s if program else 0), rest, "", palette.MUTED, "")
+    return [*named, others] if len(named) < len(rows) else named
+
+
+def graph_colours(run: Run) -> dict[str, str]:
+    """The colour of each compiled graph by its label."""
+    parts = parts_of(run, GRAPH)
+    return {part_label(part): colour for part, colour in zip(parts, colours(parts), strict=True)}
+
+
+def idle_words(run: Run) -> str:
+    """What idle time is on the device of the program."""
+    return "idle: time in which no operator runs" if runs_on_host(run) else "idle: time in which the device is idle"
+
+
+def colours(parts: Sequence[Part]) -> list[str]:
+    """The colour of each part: one for each kind, and of the graphs several in turn."""
+    graphs: dict[str, str] = {}
+    found = []
+    for part in parts:
+        if part.kind == GRAPH:
+            graphs.setdefault(part.label, palette.GRAPHS[len(graphs) % len(palette.GRAPHS)])
+            found.append(graphs[part.label])
+        else:
+            found.append(palette.part_colour(part.kind))
+    return found
+
+
+def part_label(part: Part) -> str:
+    """Returns the part's name in tables: ``Block.forward``, ``aten.embedding``, ``idle: launching``."""
+    label = names.clean(part.label)
+    if part.kind == IDLE:
+        return f"idle: {label}"
+    return f"copy: {label}" if part.kind == COPY else label.replace("::", ".", 1)
+
+
+def where(part: Part) -> str:
+    """Returns the line or the module of a part; of a graph how it is launched, of a collective what is hidden."""
+    place = names.clean(place_words(part))
+    if part.kind == GRAPH:
+        return launched(part.calls, part.replays, part.launches)
+    if part.kind == COLLECTIVE and part.hidden_s:
+        return ", ".join(filter(None, [f"{units.seconds(part.hidden_s)} more is hidden", place]))
+    return place
+
+
+def launched(calls: float, replays: float, launches: float) -> str:
+    """Returns ``replays``, ``120 launches``, or ``3 of 4 replays``; empty where nothing is known to be launched."""
+    if calls and replays >= calls:
+        return "replays"
+    if replays:
+        return f"{units.count(replays)} of {units.count(calls)} replays"
+    return f"{units.count(launches)} launch{'es' * (launches != 1)}" if launches else ""
+
+
+# --- the ranks --------------------------------------------------------------------------------------------------------
+
+
+def rank_section(run: Run) -> Section:
+    """A row for each process; nothing for a program of one process."""
+    ranks = run.program.ranks if run.program else ()
+    if len(ranks) < 2:
+        return Section("Ranks", ())
+    columns = (
+        *(words("rank"), Column("step"), Column("work"), Column("exposed collectives", short="exposed")),
+        *(Column("hidden"), Column("idle")),
+    )
+    rows = [Row(tuple(_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
+    table = Table(columns, rows, every=len(ranks), more="in tables/step.csv")
+    title = f"{len(ranks)} ranks; {rank_name(pace_setter(ranks))} sets the pace, and the ledger is its own"
+    return Section("Ranks", (Sentence(f"{title}.", LEAD), table, Sentence(RANK_WORDS, NOTE)), quiet=True)
+
+
+def _rank_cells(rank: RankSteps) -> Iterator[Cell]:
+    known = bool(rank.parts)
+    hidden_s = sum(part.hidden_s for part in rank.parts if part.kind == COLLECTIVE)
+    yield Cell(rank_name(rank))
+    yield Cell(units.seconds(rank.step_time_s), rank.step_time_s)
+    for value in (work_s(rank), exposed_s(rank), hidden_s, idle_s(rank)) if known else (None,) * 4:
+        yield Cell(units.seconds(value), value)
+
+
+# --- the timeline -----------------------------------------------------------------------------------------------------
+
+
+def _lanes(run: Run, timeline: StepTimeline | None) -> Iterator[Block]:
+    if timeline is None or not timeline.intervals or timeline.time_s <= 0:
+        return
+    colour_of = graph_colours(run)
+    lanes = tuple(
+        (lane, tuple(_interval(timeline, one, colour_of) for one in timeline.intervals if one.lane == lane))
+        for lane in lanes_of(timeline)
+    )
+    places = [tick / (TICKS - 1) for tick in range(TICKS)]
+    ticks = tuple((place, units.seconds(timeline.time_s * place)) for place in places)
+    legend = tuple((colour, name) for name, colour in legend_of(timeline.intervals, colour_of))
+    whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
+    caption = f"One profiled step{whose}; the profiler slows the host. traces/step.trace.json.gz opens in Perfetto."
+    yield Timeline(lanes, ticks, legend, on=On.PAGE)
+    yield Sentence(caption, NOTE, on=On.PAGE)
+
+
+def _interval(timeline: StepTimeline, one: Interval, colour_of: dict[str, str]) -> Stretch:
+    length_s = one.end_s - one.start_s
+    title = f"idle: {one.label}" if one.kind == IDLE else one.label
+    said = f"{title} {units.seconds(length_s)}"
+    return Stretch(
+        length_s / timeline.time_s, interval_colour(one, colour_of), title, said, one.start_s / timeline.time_s
+    )
+
+
+def lanes_of(timeline: StepTimeline) -> list[str]:
+    """The lanes from top to bottom: the host, then the device's streams by their first interval."""
+    found = dict.fromkeys(one.lane for one in sorted(timeline.intervals, key=lambda one: one.start_s))
+    return sorted(found, key=lambda lane: lane != HOST_LANE)
+
+
+def interval_colour(one: Interval, colour_of: dict[str, str]) -> str:
+    """The colour of an interval; ``colour_of`` has those of the graphs by label."""
+    return colour_of.get(one.label, palette.PARTS[GRAPH]) if one.kind == GRAPH else palette.part_colour(one.kind)
+
+
+def legend_of(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[tuple[str, str]]:
+    """The entries of a legend for these intervals: ``(name, colour)``."""
+    kinds = {one.kind for one in intervals}
+    graphs = [(names.end(names.clean(label), 28), colour) for label, colour in colour_of.items()]
+    named = graphs if len(graphs) <= MOST_GRAPHS_NAMED else [("graphs", palette.PARTS[GRAPH])]
+    kinds_shown = [*(kind for kind in _KIND_NAMES if kind in kinds), *sorted(kinds - {GRAPH, *_KIND_NAMES})]
+    others = [(_KIND_NAMES.get(kind) or names.clean(kind), palette.part_colour(kind)) for kind in kinds_shown]
+    return [*(named if GRAPH in kinds else []), *others]
