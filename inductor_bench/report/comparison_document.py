@@ -109,7 +109,7 @@ def comparison_document(comparison: RunComparison, view: View) -> Document:
             ),
             Section("Graphs", (_graphs(comparison),), on=On.PAPER),
             Section("Notes", (said,)),
-            commands,
+            Section("Next", (commands,), quiet=True),
         ),
         sources,
     )

@@ -65,7 +65,7 @@ def _titled(title: str, table: Table, level: int) -> Iterator[str]:
 
 
 def _between_empty_lines(parts: Iterable[Iterable[str]]) -> Iterator[str]:
-    for number, part in enumerate(parts):
+    for number, part in enumerate(filter(None, map(list, parts))):
         yield from ["", *part] if number else part
 
 

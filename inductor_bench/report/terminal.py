@@ -47,6 +47,9 @@ WIDE = 96
 LABEL = 10
 """Least width in columns of a label such as ``Next``."""
 
+MOST_LABEL = 32
+"""Largest width in columns of the names of tables beside each other."""
+
 BAR = 6
 """Width in columns of a bar for a share of 1, in a cell."""
 
@@ -130,7 +133,8 @@ def _head(document: Document, width: int) -> Iterator[Line]:
         yield [Word(left, "title"), Word(" " * room), Word(about[0], "dim")]
     else:
         yield [Word(names.end(left, width), "title")]
-        yield from ([Word(names.end(line, width), "dim")] for line in about)
+        for line in about:
+            yield from wrapped(line, width, "", "dim")
     if document.blocks:
         yield []
 
@@ -191,7 +195,7 @@ def _commands(block: Commands, width: int) -> Iterator[Line]:
     label = block.label
     for command, why in block.entries:
         for line in command.splitlines():
-            yield [Word(names.pad(label, LABEL), "title"), Word(names.clean(line) if line.isprintable() else line)]
+            yield [Word(names.pad(label, LABEL), "title"), Word(line if line.isprintable() else names.clean(line))]
             label = ""
         yield from wrapped(names.clean(why), width, " " * LABEL, "dim")
 
@@ -305,7 +309,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
             yield from _row_lines(row, columns, number, gap, key, _style(tone))
             yield from _note_lines(table, row, start or 4, width)
     if left:
-        yield from wrapped(f"and {left:,} more {table.more}".rstrip(), width, "", "dim")
+        yield from wrapped(names.clean(f"and {left:,} more {table.more}"), width, "", "dim")
 
 
 def _title(column: Column) -> str:
@@ -426,7 +430,7 @@ def _beside(block: Beside, width: int) -> Iterator[Line]:
     places = [n for n, column in enumerate(first.columns) if column.on & On.TERMINAL and n != first.main]
     found = [{row.cells[table.main].text: row.cells for row in table.rows} for _, table in block.tables]
     every = dict.fromkeys(name for rows in found for name in rows)
-    label = max(names.cells(names.clean(text)) for text in (first.columns[first.main].title, *every))
+    label = min(MOST_LABEL, max(names.cells(names.clean(text)) for text in (first.columns[first.main].title, *every)))
     titles = {place: _title(first.columns[place]) for place in places}
     sizes = {
         place: max(
@@ -451,7 +455,7 @@ def _beside(block: Beside, width: int) -> Iterator[Line]:
     listed = [name for name in every if any(name in rows for _, rows in shown)]
     ends = {name for name in listed if all(name == [*rows][-1] for _, rows in shown if name in rows)}  # as idle time
     for name in sorted(listed, key=lambda name: (name in ends, -weight(name))):
-        line = names.pad(names.clean(name), label)
+        line = names.pad(names.middle(names.clean(name), label), label)
         for _, rows in shown:
             cells = rows.get(name)
             texts = {place: cells[place].text if cells else "" for place in places}

@@ -127,6 +127,12 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     entries, lead = rank(run, view.sort), headline(run)
     sources = {place: source_file(text) for place, text in parts.files.items()}
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
+    graphs, proof, retunes = _graphs(run), proof_section(run.verification, view.top), retune_section(run, view.top)
+    kernels = kernel_section(run, entries, sources, view.sort, view.top)
+    findings = _findings(run, lead, entries, view.top)
+    # A page has the long tables last; a terminal and Markdown end with what to do.
+    on_page = (replace(one, on=one.on & On.PAGE) for one in (findings, proof, graphs, retunes, kernels))
+    elsewhere = (replace(one, on=one.on & ~On.PAGE) for one in (graphs, kernels, retunes, proof, findings))
     return Document(
         heading(run),
         (machine(run),),
@@ -135,11 +141,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             step_section(run, parts.timeline),
             rank_section(run),
-            _graphs(run),
-            kernel_section(run, entries, sources, view.sort, view.top),
-            retune_section(run, view.top),
-            proof_section(run.verification, view.top),
-            _findings(run, lead, entries, view.top),
+            *(*on_page, *elsewhere),
             Section("Plots", drawings, on=On.PAGE),
             Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
             *_next(run, view),

@@ -1,0 +1,188 @@
+"""A document that has every block, in all formats: what each block looks like, and that no text breaks a format."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from golden import golden
+from rich.console import Console
+from test_pages import EVIL, Parsed
+
+from inductor_bench.report import document as blocks
+from inductor_bench.report import html, markdown, terminal
+from inductor_bench.report.document import (
+    BAD,
+    GOOD,
+    LEAD,
+    NOTE,
+    WARN,
+    Bar,
+    Beside,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    FileText,
+    Fold,
+    Item,
+    Items,
+    Note,
+    On,
+    Picture,
+    Row,
+    Section,
+    Sentence,
+    SourceFile,
+    Stretch,
+    Table,
+    Timeline,
+    kernel_column,
+    notes,
+    words,
+)
+
+WIDTHS = (60, 80, 100, 140)
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+NAMES = ("triton_poi_fused_add_relu_0", "triton_red_fused__native_layer_norm_native_layer_norm_backward_12", "gemm")
+
+
+def every_block(text: str = "", command: str = "inductor-bench report runs/x --sort gain") -> Document:
+    """A document of all blocks; ``text`` stands in each place that may hold a text from elsewhere."""
+    parts = (Stretch(0.5, "#0072b2", f"conv{text}"), Stretch(0.3, "#e69f00", "idle"), Stretch(0.001, "#111111", "rest"))
+    placed = (Stretch(0.25, "bad", f"slower{text}", "+1 ms", 0.5),)
+    columns = (
+        *(Column("#"), kernel_column(f"kernel{text}", 40), Column(f"kind{text}", False, on=On.PAPER)),
+        *(Column("calls", spare=2), Column("time", hint=f"a hint{text}"), Column("share", spare=1)),
+        Column("where the time goes", False, spare=3),
+    )
+    rows = [
+        Row(
+            (
+                Cell(str(number), number),
+                Cell(
+                    f"{name}{text}",
+                    colour="#0072b2",
+                    notes=(*notes(f"model.py:{number}{text}"), Note(f"look at it{text}", tone=WARN, whole=True)),
+                ),
+                Cell(f"pointwise{text}"),
+                Cell("1,234", 1234.5),
+                Cell(f"{number} ms", number / 1000),
+                Cell("", None),
+                Cell("", bar=Bar(parts)),
+            ),
+            lambda: (Sentence(f"details{text}"), FileText("kernels/a.py")),
+            f"k{number}",
+            GOOD if number == 1 else "",
+        )
+        for number, name in enumerate(NAMES, 1)
+    ]
+    total = Row((*(Cell(each) for each in ("", "the step", "", "", "6 ms", "")), Cell("", bar=Bar(placed))))
+    small = Table((Column("category", False), Column("time")), [Row((Cell(f"conv{text}"), Cell("3 ms", 0.003)))])
+    wide = Table(tuple(Column(f"column {n}", False) for n in range(9)), [Row(tuple(Cell("x" * 30) for _ in range(9)))])
+    item = Item(
+        f"A finding{text}.", WARN, f"do this{text}", (("1 triton", "k1"), (f"gone{text}", "")), 3, "no. 1-3", "log\nend"
+    )
+    inner: tuple[Block, ...] = (
+        Items((item, Item("On paper only.", BAD, on=On.PAPER))),
+        Bar(parts),
+        Timeline(
+            (("host", placed), (f"stream 7{text}", parts[:1])),
+            ((0.0, "0 s"), (1.0, "2 ms")),
+            (("#0072b2", f"graph{text}"),),
+        ),
+        Table(columns, rows, 1, total, "name", most=2, more=f"in tables/x.csv{text}"),
+        Table(
+            (words("part"), Column("time")),
+            [Row((Cell("a", fill="█", colour="#0072b2"), Cell("1 ms")))] * 3,
+            most=1,
+            rest=Row((Cell("and 2 more", fill="-"), Cell("2 ms"))),
+        ),
+        wide,
+        Facts((("Written", f"runs/x/   record.json{text}"), ("faster", "1.25x", GOOD))),
+        Beside(((f"forward{text}", small), ("backward", small))),
+        Fold(f"Notes{text}", (Sentence("folded"),)),
+        Picture(f"a picture{text}", SVG),
+        FileText("kernels/a.py"),
+        Commands(((command, f"the next thing{text}"),)),
+        Section(f"Inner{text}", (Sentence("inside"),)),
+    )
+    sections = (Section(f"Everything{text}", inner, BAD, "All", f"a note{text}"), Section("Empty", ()))
+    lead = (Sentence(f"The answer is `42`{text}.", LEAD), Sentence(f"Why{text}.", NOTE))
+    quiet = Section("Quiet", (Sentence("said already"),), quiet=True)
+    return Document(
+        f"Title{text}", (f"NVIDIA H200{text}",), (*lead, *sections, quiet), {"kernels/a.py": SourceFile("text")}
+    )
+
+
+def test_the_document_has_every_block() -> None:
+    def kinds(found: tuple[Block, ...]) -> set[type]:
+        inner = {kind for one in found if isinstance(one, Section | Fold) for kind in kinds(one.blocks)}
+        return {type(one) for one in found} | inner
+
+    known = {
+        one for one in vars(blocks).values() if isinstance(one, type) and issubclass(one, Block) and one is not Block
+    }
+    assert kinds(every_block().blocks) == known
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_block_on_a_terminal(width: int) -> None:
+    golden(f"document-{width}.txt", terminal.document_text(every_block(), width))
+
+
+def test_every_block_in_markdown() -> None:
+    golden("document.md", markdown.document_markdown(every_block()))
+
+
+def test_every_block_on_a_page() -> None:
+    text = html.document_page(every_block())
+    parsed = Parsed(text)
+    shown = parsed.shown
+    for words_ in ("The answer is 42.", "A finding. Hint: do this", "and 3 more", "conv 50%, idle 30%", "look at it"):
+        assert words_ in shown
+    assert {"h1", "h2", "h3", "nav", "table", "tfoot", "dl", "img", "details", "pre"} >= {"h1"} and "Empty" not in shown
+    tags = set(parsed.tags)
+    assert {"h1", "h2", "h3", "ul", "table", "tfoot", "dl", "img", "details", "pre", "code"} <= tags
+    assert [value for name, value in parsed.attributes if name == "data-v"][:3] == ["1", "1234.5", "0.001"]
+    assert 'class="bar placed"' in text and "var(--bad)" in text and 'class="lane"' in text and 'id="files"' in text
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_text_makes_a_line_wider_than_the_terminal(width: int) -> None:
+    lines = terminal.document_text(every_block(" " + EVIL), width).splitlines()
+    assert not set("".join(lines)) & {"\x1b", "\x9b", "\u202e"}
+    records = ("  column", "Next", "Written", "  kernel")  # texts that stay in one piece
+    assert [line for line in lines if len(line) > width and not line.startswith(records) and "long" not in line] == []
+
+
+def test_hostile_text_is_text_in_markdown_and_on_a_page() -> None:
+    text = markdown.document_markdown(every_block(" " + EVIL)).replace("<br>", "")
+    fenced = re.sub(r"^(`{3,})$.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert "\x1b" not in text and not re.search(r"(?<!\\)<", fenced)
+    parsed = Parsed(html.document_page(every_block(" " + EVIL)))
+    assert parsed.tags.count("script") == 2 and "alert(1)" in parsed.shown
+
+
+def test_a_terminal_without_unicode_or_colours_says_the_same() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    terminal.print_document(every_block(), Console(file=stream, width=80, force_terminal=False))
+    stream.flush()
+    assert b"conv 50% ###" in raw.getvalue() and b"\x1b" not in raw.getvalue()
+    colour = io.StringIO()
+    terminal.print_document(
+        every_block(), Console(file=colour, width=80, force_terminal=True, color_system="truecolor")
+    )
+    assert "\x1b[" in colour.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", colour.getvalue())
+    assert plain == terminal.document_text(every_block(), 80)
+
+
+def test_a_command_stays_in_one_piece() -> None:
+    command = "inductor-bench kernel " + "a-long-path/" * 20
+    assert command in terminal.document_text(every_block(command=command), 60)
+    assert f"```\n{command}\n```" in markdown.document_markdown(every_block(command=command))

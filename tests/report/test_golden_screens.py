@@ -1,0 +1,47 @@
+"""Whole screens and Markdown of results, word by word. No other test pins their English."""
+
+from __future__ import annotations
+
+import compared_runs
+import mode_rows
+import pytest
+import run_builder as build
+import step_runs
+from golden import golden
+from h200 import unpack_batch
+from printed import printed, run_markdown, run_screen
+
+from inductor_bench.analysis.comparison.run import compare_runs
+from inductor_bench.report import batch_document, comparison_document, modes_document
+from inductor_bench.report.formats import View
+from inductor_bench.workflows.batch.view import read_view
+
+RUNS = {"mixnet": build.mixnet, "cpu": build.cpu, "empty": build.empty, "host_paced": step_runs.host_paced}
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_run_on_a_terminal(name: str, width: int) -> None:
+    golden(f"run-{name}-{width}.txt", run_screen(RUNS[name](), width))
+
+
+def test_a_run_in_markdown() -> None:
+    golden("run-host_paced.md", run_markdown(step_runs.host_paced()))
+
+
+def test_a_comparison() -> None:
+    other = compared_runs.run(compared_runs.changed("triton_poi_fused_relu_2", kernel_id="other"), longer=1.4)
+    found = compare_runs([compared_runs.run()], [other], ("runs/a", "runs/b"))
+    golden("comparison-100.txt", printed(comparison_document.FORMATS.get("table"), found, View(limit=0.05)))
+
+
+def test_modes() -> None:
+    eager = mode_rows.row("eager", [0.100, 0.101, 0.099, 0.100])
+    found = mode_rows.comparison(eager, mode_rows.row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0))
+    golden("modes-100.txt", printed(modes_document.FORMATS.get("table"), found))
+
+
+def test_a_batch(tmp_path: pytest.TempPathFactory) -> None:
+    view = read_view(unpack_batch(tmp_path / "batch"))  # type: ignore[operator]
+    shown = printed(batch_document.FORMATS.get("md"), view, View(top=3))
+    golden("batch.md", shown)
