@@ -12,7 +12,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from inductor_bench.report.text.layout import Word
 
 from inductor_bench import units
 from inductor_bench.cli.output import console as room
@@ -25,7 +24,7 @@ from inductor_bench.records.table import Answer
 from inductor_bench.report.extraction_document import extraction_document
 from inductor_bench.report.formats import as_json
 from inductor_bench.report.query_document import answer_json
-from inductor_bench.report.terminal import document_text, print_lines
+from inductor_bench.report.terminal import Word, document_text, print_lines
 from inductor_bench.workflows.extract.run import ExtractOutcome
 
 

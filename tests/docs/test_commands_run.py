@@ -86,7 +86,7 @@ def test_two_runs_are_compared(runs: Path, capsys: Captured) -> None:
     assert main(documented("inductor-bench compare A B --fail-above 5%", {"A": "runs/loss", "B": "runs/train"})) == 1
     capsys.readouterr()
     assert main(documented("inductor-bench compare A B --format md", sides)) == 0
-    assert "| MseLossBackward0 |" in capsys.readouterr().out
+    assert "| MseLossBackward0<br>" in capsys.readouterr().out
     assert main(documented("inductor-bench compare A B --bundle difference.zip", sides)) == 0
     assert "comparison.json" in ZipFile("difference.zip").namelist()
 
