@@ -38,15 +38,15 @@ import step_runs
 from h200 import run_of, unpack_batch
 from inline import make
 
-from inductor_bench.analysis.comparison.run import compare_runs
+from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli.main import main as run_command
+from inductor_bench.records.base import Failure
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.records.comparisons.kernels import Comparison, Pairing
-from inductor_bench.records.modes.comparison import AGREES, Agreement, DeviceWork
-from inductor_bench.records.modes.models import ModelModes, ModesByModel
-from inductor_bench.records.run import Environment, Failure, Peaks, Run
+from inductor_bench.records.comparison import Pairing, TimedPair
+from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.mode_comparison import AGREES, Agreement, DeviceWork, ModelModes, ModesByModel
+from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.report import (
     comparison_document,
@@ -62,7 +62,7 @@ from inductor_bench.report.run import retune_document, run_document
 from inductor_bench.report.run.run_document import write_report
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.timeline import write_timeline
+from inductor_bench.store.run_files import write_timeline
 
 WIDTHS = (60, 80, 100, 140)
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -227,12 +227,12 @@ def made_kernel(name: str, time_s: float, *, searched: bool = True) -> MeasuredK
     )
 
 
-def kernel_comparison() -> Comparison:
+def kernel_comparison() -> TimedPair:
     first, second = made_kernel("a", 2e-5), made_kernel("b", 2.4e-5, searched=False)
     stand = Pairing({"XBLOCK": 1}, {"XBLOCK": 2}, 2e-5, 2.4e-5, Ratio(1.2, 1.19, 1.21, 31), "slower")
     same = Pairing({"XBLOCK": 1}, {"XBLOCK": 1}, 2e-5, 2.1e-5, Ratio(1.05, 1.04, 1.06, 31), "slower")
     best = Pairing({"XBLOCK": 2}, {"XBLOCK": 4}, reason="out of memory: 17 bytes")
-    return Comparison(first, second, "cold", stand, same, best, "output 1 differs by 0.5", False, notes=("busy: 12%",))
+    return TimedPair(first, second, "cold", stand, same, best, "output 1 differs by 0.5", False, notes=("busy: 12%",))
 
 
 class Fields:

@@ -11,11 +11,9 @@ import click
 
 from ..analysis.comparison_words import is_above
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.comparisons.batch import BatchComparison
-from ..records.comparisons.run import RunComparison
+from ..records.comparison import BatchComparison, RunComparison
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
 from ..report.formats import View, as_json, as_markdown, as_page
-from ..store.batch import BATCH
 from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
 from ..store.run_files import refuse_other_file

@@ -11,9 +11,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
 from ..report.extraction_document import FORMATS
 from ..report.formats import View
-from .options.limits import timeout_option
-from .options.paths import complete_path
-from .options.values import take_values, values_options
+from .options import complete_path, take_values, timeout_option, values_options
 from .output.console import Console
 from .output.presentation import format_option, show
 

@@ -11,9 +11,6 @@ from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.mode_comparison import MODES, NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.model_sources import LIBRARIES, listed
-from ..records.modes.comparison import NOT_TIMED, ModeComparison
-from ..records.modes.models import ModelModes, ModesByModel
-from ..records.modes.settings import MODES, SWITCHES
 from ..report.formats import View, as_page
 from ..report.models_document import LIST_FORMATS
 from ..report.modes_document import FORMATS

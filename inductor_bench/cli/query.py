@@ -12,7 +12,7 @@ import click
 from ..errors import EXIT_OK
 from ..report.formats import View
 from ..report.query_document import FORMATS, QueryResult
-from .options.paths import ResultFolder
+from .options import ResultFolder
 from .output.console import Console
 from .output.presentation import format_option, place_view, show
 

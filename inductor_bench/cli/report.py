@@ -11,8 +11,8 @@ from ..errors import EXIT_OK, UsageError
 from ..report.batch_document import FORMATS as BATCH_FORMATS
 from ..report.formats import View
 from ..report.run.run_document import FORMATS
-from ..store.batch import BATCH
-from .options.paths import ResultFolder
+from ..store.folder import BATCH
+from .options import ResultFolder
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, show, take_view
 

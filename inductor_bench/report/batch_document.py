@@ -10,19 +10,28 @@ from urllib.parse import quote
 
 from .. import units
 from ..analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
-from ..analysis.findings.evidence import UNTUNABLE
-from ..analysis.findings.phrases import plural
+from ..analysis.findings.finding import UNTUNABLE, plural
 from ..devices.cpu import CPU
-from ..devices.nvidia.device import NVIDIA
+from ..devices.nvidia import NVIDIA
 from ..devices.table import common_device
-from ..records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
-from ..records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult
+from ..records.batch import (
+    DAMAGED,
+    DONE,
+    FAILED,
+    MEASURED,
+    NEWER,
+    PARTIAL,
+    RUNNING,
+    SKIPPED,
+    WAITING,
+    BatchResults,
+    GraphResult,
+)
 from ..records.category import Category
-from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from ..store.batch import BATCH
+from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from ..store.files import write_text
-from ..store.folder import PAGE
-from ..store.formats.tables import write_parquet
+from ..store.folder import BATCH, PAGE
+from ..store.tables import write_parquet
 from . import names, palette
 from .batch_tables import BatchView, groups_csv, models_csv, problem_of
 from .document import (

@@ -18,10 +18,9 @@ from ..analysis.batch_aggregation import (
     summarize_model,
     waits_for_host,
 )
-from ..records.batches.results import BatchResults, GraphResult
+from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Column, Failure, Table
+from ..records.batch import BatchResults, GraphResult
 from ..records.category import Category
-from ..records.failure import Failure
-from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
 from .csvs import table_text
 
 

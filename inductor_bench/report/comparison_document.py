@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from .. import units
-from ..analysis.comparison.words import (
+from ..analysis.comparison_words import (
     code_words,
     headline,
     main_parts,
@@ -16,9 +16,8 @@ from ..analysis.comparison.words import (
     signed,
     signed_percent,
 )
-from ..analysis.findings.phrases import plural
-from ..records.comparisons.batch import BatchComparison, ModelComparison
-from ..records.comparisons.run import (
+from ..analysis.findings.finding import plural
+from ..records.comparison import (
     FASTER,
     KERNEL_CAUSES,
     NOT_COMPARABLE,
@@ -26,9 +25,11 @@ from ..records.comparisons.run import (
     SLOWER,
     UNCHANGED,
     UNDECIDED,
+    BatchComparison,
     Change,
     KernelChange,
     KernelSide,
+    ModelComparison,
     PartChange,
     RunComparison,
     SideSummary,

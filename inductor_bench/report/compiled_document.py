@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from .. import units
-from ..analysis.findings.phrases import plural
-from ..devices.nvidia.architectures import Architecture
+from ..analysis.findings.finding import plural
+from ..devices.nvidia import Architecture
+from ..records.base import Failure
 from ..records.category import Category
-from ..records.code.compilation import CompiledCandidates, CompiledKernel
-from ..records.run import Failure
+from ..records.extraction import CompiledCandidates, CrossCompiledKernel
 from ..records.tuning import Config, TriedCandidate
 from .document import BAD, NOTE, WARN, Block, Cell, Column, Document, Note, Row, Section, Sentence, Table, words
 from .formats import DEFAULT_VIEW, View, document_formats
@@ -33,7 +33,7 @@ class Compiled(Protocol):
     """The kernels of one command that were compiled for another GPU."""
 
     @property
-    def kernels(self) -> Sequence[CompiledKernel]: ...
+    def kernels(self) -> Sequence[CrossCompiledKernel]: ...
     @property
     def failures(self) -> Sequence[Failure]: ...
     @property
@@ -67,7 +67,7 @@ def candidate_sets(tuning: CompiledCandidates) -> str:
     return f"max-autotune: {tuning.default_configs} → {tuning.max_configs} configs"
 
 
-def _kernel(kernel: CompiledKernel) -> Iterator[Block]:
+def _kernel(kernel: CrossCompiledKernel) -> Iterator[Block]:
     tuning = kernel.tuning
     statuses = Counter(candidate.status for candidate in tuning.candidates)
     counts = ", ".join(f"{count} {status}" for status, count in statuses.items())

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from .. import units
 from ..devices.table import best_device, device_of_peaks
-from ..records.run import Environment, Failure, Peaks
-from ..store.peaks import cache_folder, peaks_key, slug
+from ..records.base import Failure
+from ..records.run import Environment, Peaks
+from ..store.caches import cache_folder, peaks_key, slug
 from ..version import __version__
 from .document import (
     BAD,

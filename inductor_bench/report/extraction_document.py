@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import units
-from ..analysis.findings.phrases import plural
+from ..analysis.findings.finding import plural
+from ..records.base import Failure
 from ..records.category import Category
-from ..records.code.extraction import ExtractedKernel
-from ..records.run import Failure
+from ..records.extraction import ExtractedKernel
 from . import names
 from .document import (
     BAD,

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .. import units
 from ..errors import UsageError
-from ..store.formats.codec import encode
+from ..store.codec import encode
 from .document import Document
 from .markdown import document_markdown
 

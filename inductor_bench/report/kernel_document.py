@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import units
-from ..analysis.findings.phrases import plural
-from ..devices.nvidia.counters import STALL_WORDS
+from ..analysis.findings.finding import plural
+from ..devices.hardware_counters import STALL_WORDS
+from ..records.base import Failure
 from ..records.category import Category
-from ..records.comparisons.kernels import Comparison, Pairing
-from ..records.run import Environment, Failure
+from ..records.comparison import Pairing, TimedPair
+from ..records.run import Environment
 from ..records.tuning import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
 from . import names
 from .document import (
@@ -209,7 +210,8 @@ def _stalls(counters: HardwareCounters) -> Iterator[str]:
 def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Commands]:
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
-        command, why = f"python {shlex.quote(str(saved[0]))} --check", "runs the winner by itself"
+        check = " --check" if won and won[0].checked is not None else ""
+        command, why = f"python {shlex.quote(str(saved[0]))}{check}", "runs the winner by itself"
     elif won and won[0].tuning is not None and any("idle" in note for note in won[0].tuning.notes):
         command, why = _retune(won[0]), "the same again, on an idle machine"
     elif won:
@@ -352,7 +354,7 @@ def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Bl
 # --- compared kernels ------------------------------------------------------------------------------------------------
 
 
-def compared_document(comparison: Comparison, view: View = DEFAULT_VIEW) -> Document:
+def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Document:
     """Which of two kernels is faster, and by its code or its config; both rows; whether they compute the same."""
     pair = _with_distinct_names(comparison.first, comparison.second)
     verdict = comparison.as_they_stand.verdict
@@ -413,7 +415,7 @@ def _pairing_row(title: str, pairing: Pairing, *said: str) -> Row:
     )
 
 
-def _other_row(title: str, pairing: Pairing, comparison: Comparison) -> Row:
+def _other_row(title: str, pairing: Pairing, comparison: TimedPair) -> Row:
     """A pairing in other configurations with their names. An equal pairing refers to ``as they stand``."""
     if pairing == comparison.as_they_stand:
         return Row((Cell(title), Cell(""), Cell("as they stand"), *[Cell("")] * 3))

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from .. import units
-from ..analysis.findings.phrases import join_words, plural
-from ..records.modes.comparison import (
-    ModeRow,
-)
-from ..records.modes.models import ModelModes, ModesByModel
-from ..records.modes.settings import EAGER
+from ..analysis.findings.finding import join_words, plural
+from ..records.mode_comparison import EAGER, ModelModes, ModeRow, ModesByModel
 from .csvs import table_text
 from .document import (
     BAD,

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .. import units
-from ..analysis.findings.phrases import join_words, plural
+from ..analysis.findings.finding import join_words, plural
 from ..devices.table import device_of
-from ..records.failure import Failure
-from ..records.model_sources import COMPILED_HERE
-from ..records.modes.comparison import (
+from ..records.base import Failure
+from ..records.mode_comparison import (
     AGREES,
     DIFFERS,
+    EAGER,
     NOT_TIMED,
     UNKNOWN,
     ModeComparison,
@@ -21,7 +21,7 @@ from ..records.modes.comparison import (
     ModeWinner,
     StepRatio,
 )
-from ..records.modes.settings import EAGER
+from ..records.model_sources import COMPILED_HERE
 from . import palette
 from .csvs import table_text
 from .document import (

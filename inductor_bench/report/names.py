@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..records.code.source import SourceLine
+from ..records.code import SourceLine
 from ..records.kernel import Kernel, ShapeGroup
 from ..records.run import Run
 

@@ -11,9 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from .. import units
-from ..analysis.findings.phrases import plural
-from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer
-from ..records.table import Table as QueryTable
+from ..analysis.findings.finding import plural
+from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer
+from ..records.base import Table as QueryTable
 from . import names
 from .csvs import table_text
 from .document import NOTE, Cell, Column, Commands, Document, On, Row, Section, Sentence, Table, words

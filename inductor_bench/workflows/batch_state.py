@@ -33,8 +33,8 @@ from ..records.batch import (
 from ..records.model_sources import LIBRARIES
 from ..records.module import ModuleRecord
 from ..records.run import Run
-from ..report.batch.folder import write_batch
-from ..report.batch.view import BatchView
+from ..report.batch_document import write_batch
+from ..report.batch_tables import BatchView
 from ..store.digest import read_results, without_collection
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder
@@ -482,8 +482,8 @@ class BatchReport:
     problem: InductorBenchError | None = None
 
 
-def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
-    """Reads a batch folder's records, and writes its tables, its summary and its plot again.
+def report_batch(path: Path) -> BatchReport:
+    """Reads a batch folder's records, and writes its tables, its summary and its page again.
 
     Raises:
         InductorBenchError: ``batch.json`` is missing or cannot be read.
@@ -492,7 +492,7 @@ def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
         view = read_view(path)
         try:
             refuse_link(path)
-            return BatchReport(view, path, write_batch(view, path, plots=plots))
+            return BatchReport(view, path, write_batch(view, path))
         except InductorBenchError as error:
             return BatchReport(view, path, problem=error)
 

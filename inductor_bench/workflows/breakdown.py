@@ -20,7 +20,7 @@ from ..launch.worker import WorkerPool, default_python
 from ..records.base import VERIFY, Failure
 from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
 from ..records.run import Capture, Environment, Peaks, Run
-from ..report.run.folder import write_report
+from ..report.run.run_document import write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
 from ..store.files import own_folder, refuse_link

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..analysis.batch_aggregation import without_uncounted_gains
 from ..errors import InductorBenchError
-from ..records.batches.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
-from ..records.batches.results import BatchResults
-from ..records.table import Answer, Table
+from ..records.base import Answer, Table
+from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults, ModelRequest
+from ..records.run import Run
 from ..report.batch_tables import BatchView
-from ..store.batch import BATCH
+from ..report.run.run_document import write_report
 from ..store.digest import read_digest, without_collection
 from ..store.files import refuse_link
 from ..store.folder import BATCH, RECORD, RunFolder

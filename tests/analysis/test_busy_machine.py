@@ -17,8 +17,8 @@ from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Run
-from inductor_bench.store.formats.codec import decode, encode
-from inductor_bench.worker.profile.machine_load import load_since, read_counters
+from inductor_bench.store.codec import decode, encode
+from inductor_bench.worker.profile.module_profile import load_since, read_counters
 
 BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
 QUIET = MachineLoad(200, 2, 7.8, 0.5, cpu_time_s=1.84, waited_s=0.16, stolen_s=0.0, switches=34)

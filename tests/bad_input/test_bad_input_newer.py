@@ -33,11 +33,9 @@ from inductor_bench.report.formats import View
 from inductor_bench.report.models_document import LIST_FORMATS
 from inductor_bench.report.modes_document import FORMATS
 from inductor_bench.report.run.run_document import FORMATS as RUN_FORMATS
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.folders.modes import ModesFolder
-from inductor_bench.store.formats import codec
-from inductor_bench.store.formats.schema import FORMAT
+from inductor_bench.store import codec
+from inductor_bench.store.codec import FORMAT
+from inductor_bench.store.folder import BatchFolder, ModesFolder, RunFolder
 from inductor_bench.version import __version__
 
 DATA = ROOT / "tests" / "data"

@@ -12,14 +12,14 @@ from pathlib import Path
 from string import ascii_lowercase
 
 import pytest
+from inductor_bench.report.text import names
 from work import FACTOR, cpu_seconds, grows_linearly
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.traced.trace import Trace
-from inductor_bench.report import names
-from inductor_bench.source.capture.structured import read_structured_trace
-from inductor_bench.source.module.reader import read_module
-from inductor_bench.source.static.launches import read_static_launches
+from inductor_bench.records.traced import Trace
+from inductor_bench.source.module_reader import read_module
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store.files import read_text
 from inductor_bench.trace.rows import find_parents, read_trace
 from inductor_bench.workflows.kernel_session import find_files

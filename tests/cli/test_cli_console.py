@@ -18,14 +18,12 @@ from inductor_bench.cli.output import console as room
 from inductor_bench.cli.output.console import Console
 from inductor_bench.records.base import Answer, Failure
 from inductor_bench.records.category import Category
-from inductor_bench.records.code.extraction import ExtractedKernel
-from inductor_bench.records.run import Failure
-from inductor_bench.records.table import Answer
+from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.report.extraction_document import extraction_document
 from inductor_bench.report.formats import as_json
 from inductor_bench.report.query_document import answer_json
 from inductor_bench.report.terminal import Word, document_text, print_lines
-from inductor_bench.workflows.extract.run import ExtractOutcome
+from inductor_bench.workflows.extract import ExtractOutcome
 
 
 def make(**options: bool) -> tuple[Console, io.StringIO, io.StringIO]:

@@ -14,11 +14,12 @@ import pytest
 from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.records.run import Environment, Failure, Peaks
+from inductor_bench.records.base import Failure
+from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.report.doctor_document import doctor_document
 from inductor_bench.report.formats import as_json
 from inductor_bench.report.terminal import document_text
-from inductor_bench.store.peaks import peaks_key, save_peaks
+from inductor_bench.store.caches import peaks_key, save_peaks
 from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, check_packages, run_doctor
 from inductor_bench.workflows.options import Silent
 

@@ -15,9 +15,9 @@ from inductor_bench.devices.hardware_counters import HOPPER_STALL, metrics_for
 from inductor_bench.devices.nvidia import NVIDIA, architecture_of, compute_capability
 from inductor_bench.devices.protocol import Device
 from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
-from inductor_bench.records.failure import ELSEWHERE
-from inductor_bench.records.run import Environment, Failure
-from inductor_bench.store.peaks import peaks_key
+from inductor_bench.records.base import ELSEWHERE, Failure
+from inductor_bench.records.run import Environment
+from inductor_bench.store.caches import peaks_key
 
 MI300X = change(
     build.GPU, torch="2.13.0+rocm6.4", accelerator="AMD Instinct MI300X", compute_capability="9.0", cuda="6.4.43482"

@@ -10,11 +10,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from inductor_bench import units
-from inductor_bench.analysis.findings.phrases import join_words, short_paths
+from inductor_bench.analysis.findings.finding import join_words, short_paths
 from inductor_bench.report import names
-from inductor_bench.source.module.identity import operator_id
-from inductor_bench.store.formats.codec import LARGEST
-from inductor_bench.store.peaks import slug
+from inductor_bench.source.identity import operator_id
+from inductor_bench.store.caches import slug
+from inductor_bench.store.codec import LARGEST
 
 PARTS = (
     "triton_poi_fused_",

@@ -16,8 +16,8 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.retune import FASTER, Retune, RetuneRow, TritonPin
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.report.run.retune_document import APPLIED_FORMATS, saving_words
-from inductor_bench.workflows.apply.pins import PinnedRun, Unpinned
-from inductor_bench.workflows.apply.run import ApplyOutcome
+from inductor_bench.workflows.apply import ApplyOutcome
+from inductor_bench.workflows.pins import PinnedRun, Unpinned
 
 
 def row(name: str, category: Category, saving_s: float) -> RetuneRow:

@@ -11,10 +11,10 @@ from golden import golden
 from h200 import unpack_batch
 from printed import printed, run_markdown, run_screen
 
-from inductor_bench.analysis.comparison.run import compare_runs
+from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.report import batch_document, comparison_document, modes_document
 from inductor_bench.report.formats import View
-from inductor_bench.workflows.batch.view import read_view
+from inductor_bench.workflows.batch_state import read_view
 
 RUNS = {"mixnet": build.mixnet, "cpu": build.cpu, "empty": build.empty, "host_paced": step_runs.host_paced}
 

@@ -15,7 +15,6 @@ from printed import run_markdown
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import Answer
 from inductor_bench.records.run import Run
-from inductor_bench.records.table import Answer
 from inductor_bench.report.csvs import table_text
 from inductor_bench.report.query_document import answer_csv
 from inductor_bench.report.run.run_tables import csv_text, write_tables

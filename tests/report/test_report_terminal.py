@@ -17,11 +17,12 @@ from rich.console import Console
 from inductor_bench.analysis.findings.finding import Finding, KernelPlace
 from inductor_bench.analysis.step_costs import whole_time_s
 from inductor_bench.errors import UsageError
-from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.base import Failure
+from inductor_bench.records.run import Run
 from inductor_bench.report import names
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.run_document import run_document
-from inductor_bench.report.run.run_words import kernel_caption, rank, rows_of, whole_time_s
+from inductor_bench.report.run.run_words import kernel_caption, rank, rows_of
 from inductor_bench.report.terminal import print_document
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]

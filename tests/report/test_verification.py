@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.records.retunes.verification import AppliedKernel, Outputs, Saving, Verification
+from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.document import Document
 from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
 from inductor_bench.report.terminal import document_text

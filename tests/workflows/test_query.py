@@ -18,13 +18,11 @@ from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Answer, Failure
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.run import Failure, Run
-from inductor_bench.records.table import Answer
+from inductor_bench.records.run import Run
 from inductor_bench.report.query_document import MOST_ROWS, answer_document, answer_json
 from inductor_bench.report.terminal import document_text
-from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
+from inductor_bench.store import codec
+from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows.query import open_tables
 
 TABLES = ("models", "graphs", "categories", "kernels", "families", "retunes")

@@ -10,7 +10,7 @@ from .presentation import place_view, show
 
 if TYPE_CHECKING:
     from ...report.batch_tables import BatchView
-    from ...workflows.batch.view import BatchReport
+    from ...workflows.batch_state import BatchReport
 
 
 def show_batch(report: BatchReport, console: Console, form: Format[BatchView], view: View) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ... import units
 from ...devices.table import common_device
-from ...records.retunes.verification import AppliedKernel, Saving, Verification
+from ...records.retune import AppliedKernel, Saving, Verification
 from ...records.run import Run
 from .. import names, palette
 from .plot_parts import (

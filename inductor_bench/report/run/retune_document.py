@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from ... import units
-from ...analysis.costs.step import step_of
-from ...analysis.costs.times import whole_time_s
-from ...analysis.findings.command_again import apply_command
-from ...analysis.findings.phrases import join_words, plural
-from ...analysis.retunes import RetuneSummary, retunes_of
+from ...analysis.batch_aggregation import RetuneSummary, retunes_of
+from ...analysis.findings.finding import apply_command, join_words, plural
 from ...analysis.statistics import CONFIDENCE, samples_needed
-from ...records.retune import FASTER, KEPT, Retune, RetuneRow, by_kernel
-from ...records.retunes.verification import (
+from ...analysis.step_costs import step_of, whole_time_s
+from ...records.retune import (
+    FASTER,
+    KEPT,
     NO_DIFFERENCE,
     SAVES,
     SLOWER,
@@ -24,9 +23,12 @@ from ...records.retunes.verification import (
     UNDECIDED,
     UNPINNABLE,
     AppliedKernel,
-    Outputs,
+    PinnedOutputs,
+    Retune,
+    RetuneRow,
     Saving,
     Verification,
+    by_kernel,
 )
 from ...records.run import Run
 from ...records.tuning import TriedCandidate, Tuning
@@ -348,10 +350,10 @@ def blamed_kernels(found: Verification) -> list[AppliedKernel]:
     return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
 
 
-def outputs_words(outputs: Outputs) -> str:
+def outputs_words(outputs: PinnedOutputs) -> str:
     """Whether the outputs agree."""
     if not outputs.graphs:
-        return f"Outputs in the program were not compared: {outputs.reason}"
+        return f"PinnedOutputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
     apart = [
         (outputs.unrepeatable, "between two calls without the configs, too"),
@@ -361,20 +363,20 @@ def outputs_words(outputs: Outputs) -> str:
     words = [f"{n}{more} differ{'s' * (n == 1)} {how}" for n, how in apart if n]
     if words and not outputs.tensors:
         count = plural(outputs.unrepeatable + outputs.rounding, "tensor")
-        return f"Outputs in the program cannot be compared: of {count}, {', and '.join(words)}"
+        return f"PinnedOutputs in the program cannot be compared: of {count}, {', and '.join(words)}"
     rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if math.isinf(outputs.difference):
-        return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
+        return f"PinnedOutputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
     if outputs.difference > outputs.tolerance:
-        return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
+        return f"PinnedOutputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
     own = f", {outputs.own_difference:.0e} between two calls without the configs" if outputs.own_difference else ""
     what = (
         f"the largest difference is {outputs.difference:.0e} of the tensor's norm{own}"
         if outputs.difference
         else ("no bit differs")
     )
-    return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
+    return f"PinnedOutputs agree for the same inputs: {what} ({tensors}){rest}"
 
 
 def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:

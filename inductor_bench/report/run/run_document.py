@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.costs.step import category_totals, graph_use, step_of
-from ...analysis.costs.times import calls_differ, module_time_s, weight_s
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.headline import headline
 from ...analysis.findings.next_commands import next_commands
-from ...analysis.findings.table import findings_beside
+from ...analysis.findings.rule_table import findings_beside
+from ...analysis.step_costs import calls_differ, category_totals, graph_use, module_time_s, step_of, weight_s
 from ...devices.table import common_device
 from ...errors import InductorBenchError
+from ...records.base import Failure
 from ...records.module import ModuleRecord
 from ...records.program import Timeline
-from ...records.run import Failure, Peaks, Run
+from ...records.run import Peaks, Run
 from ...store.files import write_text
 from ...store.folder import PAGE, RECORD, RunFolder
-from ...store.folders.kernel_files import read_kernel_files
-from ...store.timeline import read_timeline
+from ...store.run_files import read_kernel_files, read_timeline
 from .. import names, palette
 from ..document import (
     BAD,

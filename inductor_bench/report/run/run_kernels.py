@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ... import units
-from ...analysis.costs.step import alone_ratio, is_far_off
+from ...analysis.step_costs import alone_ratio, is_far_off
 from ...records.kernel import Kernel, ShapeGroup
 from ...records.retune import Retune
 from ...records.run import Run

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...analysis.costs.step import graph_use, step_of
-from ...analysis.costs.times import module_time_s
+from ...analysis.step_costs import graph_use, module_time_s, step_of
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
 from ...records.retune import RetuneRow

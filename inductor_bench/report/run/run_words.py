@@ -6,25 +6,28 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ... import units
-from ...analysis.costs.step import Cost, alone_ratio, category_totals, cost_of, graph_use, is_far_off, step_of
-from ...analysis.costs.times import module_time_s, weight_s, whole_time_s
+from ...analysis.findings.doubts import methods
 from ...analysis.findings.finding import Finding
 from ...analysis.roofline import matrix_roof
 from ...analysis.step_costs import (
+    Cost,
     alone_ratio,
     category_totals,
+    cost_of,
     graph_use,
     is_far_off,
     module_time_s,
     step_of,
+    weight_s,
     whole_time_s,
 )
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
 from ...errors import UsageError
+from ...records.base import Failure
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
-from ...records.run import Failure, Run
+from ...records.run import Run
 from .. import names, palette
 
 SORTS = ("time", "gain", "calls")

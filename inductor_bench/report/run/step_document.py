@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.costs.ranks import exposed_s, idle_s, pace_setter, work_s
-from ...analysis.costs.step import parts_of, runs_on_host, step_of
-from ...analysis.findings.program.ranks import rank_name
-from ...analysis.findings.program.words import place_words
+from ...analysis.findings.program_findings import place_words
+from ...analysis.findings.step_findings import rank_name
+from ...analysis.step_costs import exposed_s, idle_s, pace_setter, parts_of, runs_on_host, step_of, work_s
 from ...records.program import (
     COLLECTIVE,
     COPY,

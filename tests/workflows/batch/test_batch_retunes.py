@@ -15,15 +15,14 @@ from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
-from inductor_bench.launch import jobs
-from inductor_bench.launch.ray.messages import Order
-from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
-from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.retunes.verification import Saving, Verification
+from inductor_bench.launch import executors
+from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
+from inductor_bench.launch.ray_executor import Order
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.retune import Saving, Verification
 from inductor_bench.report.batch_document import FORMATS
 from inductor_bench.report.batch_tables import BatchView
 from inductor_bench.report.formats import View
-from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows import batch as batch_run

@@ -141,9 +141,7 @@ def test_a_damaged_index_is_written_again(text: str, folder: RunFolder, monkeypa
     assert [row.name for row in retune(folder, monkeypatch, Engine(), top=1).retunes] == ["triton_red_1"]
 
 
-def test_a_narrow_terminal_has_a_row_for_each_retune(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_narrow_terminal_has_a_row_for_each_retune(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run = retune(folder, monkeypatch, Engine(), top=2)
     lines = text_of(run, 60).splitlines()
     begin = next(index for index, line in enumerate(lines) if line.startswith("kernel  "))

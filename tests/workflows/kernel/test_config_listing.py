@@ -21,8 +21,7 @@ from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from inductor_bench.report.document import Document
 from inductor_bench.report.kernel_document import measured_document, tuning_section
 from inductor_bench.report.terminal import document_text
-from inductor_bench.workflows.kernel.configs import ConfigTimer
-from inductor_bench.workflows.kernel.run import KernelOutcome
+from inductor_bench.workflows.kernel import ConfigTimer, KernelOutcome
 
 
 def listing(device: Device, variants: Line = SIX) -> Any:
@@ -138,7 +137,7 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
 @pytest.mark.parametrize(("checked", "command"), [(True, "python won.py --check"), (None, "python won.py")])
 def test_a_saved_winner_is_checked_only_if_it_has_a_reference(checked: bool | None, command: str) -> None:
     won = change(with_tuning(tune(Device(times_of))), checked=checked)
-    text = text_of(measured_lines([won], [], Environment(), 100, [Path("won.py")]), 100)
+    text = text_of(measured_document(KernelOutcome((won,), Environment(), saved=(Path("won.py"),))), 100)
     assert f"Next      {command}" in text
 
 

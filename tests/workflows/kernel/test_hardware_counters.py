@@ -19,13 +19,13 @@ from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel
 from inductor_bench.report.kernel_document import counter_words, measured_document
 from inductor_bench.report.terminal import document_text
-from inductor_bench.source.standalone.harness import command
-from inductor_bench.source.standalone.harness.operator_main import Operator, run_operator
-from inductor_bench.source.standalone.harness.triton_main import TritonKernel
-from inductor_bench.source.standalone.paste import harness_text
-from inductor_bench.workflows.kernel.advice import advise
-from inductor_bench.workflows.kernel.ncu import _PROGRAM_ERROR, NsightCompute
-from inductor_bench.workflows.kernel.run import KernelOutcome
+from inductor_bench.source.harness import command
+from inductor_bench.source.harness.operator_main import Operator, run_operator
+from inductor_bench.source.harness.triton_main import TritonKernel
+from inductor_bench.source.standalone_header import harness_text
+from inductor_bench.workflows.kernel import KernelOutcome
+from inductor_bench.workflows.kernel_session import _PROGRAM_ERROR, NsightCompute
+from inductor_bench.workflows.kernel_timing import advise
 
 FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"

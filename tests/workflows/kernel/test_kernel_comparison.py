@@ -34,9 +34,9 @@ from inductor_bench.records.comparison import Pairing, TimedPair
 from inductor_bench.records.tuning import Config, MeasuredKernel, Ratio, Tuning
 from inductor_bench.report.kernel_document import compared_document, explain_difference
 from inductor_bench.report.terminal import document_text
-from inductor_bench.source.standalone.same_arguments import takes_alike
-from inductor_bench.workflows.kernel import compare
-from inductor_bench.workflows.kernel.compare import find_config_conflict
+from inductor_bench.source.standalone_header import takes_alike
+from inductor_bench.workflows import kernel_comparison
+from inductor_bench.workflows.kernel_comparison import find_config_conflict
 from inductor_bench.workflows.options import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
@@ -223,7 +223,7 @@ def test_whose_merit_it_is(whole: tuple[float, str], code: tuple[float, str], wo
     assert explain_difference(standing, standing) == ""
 
 
-def shown(found: Comparison, width: int = 80) -> str:
+def shown(found: TimedPair, width: int = 80) -> str:
     lines = document_text(compared_document(found), width).splitlines()
     assert [line for line in lines if len(line) > width] == []
     return "\n".join(lines)
@@ -239,7 +239,7 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
     assert ["as", "they", "stand", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
     assert "both in value=0" in words and "first in value=0; second in value=4" in words
     assert "most of it is the config" in words and "both compute the same" in words
-    text = shown(Comparison(first, second, "cold", standing, standing, standing, "they differ", False))
+    text = shown(TimedPair(first, second, "cold", standing, standing, standing, "they differ", False))
     assert re.search("same config +as they stand", text) and "outputs: they differ" in text
 
 
