@@ -77,7 +77,7 @@ class BreakdownOptions:
         python: the interpreter that runs the program.
         output: the RUN folder.
         force: whether an earlier run in the RUN folder may be replaced.
-        plots: whether PNG plots are drawn.
+        plots: whether the page has plots.
         values: ``recorded`` stores the values that the kernels read beside their standalone files; ``drawn`` does not.
         steps: the number of the program's steps that are timed, and of those that are profiled.
         skip: the number of steps before them; ``None`` waits until compilation has settled.
