@@ -41,13 +41,16 @@ gc.set_threshold(100_000, 50, 100)
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import compiler_cache  # noqa: E402
+import forking_python  # noqa: E402
 import surroundings  # noqa: E402
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inherit these variables
     _folder = tempfile.TemporaryDirectory(prefix="inductor-bench-tests-")
     surroundings.settle(os.environ, _folder.name)
     os.environ["INDUCTOR_BENCH_TESTS"] = _folder.name
+    os.environ["INDUCTOR_BENCH_TESTS_FORKS"] = os.path.join(_folder.name, "forks")
     os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves each fresh cache a trial compilation of 7 s
+    os.environ["TORCH_DYNAMO_RUN_GC_AFTER_COMPILE"] = "0"  # a search for garbage after each compilation takes 0.3 s
     compiler_cache.install(_folder.name)
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
@@ -170,6 +173,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     costs: Counter[str] = Counter()
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         costs[getattr(report, "fspath", "")] += dict(getattr(report, "user_properties", ())).get(COST, 0)
+    for test, spent in forking_python.costs():
+        costs[test.partition("::")[0]] += spent
     terminalreporter.section("CPU seconds")
     for name, cost in costs.most_common(40):
         terminalreporter.write_line(f"{cost:7.1f}  {name}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from breakdown_runs import own_processes
 from kernel_files import LEAN, LOOP, MARK, changed, gather, gather_text, kernel, left_over, measured
 from source_data import CPU, GPU, text_of
 
@@ -56,7 +57,7 @@ def no_triton(tmp_path: Path) -> dict[str, str]:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text("import rare_collection, sys\nsys.modules['triton'] = None\n")
-    return {"PYTHONPATH": str(site), "CUDA_VISIBLE_DEVICES": ""}
+    return {"PYTHONPATH": str(site), "CUDA_VISIBLE_DEVICES": "", **own_processes()}
 
 
 @pytest.fixture

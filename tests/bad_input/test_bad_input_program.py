@@ -30,7 +30,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def failed(folder: Path, text: str, *words: str, **variables: str | Path) -> tuple[runs.Done, dict[str, str]]:
-    done = runs.breakdown(folder / "run", write(folder, text), *words, cwd=folder, **variables)
+    done = runs.breakdown(folder / "run", write(folder, text), *words, cwd=folder, own_program=True, **variables)
     assert done.code == 1 and done.record["modules"] == []
     (failure,) = done.record["failures"]
     assert failure["stage"] == "capture" and failure["message"] in " ".join(done.stderr.split("\n"))

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breakdown_runs import Done, command, environment, run, scratch
+from breakdown_runs import Done, command, environment, forks, own_processes, run, scratch
 from documented import documented
-from kernel_files import LEAN, LOOP, MARK, compiler_cache, gather, left_over, measured, shared_cache
+from kernel_files import LEAN, LOOP, MARK, compiler_cache, gather, kernel, left_over, measured, shared_cache
 
 from inductor_bench.cli import main as entry
 from inductor_bench.workflows.kernel_session import find_files
@@ -47,7 +47,7 @@ def kernels() -> Path:
     cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
     (module,) = [path for path in cache.rglob("*.py") if "def call(" in path.read_text()]
     (folder / "module.py").write_text(module.read_text())
-    done = run(command("extract", module, "-o", folder / "kernels", "-q"), folder, **shared_cache())
+    done = run(command("extract", module, "-o", folder / "kernels", "-q"), folder, **shared_cache(), **forks())
     assert done.code == 0, done.printed
     return folder / "kernels"
 
@@ -74,7 +74,7 @@ def is_timing(timing: dict[str, Any]) -> bool:
 
 
 def test_a_folder_is_measured_file_by_file() -> None:
-    done, found = measured(kernels(), TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1")
+    done, found = measured(kernels(), TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="1", **own_processes())
     assert done.code == 0 and found["failures"] == []
     product, generated = found["kernels"]
     assert (product["name"], generated["category"]) == ("aten_mm_out_0", "cpp")
@@ -157,7 +157,7 @@ def test_the_screen_says_what_was_measured_and_what_to_type_next() -> None:
     folder.mkdir()
     path = folder / softmax().name
     path.write_text(softmax().read_text())
-    done = run(command("kernel", path), scratch(), COLUMNS="80", **shared_cache())
+    done = kernel(path, COLUMNS="80")
     assert done.code == 0
     head, *rows, last, _ = done.stdout.splitlines()
     assert head.startswith("1 kernel ") and "torch" in head

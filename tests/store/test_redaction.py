@@ -168,7 +168,7 @@ def test_a_batch_holds_no_secret_goes_on_and_can_be_analysed_again(tmp_path: Pat
     batch = tmp_path / "batch"
     command = runs.command("batch", tmp_path / "list.yaml", "-o", batch, "--no-plots", "--device", "cpu")
     command += ["--redact", "user-id", "--live"]
-    first = runs.run(command, batch, HF_TOKEN=VALUE)
+    first = runs.run(command, batch, HF_TOKEN=VALUE, **runs.forks())
     assert first.code == 1 and spilt(batch) == [] and "S3CRET" not in first.printed
 
     def states() -> dict[str, tuple[str, str | None]]:
@@ -180,7 +180,7 @@ def test_a_batch_holds_no_secret_goes_on_and_can_be_analysed_again(tmp_path: Pat
 
     before = states()
     assert before["compiles"] == ("done", None) and "--api-key=***, ***: refused" in (before["fails"][1] or "")
-    second = runs.run(command, batch, HF_TOKEN=VALUE)
+    second = runs.run(command, batch, HF_TOKEN=VALUE, **runs.forks())
     assert second.code == 1 and "1 of 2 are there already" in second.stderr and spilt(batch) == []
     assert ARGUMENT.encode() not in (batch / "logs" / "fails.log").read_bytes()
     assert states()["fails"][0] == "failed" and "--api-key=***, ***: refused" in (states()["fails"][1] or "")

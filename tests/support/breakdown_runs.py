@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forking_python
 from conftest import RARE_COLLECTION, ROOT, SESSION
 from documented import documented
 
@@ -80,12 +81,28 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "inductor_bench", *map(str, arguments)]
 
 
-def breakdown(folder: Path, *arguments: str | Path, cwd: Path | None = None, **variables: str | Path) -> Done:
-    """Runs ``inductor-bench breakdown … -o folder`` without plots."""
+def breakdown(
+    folder: Path, *arguments: str | Path, cwd: Path | None = None, own_program: bool = False, **variables: str | Path
+) -> Done:
+    """Runs ``inductor-bench breakdown … -o folder`` without plots; its workers are forks, see ``forks``."""
     words = command("breakdown", *arguments)
     place = words.index("--") if "--" in words else len(words)
     words[place:place] = ["-o", str(folder), "--no-plots"]
-    return run(words, folder, cwd=cwd, **variables)
+    return run(words, folder, cwd=cwd, **{**forks(own_program), **variables})
+
+
+def forks(own_program: bool = False) -> dict[str, str]:
+    """Variables with which a command's workers are forks of a process that has imported torch.
+
+    Args:
+        own_program: whether a script of the user is a process of its own, and no fork.
+    """
+    return {forking_python.PYTHON: forking_python.interpreter(), forking_python.OWN_PROGRAM: "1" if own_program else ""}
+
+
+def own_processes() -> dict[str, str]:
+    """Variables with which nothing that a command starts is a fork."""
+    return {forking_python.PYTHON: ""}
 
 
 def run(words: list[str], folder: Path, *, cwd: Path | None = None, **variables: str | Path) -> Done:
@@ -139,7 +156,8 @@ def training() -> Done:
     site.mkdir()
     (site / "sitecustomize.py").write_text("import rare_collection\nprint('the site of the user')\n")
     target = PROGRAMS / "train_breaks.py"
-    return breakdown(scratch() / "training", target, "-v", "--", "--lr", "0.1", "a b", PYTHONPATH=site)
+    words = (target, "-v", "--", "--lr", "0.1", "a b")
+    return breakdown(scratch() / "training", *words, own_program=True, PYTHONPATH=site)
 
 
 @functools.cache
@@ -150,7 +168,8 @@ def factory() -> Done:
     cores = "from inductor_bench.launch import worker\nworker.cores_of_this_process = lambda: 8\n"
     (site / "sitecustomize.py").write_text(f"import rare_collection\n{cores}")
     words = (f"{PROGRAMS / 'factories.py'}:mlp", "--training", "--seed", "3")
-    return breakdown(scratch() / "factory", *words, PYTHONPATH=site)
+    folder = scratch() / "factory"
+    return run(command("breakdown", *words, "-o", folder, "--no-plots"), folder, PYTHONPATH=site)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from breakdown_runs import Done, command, run, scratch
+from breakdown_runs import Done, command, forks, run, scratch
 from gather_kernel import SOURCE, gather_text
 
 from inductor_bench.records.category import Category
@@ -30,7 +30,7 @@ def shared_cache() -> dict[str, str]:
 
 
 def kernel(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> Done:
-    return run(command("kernel", *arguments), scratch(), cwd=cwd, **(compiler_cache() | variables))
+    return run(command("kernel", *arguments), scratch(), cwd=cwd, **(compiler_cache() | forks() | variables))
 
 
 def measured(*arguments: str | Path, **variables: str) -> tuple[Done, dict[str, Any]]:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from breakdown_runs import PROGRAMS, Done, command, copy_of, factory, run, scratch
+from breakdown_runs import PROGRAMS, Done, command, copy_of, factory, forks, run, scratch
 from documented import documented, with_options
+from forking_python import interpreter
 from inline import change
 from retuned_runs import make_retune, write_winners
 
@@ -64,7 +65,7 @@ def program(name: str) -> Path:
 
 
 def apply(folder: Path, *words: str | Path) -> Done:
-    return run(command("apply", folder, *words), folder)
+    return run(command("apply", folder, *words), folder, **forks())
 
 
 def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None:
@@ -81,9 +82,9 @@ def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None
 def test_steps_with_the_configs_and_without_are_compared() -> None:
     folder = RunFolder(copy_of(factory(), "verified"))
     write_winners(folder, flags="unroll")
-    places = {"runs/train": folder.path, "python": sys.executable, "train.py": program("verified_program")}
+    places = {"runs/train": folder.path, "python": interpreter(), "train.py": program("verified_program")}
     words = documented("inductor-bench apply runs/train --verify -- python train.py", places)
-    done = run(command(*with_options(words, "--stop", "--format", "json")), folder.path)
+    done = run(command(*with_options(words, "--stop", "--format", "json")), folder.path, **forks())
     assert done.code == 0, done.stderr
     found = json.loads(done.stdout)["verification"]
     assert found["way"] == "steps" and found["step"]["pairs"] >= 9
@@ -102,7 +103,7 @@ def test_a_config_that_changes_the_outputs_is_dropped_and_named() -> None:
     wrong = re.sub(r"std::tanh\(|(?<=\.)tanh\(\)", lambda found: found[0].replace("tanh", "sin"), text)
     assert wrong != text, "without vectors, and with them"
     file.write_text(wrong)
-    words = ("--verify", "--stop", "--format", "json", "--", sys.executable, str(program("wrong_program")))
+    words = ("--verify", "--stop", "--format", "json", "--", interpreter(), str(program("wrong_program")))
     done = apply(folder.path, *words)
     found = json.loads(done.stdout)["verification"]
     states = {kernel["name"]: kernel["state"] for kernel in found["kernels"]}
@@ -120,7 +121,7 @@ def test_a_program_that_fails_while_its_steps_are_timed_is_called_failed() -> No
     write_winners(folder, flags="unroll")
     path = program("failing_program")
     path.write_text(PROGRAM.replace("range(200)", "range(24)").replace("sys.exit(7)", "raise ValueError('no data')"))
-    done = apply(folder.path, "--verify", "--format", "json", "--", sys.executable, str(path))
+    done = apply(folder.path, "--verify", "--format", "json", "--", interpreter(), str(path))
     found = json.loads(done.stdout)["verification"]
     assert {kernel["state"] for kernel in found["kernels"]} == {"pinned"}, "what was compared ran the configs"
     early, failed = found["notes"]
@@ -134,7 +135,7 @@ def test_a_program_that_fails_before_its_steps_is_called_failed() -> None:
     write_winners(folder, flags="unroll")
     path = program("broken_program")
     path.write_text(PROGRAM.replace("range(200)", "range(2)").replace("sys.exit(7)", "raise ValueError('no data')"))
-    done = apply(folder.path, "--verify", "--", sys.executable, str(path))
+    done = apply(folder.path, "--verify", "--", interpreter(), str(path))
     assert done.code == 1
     words = " ".join(done.stderr.split())
     assert "the program exited with code 1" in words and "(ValueError: no data) before its steps had settled" in words
@@ -147,7 +148,7 @@ def test_a_program_that_is_ended_after_its_steps_has_said_what_it_runs(tmp_path:
     path = program("ended_program")
     path.write_text(PROGRAM.replace("sys.exit(7)", "import os; os._exit(0)"))
     environment = pinned_environment(with_mode(pinned, APPLY), tmp_path, os.environ, "steps")
-    subprocess.run([sys.executable, path], env=environment, check=True, capture_output=True)
+    subprocess.run([interpreter(), path], env=environment, check=True, capture_output=True)
     states = join_states(read_states(tmp_path))
     assert {state.state for state in states.values()} == {PINNED} and len(states) == len(pinned.pins.all)
 

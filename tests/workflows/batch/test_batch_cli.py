@@ -84,7 +84,7 @@ def test_a_batch_killed_and_continued(tmp_path: Path) -> None:
     batch = tmp_path / "batch"
     typed = documented("inductor-bench batch configs/timm.txt --inference", {"configs/timm.txt": "list.txt"})
     words = runs.command(*with_options(typed, "-o", batch, "--no-plots", "--repeat", "3"))
-    child = subprocess.Popen(words, cwd=tmp_path, env=runs.environment(), stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(words, cwd=tmp_path, env=runs.environment(**runs.forks()), stdin=subprocess.DEVNULL)
     try:
         wait_for((batch / "models" / "factories-mlp" / ".work" / "program.job.json").is_file)
         started = psutil.Process(child.pid).children(recursive=True)
@@ -95,7 +95,7 @@ def test_a_batch_killed_and_continued(tmp_path: Path) -> None:
     first = batch / "models" / "test_vit" / "record.json"
     measured = first.read_bytes()
     assert_is_the_timm_model(json.loads(measured))
-    done = runs.run(words, batch, cwd=tmp_path)
+    done = runs.run(words, batch, cwd=tmp_path, **runs.forks())
     assert done.code == 1 and "Failed or skipped" in done.stdout
     assert not [process for process in started if process.is_running()], "nothing of the killed batch is left"
     assert first.read_bytes() == measured, "what was done is not done again"

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import breakdown_runs as runs
+import forking_python
 import pytest
 import torch
 from conftest import RARE_COLLECTION, ROOT
@@ -162,12 +164,8 @@ def test_a_program_leaves_the_turn_while_it_compiles(
     shared: Path, mode: str, variables: dict[str, str], while_compiling: list[str]
 ) -> None:
     (shared / "program.py").write_text(textwrap.dedent(PROGRAM))
-    ran = subprocess.run(
-        [sys.executable, str(shared / "program.py"), mode],
-        text=True,
-        capture_output=True,
-        env={**os.environ, **variables},
-    )
+    words = [forking_python.interpreter(), str(shared / "program.py"), mode]
+    ran = subprocess.run(words, text=True, capture_output=True, env={**os.environ, **variables})
     assert ran.returncode == 0, ran.stderr
     forward, benchmark, backward = while_compiling
     assert ran.stdout.splitlines() == [
@@ -379,6 +377,7 @@ def test_a_breakdown_with_a_retune_gets_by_with_one_turn_at_a_time(shared: Path)
     done = subprocess.run(
         [*command, "--autotune", "--top", "1", "--budget", "600"],
         cwd=shared,
+        env={**os.environ, **runs.forks()},
         capture_output=True,
         text=True,
         timeout=1800,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
+import forking_python
 import h200
 import pytest
 from conftest import ROOT
@@ -17,6 +19,12 @@ from inductor_bench.workflows.compare import PairOptions, compare_program
 from inductor_bench.workflows.options import BreakdownOptions, Silent
 
 PROGRAM = ROOT / "tests" / "programs" / "compared.py"
+
+
+@pytest.fixture(autouse=True)
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started forks from a process that has imported torch."""
+    monkeypatch.setattr(sys, "executable", forking_python.interpreter())
 
 
 def recorded(name: str, folder: Path) -> Path:

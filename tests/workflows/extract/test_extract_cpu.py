@@ -47,7 +47,7 @@ def variables() -> dict[str, str]:
 def outcomes(done: Done, variables: dict[str, str]) -> dict[str, dict[str, Any]]:
     """What became of each file: the last line about it counts."""
     lines = scratch() / "cpu-kinds.jsonl"
-    options = ["--jobs", "2", "--budget", "0", "--json", str(lines)]
+    options = ["--jobs", "1", "--budget", "0", "--json", str(lines)]
     command = [sys.executable, "scripts/benchmark_kernels.py", str(done.folder), *options]
     ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=900)
     assert lines.is_file(), ended.stdout + ended.stderr

@@ -145,7 +145,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def extract(*words: str | Path, folder: Path) -> breakdown_runs.Done:
-    return breakdown_runs.run(breakdown_runs.command("extract", *words, "-o", folder), folder)
+    return breakdown_runs.run(breakdown_runs.command("extract", *words, "-o", folder), folder, **breakdown_runs.forks())
 
 
 def rows_of(folder: Path) -> dict[str, dict[str, Any]]:

@@ -86,9 +86,10 @@ def test_a_program_that_compiles_nothing_says_so(tmp_path: Path) -> None:
 def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path) -> None:
     words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "eager", "--mode", "default"]
     words += ["--inference", "--device", "cpu", "--rounds", "2", "--format", "json", "-o", str(tmp_path / "out")]
+    variables = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
     ended = subprocess.run(
         [sys.executable, "-m", "inductor_bench", *words],
-        env=runs.environment(OMP_NUM_THREADS="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0", TORCHINDUCTOR_AUTOGRAD_CACHE="0"),
+        env=runs.environment(**runs.forks(), **variables),
         capture_output=True,
         text=True,
         timeout=600,
@@ -112,7 +113,7 @@ def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> N
     words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "default", "--mode", "max-autotune"]
     words += ["--inference", "--device", "cpu", "--format", "json", "-q", "-o", str(tmp_path / "out")]
     command = [sys.executable, "-m", "inductor_bench", *words]
-    with subprocess.Popen(command, env=runs.environment(), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=runs.environment(**runs.forks()), stdout=subprocess.PIPE, text=True) as process:
         folder = ModesFolder(tmp_path / "out")
         for _ in range(3000):
             if process.poll() is not None or (folder.exists() and folder.load().rows[0].processes):

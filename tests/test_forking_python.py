@@ -1,0 +1,75 @@
+"""The program that stands for ``python`` in tests: a fork sees what a process of its own would, and ends like one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import forking_python
+import psutil
+import pytest
+from breakdown_runs import environment
+
+PROGRAM = """
+import json, os, sys, tempfile
+assert "torch._inductor.compile_fx" in sys.modules
+import beside
+seen = [sys.argv[1:], sys.path[0], os.getcwd(), tempfile.gettempdir(), os.environ["SAID"], sys.stdin.read()]
+os.write(int(sys.argv[1]), json.dumps(seen).encode())
+print("before its end", flush=True)
+print("why", file=sys.stderr)
+END
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+)
+def test_a_fork_has_what_its_starter_gave_and_ends_as_a_process_does(end: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").touch()
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM.replace("END", end))
+    reads, writes = os.pipe()
+    ended = subprocess.run(
+        [forking_python.interpreter(), script, str(writes), "-x"],
+        cwd=tmp_path,
+        env=environment(SAID="it", TMPDIR=tmp_path),
+        input="given",
+        capture_output=True,
+        text=True,
+        pass_fds=[writes],
+    )
+    os.close(writes)
+    assert (ended.returncode, ended.stdout) == (code, "before its end\n") and ended.stderr.startswith("why\n")
+    with open(reads) as seen:
+        folder = str(tmp_path)
+        assert json.load(seen) == [[str(writes), "-x"], folder, folder, folder, "it", "given"]
+
+
+def test_a_fork_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(900)\n")
+    words = [forking_python.interpreter(), script]
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        fork = psutil.Process(int(waiting.stdout.readline()))
+        assert fork.pid != waiting.pid
+        waiting.kill()
+        fork.wait(600)
+
+
+def test_what_torch_reads_at_its_import_is_that_of_the_starter(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import torch._inductor.config as config\nprint(config.max_autotune)\n")
+    ended = forking_python.run([str(script)], TORCHINDUCTOR_MAX_AUTOTUNE="1")
+    assert ended.stdout == "True\n", ended.stderr
+    assert any(spent > 0 for _, spent in forking_python.costs())
+
+
+def test_anything_else_runs_in_python_itself() -> None:
+    ended = forking_python.run(["-c", "import sys; print('torch' in sys.modules)"])
+    assert ended.stdout == "False\n"
