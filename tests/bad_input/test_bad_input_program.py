@@ -29,8 +29,11 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def failed(folder: Path, text: str, *words: str, **variables: str | Path) -> tuple[runs.Done, dict[str, str]]:
-    done = runs.breakdown(folder / "run", write(folder, text), *words, cwd=folder, own_program=True, **variables)
+def failed(
+    folder: Path, text: str, *words: str, own_program: bool = True, **variables: str | Path
+) -> tuple[runs.Done, dict[str, str]]:
+    program = write(folder, text)
+    done = runs.breakdown(folder / "run", program, *words, cwd=folder, own_program=own_program, **variables)
     assert done.code == 1 and done.record["modules"] == []
     (failure,) = done.record["failures"]
     assert failure["stage"] == "capture" and failure["message"] in " ".join(done.stderr.split("\n"))
@@ -159,7 +162,8 @@ WIDTHS = {
 def test_without_a_compiler(widths: str, tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
-    done, failure = failed(tmp_path, COMPILED.replace("BEFORE", "pass").replace("WIDTHS", widths), PATH=empty)
+    program = COMPILED.replace("BEFORE", "pass").replace("WIDTHS", widths)
+    done, failure = failed(tmp_path, program, own_program=False, PATH=empty)
     assert "C++ compiler" in failure["message"] and failure["hint"].startswith("install a C++ compiler (g++)")
     assert "is measured" not in failure["message"]
     assert done.record["capture"]["printed"] == done.record["capture"]["structured"] == 0

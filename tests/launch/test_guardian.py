@@ -114,7 +114,8 @@ def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(name: str
             (folder / "list.txt").write_text("program.py\n")
             words = [sys.executable, *entry, *STARTS[name]]
             with (folder / "said").open("w") as said:
-                tools[number] = subprocess.Popen(words, cwd=folder, env=runs.environment(), stdout=said, stderr=said)
+                environment = runs.environment(**runs.forks(own_program=True))
+                tools[number] = subprocess.Popen(words, cwd=folder, env=environment, stdout=said, stderr=said)
             ends.callback(tools[number].wait)
             ends.callback(tools[number].kill)
         for number, tool in tools.items():

@@ -132,7 +132,12 @@ def interrupt(
     stderr_file = folder.with_name(f"{folder.name}.stderr")
     with stderr_file.open("w") as stderr:
         child = subprocess.Popen(
-            words, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
+            words,
+            env=environment(**forks(own_program=True)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
         )
         try:
             deadline = time.monotonic() + 600
@@ -168,14 +173,14 @@ def factory() -> Done:
     cores = "from inductor_bench.launch import worker\nworker.cores_of_this_process = lambda: 8\n"
     (site / "sitecustomize.py").write_text(f"import rare_collection\n{cores}")
     words = (f"{PROGRAMS / 'factories.py'}:mlp", "--training", "--seed", "3")
-    folder = scratch() / "factory"
-    return run(command("breakdown", *words, "-o", folder, "--no-plots"), folder, PYTHONPATH=site)
+    return breakdown(scratch() / "factory", *words, PYTHONPATH=site)
 
 
 @functools.cache
 def frozen() -> Done:
+    """Breaks down a program with frozen weights, and starts each process anew."""
     words = documented("inductor-bench breakdown train.py", {"train.py": PROGRAMS / "frozen_convnet.py"})
-    return breakdown(scratch() / "frozen", *words[1:])
+    return breakdown(scratch() / "frozen", *words[1:], **own_processes())
 
 
 @functools.cache

@@ -134,12 +134,27 @@ def _imported_variables(variables: Any) -> dict[str, str]:
 
 
 def _start(place: Path, imported: dict[str, str]) -> None:
+    """Starts a process that forks, as a descendant of none that a test looks at, and waits until it is ready."""
     place.unlink(missing_ok=True)
+    started, tells = os.pipe()
+    if os.fork() == 0:
+        os.write(tells, str(_start_detached(place, imported)).encode())
+        os._exit(0)
+    os.wait()
+    server = Path("/proc", os.read(started, 20).decode())
+    os.close(started)
+    os.close(tells)
+    while not place.exists():
+        assert server.exists(), Path(f"{place}.log").read_text()
+        time.sleep(0.02)
+
+
+def _start_detached(place: Path, imported: dict[str, str]) -> int:
     support = Path(__file__).parent
     folders = map(str, (support, support.parents[1], support.parent / "rare_collection"))
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     with open(f"{place}.log", "w") as log:
-        server = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, __file__, "--serve", str(place)],
             env={**kept, **imported, "PYTHONPATH": os.pathsep.join(folders)},
             cwd="/",
@@ -147,10 +162,7 @@ def _start(place: Path, imported: dict[str, str]) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
-        )
-    while not place.exists():
-        assert server.poll() is None, Path(f"{place}.log").read_text()
-        time.sleep(0.02)
+        ).pid
 
 
 # The process that forks
