@@ -3,7 +3,7 @@ time of a small program, and of a worker with a small job.
 
 As a program this file stands for ``python``. ``forking_python.py WORDS …`` hands a script, or a worker of this tool, to
 a process that forks, and ends as the fork does; everything else runs in Python itself. ``--serve SOCKET`` is a process
-that forks. There is one for each set of variables that torch reads at its import, until this session's folder is gone.
+that forks. There is one for each set of variables that torch reads at its import, until this session's end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "INDUCTOR_BENCH_TESTS_FORKS"
-"""The variable with the folder of the sockets."""
+"""The variable with the folder of the sockets, whose name ends in the id of this session's first process."""
 
 PYTHON = "INDUCTOR_BENCH_TESTS_PYTHON"
 """The variable with which a command of this tool takes the program that stands for ``python`` as its interpreter."""
@@ -182,7 +182,8 @@ def _serve(place: Path) -> int:
     os.rename(f"{place}.part", place)
     forks: dict[int, tuple[int, socket.socket, str]] = {}
     """By the descriptor of the process: its id, who waits for it, and which test that is for."""
-    while place.exists():
+    session = Path("/proc", place.parent.name.rpartition("-")[2])
+    while place.exists() and session.exists():
         connections = {connection.fileno(): number for number, (_, connection, _) in forks.items()}
         for ready in select.select([listener, *forks, *connections], [], [], POLL_S)[0]:
             if ready is listener:

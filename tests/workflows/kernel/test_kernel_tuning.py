@@ -299,9 +299,18 @@ def test_workers_that_time_take_turns_at_the_device(tmp_path: Path, monkeypatch:
 # The winner
 
 
-def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [
+        ("faster", "RECORDED is not a plain literal"),
+        ("undecided", "nothing was surely faster than the file as it stands"),
+    ],
+)
+def test_why_no_file_of_a_winner_is_written_is_told(
+    verdict: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernel = measured(written(tmp_path, "first", "RECORDED = made()\n"), None)
-    won = replace(tune(Device(times_of)), best_config={"threads": 1})
+    won = replace(tune(Device(times_of)), best_config={"threads": 1}, verdict=verdict)
 
     def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[tuple[Path, Tuning]]:
         for file, tuner in tuners.items():
@@ -314,4 +323,4 @@ def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypat
     (outcome,) = tune_files({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
     assert isinstance(outcome, MeasuredKernel) and outcome.tuning is not None
     assert outcome.tuning.best_config == {"threads": 1} and not (tmp_path / "out.py").exists()
-    assert any("out.py was not written: RECORDED is not a plain literal" in note for note in outcome.tuning.notes)
+    assert any(f"out.py was not written: {why}" in note for note in outcome.tuning.notes)
