@@ -28,7 +28,7 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     Args:
         target: what the command takes (``model.py``, ``model.py:factory``, ``timm:NAME``, a compiled module, a log, a
             ``TORCH_TRACE`` folder, an earlier RUN folder), or several compiled modules.
-        options: the other fields of ``workflows.options.BreakdownOptions``, such as ``training=True``,
+        options: the other fields of ``records.request.BreakdownRequest``, such as ``training=True``,
             ``amp="bfloat16"`` (the dtype of autocast, by torch's name) or ``output="runs/mine"``.
 
     Raises:
@@ -38,16 +38,17 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     """
     from pathlib import Path
 
+    from .records.request import BreakdownRequest
     from .workflows.breakdown import run_breakdown
-    from .workflows.options import BreakdownOptions, Silent
+    from .workflows.options import Silent
 
-    targets = (target,) if isinstance(target, str | Path) else tuple(target)
+    first, *others = map(str, (target,) if isinstance(target, str | Path) else target)
     for name in ("output", "trace"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
     if isinstance(options.get("redact"), str):
         options["redact"] = (options["redact"],)
-    request = BreakdownOptions(targets=tuple(str(item) for item in targets), **options)
+    request = BreakdownRequest(first, others=tuple(others), **options)
     return run_breakdown(request, Silent()).run
 
 
@@ -69,7 +70,7 @@ def extract(
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
         category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
         top: at most this many kernels: of a RUN those that take the most time, of other sources the first ones.
-        options: the other fields of ``workflows.extract.ExtractOptions``:
+        options: the other fields of ``records.request.ExtractRequest``:
             ``values="recorded"`` writes the tensors that the kernels read into safetensors files beside them; without
             it the kernels read random numbers. ``values_limit_bytes`` is the maximum size of the recorded values of
             one kernel (64 MB). ``static=True`` reads the arguments from the module's text and runs nothing. ``python``
@@ -92,15 +93,15 @@ def extract(
 
     from .records.category import Category
     from .records.extraction import locate_file
-    from .workflows.extract import ExtractOptions, run_extract
-    from .workflows.modules.extraction import Selection
+    from .records.request import ExtractRequest, Selection
+    from .workflows.extract import run_extract
     from .workflows.options import Silent
 
     categories = [one.value for one in Category]
     if category is not None and category not in categories:
         raise ValueError(f"{category!r} is not a category; they are {', '.join(categories)}")
     sources = (source,) if isinstance(source, str | Path) else tuple(source)
-    request = ExtractOptions(
+    request = ExtractRequest(
         targets=tuple(str(item) for item in sources),
         output=Path(output),
         selection=Selection(kernel, Category(category) if category is not None else None, top),
@@ -117,7 +118,7 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
 
     Args:
         path: a file that ``extract`` or ``breakdown`` wrote, or ``RUN#NAME``.
-        options: the other fields of ``workflows.kernel_session.KernelOptions``:
+        options: the other fields of ``records.request.KernelRequest``:
             ``check=False`` leaves out the comparison of the outputs with the reference in the file. ``ncu=True`` adds
             the counters of Nsight Compute. ``force=True`` times on a GPU that another job uses. ``python`` is the
             interpreter that runs the file, ``timeout_s`` the limit of each step in seconds.
@@ -130,10 +131,11 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
         TypeError: an option that does not exist.
         InductorBenchError: there is no such file, it is no standalone kernel file, or it cannot be measured here.
     """
+    from .records.request import KernelRequest
     from .workflows.kernel import measure_one
-    from .workflows.options import KernelOptions, Silent
+    from .workflows.options import Silent
 
-    return measure_one(KernelOptions(targets=(str(path),), **options), Silent())
+    return measure_one(KernelRequest(targets=(str(path),), **options), Silent())
 
 
 def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "MeasuredKernel":
@@ -142,7 +144,7 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
     Args:
         path: as for :func:`bench`.
         method: ``max``, ``coordesc`` or ``exhaustive``.
-        options: the other fields of ``workflows.kernel_session.KernelOptions``:
+        options: the other fields of ``records.request.KernelRequest``:
             ``state`` is the state of the caches, ``cold`` or ``warm``, in which times are compared. ``budget_s`` is the
             limit of the search in seconds. ``save`` is the path to which the fastest kernel is written. The options of
             :func:`bench` have the same meaning here.
@@ -178,7 +180,7 @@ def modes(
         sets: one more row each, as after ``--with``: ``"tf32"``, ``"max-autotune,tf32"``,
             ``"inductor.epilogue_fusion=false"``, ``"OMP_NUM_THREADS=8"``.
         rounds: the number of processes for each row.
-        options: the other fields of ``workflows.options.BreakdownOptions`` that fit a program, such as
+        options: the other fields of ``records.request.BreakdownRequest`` that fit a program, such as
             ``training=True`` or ``output="modes/mine"``. With ``force=True`` it is measured again.
 
     Returns:
@@ -190,15 +192,15 @@ def modes(
     """
     from pathlib import Path
 
-    from .workflows.mode_process import read_sets
-    from .workflows.modes import ModesOptions, run_modes
-    from .workflows.options import BreakdownOptions, Silent
+    from .records.request import BreakdownRequest, ModesRequest
+    from .workflows.modes import run_modes
+    from .workflows.options import Silent
 
     if options.get("output") is not None:
         options["output"] = Path(options["output"])
-    targets = () if target is None else (str(target),)
-    program = BreakdownOptions(targets=targets, **options)
-    return run_modes(ModesOptions(program, read_sets(modes, sets, (), ()), rounds), Silent()).comparison
+    program = BreakdownRequest("" if target is None else str(target), **options)
+    request = ModesRequest(tuple(modes), tuple(sets), rounds=rounds, program=program)
+    return run_modes(request, Silent()).comparison
 
 
 def apply(run: "str | Path") -> int:

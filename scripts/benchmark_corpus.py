@@ -31,7 +31,8 @@ OWN = "@"
 
 def make_batch(path: Path, models: int, kernels: int) -> None:
     """Writes a batch folder of ``models`` records with ``kernels`` kernels each."""
-    from inductor_bench.records.batch import DONE, Batch, BatchModel, ModelRequest
+    from inductor_bench.records.batch import DONE, Batch, BatchModel
+    from inductor_bench.records.request import ModelRequest
     from inductor_bench.store import codec
     from inductor_bench.store.folder import BatchFolder
 
@@ -43,7 +44,7 @@ def make_batch(path: Path, models: int, kernels: int) -> None:
         record = folder.run(name).record
         record.parent.mkdir(parents=True)
         record.write_text(text.replace(OWN, f"{number:03x}"))
-        rows.append(BatchModel(ModelRequest(name, f"timm:{name}", number + 1), DONE, 1, run=f"models/{name}"))
+        rows.append(BatchModel(ModelRequest(f"timm:{name}", name=name, line=number + 1), DONE, 1, run=f"models/{name}"))
     folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", "inductor-bench batch x", "suite.txt", tuple(rows)))
 
 

@@ -38,10 +38,10 @@ from inductor_bench.launch import worker as sessions
 from inductor_bench.launch.worker import WorkerSession
 from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.category import Category
+from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import kernel_session as kernel_sessions
 from inductor_bench.workflows import retuning
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.retuning import autotune_run
 
 ALL = 100_000
@@ -219,11 +219,11 @@ def retune(copy: Path, name: str, options: argparse.Namespace, top: int, profile
         folder.save(run)
         clock.saving_s, clock.saves = clock.saving_s + time.monotonic() - began, clock.saves + 1
 
-    wanted = RetuneOptions(options.method, top, options.budget)
+    wanted = RetuneRequest(options.method, top, options.budget)
     began = time.monotonic()
     with watched(clock, profile):
         run = autotune_run(
-            folder.load(), folder, BreakdownOptions((str(copy),), retune=wanted, python=sys.executable), Quiet(), keep
+            folder.load(), folder, BreakdownRequest(str(copy), retune=wanted, python=sys.executable), Quiet(), keep
         )
     trial = Trial(name, time.monotonic() - began, clock, failures=[failure.message for failure in run.failures])
     summary, statuses, problems = retunes_of(run), Counter[str](), Counter[str]()

@@ -33,7 +33,8 @@ from ..records.comparison import (
 )
 from ..records.model_sources import LIBRARIES
 from ..records.program import COPY, IDLE, SYNCHRONISING
-from ..records.run import Environment, Request, Run
+from ..records.request import BreakdownRequest
+from ..records.run import Environment, Run
 from .comparison_pairing import Match
 from .comparison_sides import Side, SideKernel, has_other_calls
 from .findings.doubts import largest_load
@@ -132,7 +133,7 @@ def _fact(place: str, environment: Environment) -> str:
     return "not installed" if place == "versions.triton" else "none" if place.startswith("device.") else "unknown"
 
 
-def _request_rows(a: Request, b: Request) -> Iterator[tuple[str, str, str]]:
+def _request_rows(a: BreakdownRequest, b: BreakdownRequest) -> Iterator[tuple[str, str, str]]:
     for name in _REQUEST:
         yield name.replace("_", " "), _text(getattr(a, name)), _text(getattr(b, name))
 

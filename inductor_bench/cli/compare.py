@@ -12,14 +12,14 @@ import click
 from ..analysis.comparison_words import is_above
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.comparison import BatchComparison, RunComparison
+from ..records.request import CompareRequest
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
 from ..report.formats import View, as_json, as_markdown, as_page
 from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
 from ..store.run_files import refuse_other_file
-from ..workflows.options import AMP, MODES
-from .breakdown import ARGUMENTS, ProgramCommand
-from .options import complete_path, read_variables, timeout_option
+from .breakdown import ARGUMENTS, ProgramCommand, target_of
+from .options import complete_path, given_options, make_request, request_options
 from .output.console import Console
 from .output.presentation import format_option, place_view, show, take_view, top_option
 
@@ -46,12 +46,6 @@ Exit code: 0; 1 with --fail-above, where B is surely slower by more than that or
 model that A ran; otherwise as `breakdown`.
 """
 
-PAIR_ONLY = (
-    *("pythons", "variables", "runs", "output", "force", "training", "mode", "amp", "device", "batch_size"),
-    *("steps", "skip", "timeout_s"),
-)
-"""The options of the runs that are made here, and not of a comparison of records."""
-
 
 def read_percent(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """Reads ``5%`` or ``5`` as a share of 1."""
@@ -71,19 +65,7 @@ RECORD_IN_BUNDLE = "comparison.json"
 
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="A B | TARGET", nargs=-1, shell_complete=complete_path)
-@click.option("--python", "pythons", metavar="PATH", multiple=True, help="The interpreter of A, and that of B.")
-@click.option("--env", "variables", metavar="NAME=VALUE", multiple=True, callback=read_variables, help="Set it in B.")
-@click.option("--runs", metavar="N", type=click.IntRange(min=1), help="Make N runs of each side.  [default: 2]")
-@click.option("-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="Where the runs are written.")
-@click.option("--force", is_flag=True, default=None, help="Replace earlier runs in that folder.")
-@click.option("--training/--inference", default=None, help="Of a factory or a named model, as for breakdown.")
-@click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
-@click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
-@click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Of a named model.")
-@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of the program's steps, profile N more.")
-@click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
-@timeout_option("Of each process.")
+@request_options(CompareRequest)
 @click.option("--fail-above", metavar="PERCENT", callback=read_percent, help="Exit with 1 if B is slower by more.")
 @click.option(
     "--bundle",
@@ -97,17 +79,17 @@ RECORD_IN_BUNDLE = "comparison.json"
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
-    targets, limit, bundle = values.pop("targets"), values.pop("fail_above"), values.pop("bundle")
+    targets, limit, bundle = values["targets"], values["fail_above"], values["bundle"]
     name, view = take_view(values)
     arguments = context.meta.get(ARGUMENTS, ())
     if bundle is not None:
         refuse_other_file(bundle, RECORD_IN_BUNDLE)
-    with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
+    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
         if len(targets) == 2 and not arguments and all(os.path.isfile(Path(target) / BATCH) for target in targets):
             _refuse_options(values, bundle)
             return _compare_batches(targets, name, view, limit, console)
         form = FORMATS.get(name)
-        compared = _compare(targets, arguments, values, console, files=bundle is not None or form.shows_files)
+        compared = _compare(context, values, console, files=bundle is not None or form.shows_files)
         files = _texts(compared)
         if compared.folder is not None:
             write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, View(files=files, limit=limit)))
@@ -119,11 +101,10 @@ def command(context: click.Context, /, **values: Any) -> int:
     return exit_code([compared.comparison], limit)
 
 
-def _compare(
-    targets: tuple[str, ...], arguments: tuple[str, ...], values: dict[str, Any], console: Console, *, files: bool
-) -> Compared:
-    from ..workflows.compare import DEFAULT_RUNS, PAIR, PairOptions, compare_folder, compare_program, compare_records
+def _compare(context: click.Context, values: dict[str, Any], console: Console, *, files: bool) -> Compared:
+    from ..workflows.compare import PAIR, compare_folder, compare_program, compare_records
 
+    targets, arguments = values["targets"], context.meta.get(ARGUMENTS, ())
     if len(targets) == 2 and not arguments:
         _refuse_options(values, None)
         return compare_records(Path(targets[0]), Path(targets[1]), files=files)
@@ -132,22 +113,13 @@ def _compare(
         return compare_folder(Path(targets[0]))
     if len(targets) > 1 or not (targets or arguments):
         raise UsageError(f"{len(targets)} targets were given", "give two runs, two batches, or one program to run")
-    from ..workflows.options import BreakdownOptions
-
-    pythons, variables, runs = (values.pop(key) for key in PAIR_ONLY[:3])
-    amp, force = values.pop("amp"), bool(values.pop("force"))
-    options = BreakdownOptions(targets, arguments, amp=AMP[amp] if amp else None, force=force, **values)
-    return compare_program(PairOptions(options, pythons, variables, runs or DEFAULT_RUNS), console)
+    return compare_program(make_request(CompareRequest, values, **target_of(context, values)), console)
 
 
 def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
     """Refuses the options of runs that are made here where records are compared."""
-    given = [name for name in PAIR_ONLY if values.get(name) not in (None, ())]
-    if given:
-        option = {"pythons": "python", "variables": "env", "timeout_s": "timeout"}.get(given[0], given[0])
-        raise UsageError(
-            f"--{option.replace('_', '-')} is for a program that is run here", "give one TARGET, not A and B"
-        )
+    for one in given_options(CompareRequest, values):
+        raise UsageError(f"{one.option.name} is for a program that is run here", "give one TARGET, not A and B")
     if bundle is not None:
         raise UsageError(
             "--bundle is for two runs, not for two batches", "compare one model: BATCH/models/NAME of each"

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
+from ..records.request import DoctorRequest
 from ..report.doctor_document import FORMATS
 from ..report.formats import View
+from .options import make_request, request_options
 from .output.console import Console
 from .output.presentation import format_option, show
 
 
 @click.command("doctor")
-@click.option("--device", metavar="DEVICE", help="cpu or cuda; the best there is where not given.")
-@click.option("--remeasure", is_flag=True, help="Measure the device again, also where it was measured before.")
-@click.option("--python", metavar="PATH", help="The interpreter to look at, with another torch.")
+@request_options(DoctorRequest)
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the measuring process prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
-def command(device: str | None, remeasure: bool, python: str | None, format: str, verbose: bool, quiet: bool) -> int:
+def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
     """Say what is installed and what the devices can reach.
 
     Measures the device's peaks (memory bandwidth, dense matrix rate per dtype) once and keeps them for later runs.
@@ -30,6 +32,6 @@ def command(device: str | None, remeasure: bool, python: str | None, format: str
     from ..workflows.doctor import run_doctor
 
     with Console(quiet=quiet, verbose=verbose) as console:
-        report = run_doctor(device, remeasure, console, python)
+        report = run_doctor(make_request(DoctorRequest, values), console)
         show(FORMATS.get(format), report, View(columns=console.columns), console)
     return EXIT_OK if report.healthy else EXIT_FAILURE

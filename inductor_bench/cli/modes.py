@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..errors import EXIT_FAILURE, EXIT_OK
-from ..records.mode_comparison import MODES, NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
+from ..records.mode_comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.model_sources import LIBRARIES, listed
+from ..records.request import ModesRequest
 from ..report.formats import View, as_page
 from ..report.models_document import LIST_FORMATS
 from ..report.modes_document import FORMATS
 from ..store.files import write_text
 from ..store.folder import PAGE
-from ..workflows.mode_process import DEFAULT_ROUNDS, read_sets
-from ..workflows.options import AMP, BreakdownOptions
-from .breakdown import ARGUMENTS, ProgramCommand
-from .options import complete_path, read_variables, timeout_option
+from .breakdown import ProgramCommand, target_of
+from .options import complete_path, make_request, request_options
 from .output.console import Console
-from .output.presentation import format_option, place_view, redact_option, show
+from .output.presentation import format_option, place_view, show
 
 if TYPE_CHECKING:
     from ..workflows.modes import ModesOutcome
@@ -50,72 +48,28 @@ as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 
 @click.command("modes", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=complete_path)
-@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Only these; may be given again.")
-@click.option("--with", "withs", metavar="SET", multiple=True, help="One more row; may be given again.")
-@click.option(
-    "--env",
-    "variables",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=read_variables,
-    help="One more row, with this variable.",
-)
-@click.option(
-    "--option", "inductor", metavar="inductor.X=Y", multiple=True, help="One more row, with this option of Inductor."
-)
-@click.option(
-    "--rounds",
-    metavar="N",
-    type=click.IntRange(min=1, max=MOST_ROUNDS),
-    default=DEFAULT_ROUNDS,
-    show_default=True,
-    help="Processes of each row; an even number cancels a drift of the machine.",
-)
-@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of a script's steps in each process.")
-@click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
-@click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
-@click.option("--dynamic/--no-dynamic", default=None, help="The dynamic argument of torch.compile.")
-@click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
-@click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and inputs.")
-@click.option("--batch-size", type=click.IntRange(min=1), help=f"Of a {listed(LIBRARIES)} model.")
-@timeout_option("The limit of each process that is started.")
-@click.option("--python", metavar="PATH", help="The interpreter to run the program under, with another torch.")
-@click.option("-o", "--output", metavar="FOLDER", type=click.Path(path_type=Path), help="The folder; modes/NAME.")
-@click.option("--force", is_flag=True, help="Measure again what the folder has already.")
-@redact_option
+@request_options(ModesRequest)
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
-    form = values.pop("format")
-    with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        from ..workflows.modes import (
-            ListInterrupted,
-            ModesInterrupted,
-            ModesOptions,
-            folder_of,
-            is_list,
-            run_list,
-            run_modes,
-        )
+    form = values["format"]
+    request = make_request(ModesRequest, values, **target_of(context, values))
+    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+        from ..workflows.modes import ListInterrupted, ModesInterrupted, folder_of, is_list, run_list, run_modes
 
-        sets = [values.pop(name) for name in ("modes", "withs", "variables", "inductor")]
-        rows, rounds, amp = read_sets(*sets), values.pop("rounds"), values.pop("amp")
-        arguments = context.meta.get(ARGUMENTS, ())
-        program = BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **values)
-        options = ModesOptions(program, rows, rounds)
+        program = request.program
         if is_list(program):
             try:
-                found = run_list(options, console)
+                found = run_list(request, console)
             except ListInterrupted as stop:
                 _show_list(stop.found, folder_of(program), form, console)
                 raise
             _show_list(found, folder_of(program), form, console)
             return max(map(exit_code_of, found.models), default=EXIT_OK)
         try:
-            outcome = run_modes(options, console)
+            outcome = run_modes(request, console)
         except ModesInterrupted as stop:
             _show(stop.outcome, form, console)
             raise

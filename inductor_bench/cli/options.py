@@ -1,26 +1,48 @@
-"""The options that several verbs share."""
+"""click's options from the fields of a request, and the request from click's values; see ``records.request``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
 from .. import units
+from ..analysis.mode_conclusion import MOST_ROUNDS
+from ..devices.table import DEVICES
 from ..errors import UsageError
+from ..records.mode_comparison import MODES
+from ..records.request import (
+    ASKED,
+    GIVEN,
+    ONE_WORD,
+    OPTION,
+    PART,
+    TARGET,
+    Option,
+    OptionField,
+    Part,
+    option_fields,
+    options_by_field,
+)
 from ..records.tuning import BY_DEFAULT
-from ..workflows.options import DRAWN, METHODS, RECORDED, VALUES_LIMIT_BYTES, RetuneOptions
+from ..workflows.options import METHODS, METHODS_HELP
 
-# The option ``--timeout`` of all verbs that start processes, and the type of all options in seconds.
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
-
+AUTOTUNE = "--autotune"
 MOST_S = 1e9
 """Largest number of seconds; the system's clocks do not count to arbitrary numbers."""
+
+
+# The values of options that are no plain text, number or path.
 
 
 class _Seconds(click.FloatRange):
@@ -36,16 +58,153 @@ class _Seconds(click.FloatRange):
 SECONDS = _Seconds(min=0, min_open=True)
 
 
-def timeout_option(text: str | None = None) -> Callable[[F], F]:
-    """Adds ``--timeout SECONDS`` as ``timeout_s``; ``text`` says in the verb's help what it limits."""
-    return click.option("--timeout", "timeout_s", metavar="SECONDS", type=SECONDS, help=text)
+def read_variables(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Reads each ``NAME=VALUE`` as a pair."""
+    pairs = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", context, parameter)
+        pairs.append((name, text))
+    return tuple(pairs)
 
 
-# The options for autotuning the most expensive kernels of a run, shared by the verbs that measure models.
+def _read_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    try:
+        return units.parse_size(value) if value is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-OPTION = "--autotune"
+def _read_shard(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", value)
+    index, count = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    if not 1 <= index <= count:
+        raise click.BadParameter(f"{value!r} is not I/N, from 1/N to N/N", context, parameter)
+    return index, count
+
+
+def _read_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(name for part in (value or "").split(",") if (name := part.strip()))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "seconds": {"type": SECONDS},
+    "size": {"callback": _read_size},
+    "file": {"type": click.Path(exists=True, dir_okay=False, path_type=Path)},
+    "pairs": {"callback": read_variables},
+    "shard": {"callback": _read_shard},
+    "names": {"callback": _read_names},
+    "rounds": {"type": click.IntRange(min=1, max=MOST_ROUNDS)},
+    "method": {"type": click.Choice(METHODS), "is_flag": False, "flag_value": BY_DEFAULT},
+    "type of device": {"type": click.Choice(list(DEVICES))},
+    "compared mode": {"type": click.Choice(MODES)},
+}
+"""What click is told about the value of an option, by ``Option.kind``."""
+
+
+# Options from fields, and a request from click's values.
+
+
+def request_options(kind: type, *, late: bool = False) -> Callable[[F], F]:
+    """Adds the options of a request; with ``late`` those that stand after the options of formats in the help."""
+
+    def add(function: F) -> F:
+        for one in reversed(option_fields(kind)):
+            if one.option.late == late and not one.option.shared:
+                function = _click_option(one)(function)
+        return function
+
+    return add
+
+
+def _click_option(one: OptionField) -> Callable[[F], F]:
+    option, hint = one.option, one.hint
+    shown = option.shown is True
+    text = option.help.replace("METHODS", METHODS_HELP)
+    return click.option(
+        *option.names,
+        one.name,
+        metavar=option.metavar,
+        default=one.default if shown else None,
+        show_default=shown,
+        multiple=_is_several(option, hint),
+        help=f"{text}  [default: {option.shown}]" if isinstance(option.shown, str) else text or None,
+        **(KINDS[option.kind] if option.kind else _kind_of(option, hint)),
+    )
+
+
+def _is_several(option: Option, hint: Any) -> bool:
+    return option.kind not in ONE_WORD and str(hint).startswith("tuple")
+
+
+def _kind_of(option: Option, hint: Any) -> dict[str, Any]:
+    types = {hint, *get_args(hint)}
+    if bool in types:
+        return {} if "/" in option.names[-1] else {"is_flag": True}
+    if option.choices:
+        return {"type": click.Choice(list(option.choices))}
+    if option.least is not None:
+        return {"type": click.IntRange(min=option.least)}
+    return {"type": int if int in types else click.Path(path_type=Path) if Path in types else str}
+
+
+def make_request(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
+    """Makes a request from click's values, which have the names of its fields and of those of its parts.
+
+    Args:
+        kind: the request.
+        values: click's values; others among them are ignored, and what is ``None`` leaves the default.
+        more: the values of fields that are no options.
+
+    Raises:
+        UsageError: an option was given without the one that it needs.
+    """
+    for one in given_options(kind, values):
+        needs = one.option.needs
+        if needs is not None and values.get(needs.field) in (None, needs.refused):
+            raise UsageError(f"{one.option.name} {needs.message}", needs.hint)
+    return _make(kind, {**values, **more})
+
+
+def given_options(kind: type, values: Mapping[str, Any]) -> Iterator[OptionField]:
+    """The options of a request for which click has values that somebody typed."""
+    return (one for one in option_fields(kind) if _is_given(one, values.get(one.name)))
+
+
+def _is_given(one: OptionField, value: Any) -> bool:
+    return value not in (None, ()) and not (one.option.shown is True and value == one.default)
+
+
+def _make(kind: type[T], values: Mapping[str, Any]) -> T:
+    made = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        if PART in item.metadata:
+            made[item.name] = _make_part(item.metadata[PART], values)
+        elif item.name in values and (values[item.name] is not None or item.default is MISSING):
+            made[item.name] = _meant(item.metadata.get(OPTION), values[item.name])
+    return kind(**made)
+
+
+def _make_part(part: Part, values: Mapping[str, Any]) -> Any:
+    options = [one for name in part.names for one in options_by_field(part.kind)[name]]
+    if part.form == GIVEN:
+        found = {one.name: (one.option, values[one.name]) for one in options if _is_given(one, values[one.name])}
+        return {name: _meant(*pair) for name, pair in found.items()}
+    if part.form == ASKED and values.get(part.names[0]) is None:
+        return None
+    names = {*TARGET, *(one.name for one in options)}
+    return _make(part.kind, {name: value for name, value in values.items() if name in names})
+
+
+def _meant(option: Option | None, value: Any) -> Any:
+    """The value of a field for a value of click."""
+    chosen = option.choices if option is not None else ()
+    return chosen[value] if isinstance(chosen, Mapping) else value
 
 
 class AutotuneCommand(click.Command):
@@ -53,7 +212,7 @@ class AutotuneCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [
-            f"{OPTION}={BY_DEFAULT}" if word == OPTION and _is_target(following) else word
+            f"{AUTOTUNE}={BY_DEFAULT}" if word == AUTOTUNE and _is_target(following) else word
             for word, following in pairwise([*args, ""])
         ]
         return super().parse_args(ctx, words)
@@ -62,59 +221,6 @@ class AutotuneCommand(click.Command):
 def _is_target(word: str) -> bool:
     """Whether a word names a file, a folder or a model. Any other word is a method."""
     return word not in METHODS and (os.path.exists(word) or any(mark in word for mark in ".:/#"))
-
-
-def autotune_options(function: F) -> F:
-    """Adds ``--autotune``, ``--budget``, ``--remeasure`` and ``--verify``; see :func:`take_autotune`."""
-    for option in (
-        click.option(
-            "--remeasure", is_flag=True, help="Retune also kernels that are known from the retune of another run."
-        ),
-        click.option(
-            "--budget",
-            "budget_s",
-            metavar="SECONDS",
-            type=SECONDS,
-            help="Of the retune of a model: begin no kernel and no candidate after that.",
-        ),
-        click.option(
-            "--verify/--no-verify",
-            default=None,
-            help="After a retune, run the program's steps with the winners and without, in turn (the default).",
-        ),
-        click.option(
-            OPTION,
-            is_flag=False,
-            flag_value=BY_DEFAULT,
-            type=click.Choice(METHODS),
-            help="Then retune the kernels that take most time, as many as --top says, like `kernel --autotune`.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def take_autotune(values: dict[str, Any], top: int) -> RetuneOptions | None:
-    """Removes the autotune options from the parsed values and returns the options of the workflow.
-
-    Args:
-        values: click's parsed values by name; three entries are removed.
-        top: the number of kernels to autotune.
-
-    Returns:
-        The options, or ``None`` where ``--autotune`` was not given.
-
-    Raises:
-        UsageError: an option for a retune was given without ``--autotune``.
-    """
-    method, budget_s, remeasure = (values.pop(name) for name in ("autotune", "budget_s", "remeasure"))
-    verify = values.pop("verify")
-    if method is not None:
-        return RetuneOptions(method, top, budget_s, remeasure, verify is not False)
-    given = {"--budget": budget_s is not None, "--remeasure": remeasure, "--verify": verify is not None}
-    for option in (name for name, is_given in given.items() if is_given):
-        raise UsageError(f"{option} is for a retune", "add --autotune")
-    return None
 
 
 # The types of arguments that are paths, and how the shell completes them.
@@ -143,66 +249,3 @@ class ResultFolder(click.Path):
 def complete_path(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Leaves a word to the shell, which completes it as a path."""
     return [CompletionItem(incomplete, type="file")]
-
-
-# The options for the values of tensors in kernel files, shared by the verbs that write such files.
-
-
-def values_options(function: F) -> F:
-    """Adds ``--values`` and ``--values-limit``; see :func:`take_values`."""
-    for option in (
-        click.option(
-            "--values-limit",
-            metavar="SIZE",
-            callback=_read_size,
-            help="Of the recorded values of one kernel; what is above is drawn.  "
-            f"[default: {VALUES_LIMIT_BYTES // 10**6}MB]",
-        ),
-        click.option(
-            "--values",
-            type=click.Choice([DRAWN, RECORDED]),
-            default=DRAWN,
-            show_default=True,
-            help="What large tensors in the kernels' files hold: random numbers, or what the kernels really read, in "
-            "safetensors files beside.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def take_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Replaces ``values_limit`` in the parsed values by the field ``values_limit_bytes`` of the workflow's options.
-
-    Raises:
-        UsageError: a limit was given, but the values are not recorded.
-    """
-    limit = values.pop("values_limit")
-    if limit is None:
-        return values
-    if values["values"] != RECORDED:
-        raise UsageError("--values-limit is for recorded values, and these are drawn", "add --values recorded")
-    return {**values, "values_limit_bytes": limit}
-
-
-def _read_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    try:
-        return units.parse_size(value) if value is not None else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
-
-
-# The environment variables that a user types, as in ``--env NAME=VALUE``.
-
-
-def read_variables(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """Reads each ``NAME=VALUE`` as a pair."""
-    pairs = []
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not name or not equals:
-            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", context, parameter)
-        pairs.append((name, text))
-    return tuple(pairs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..records.mode_comparison import Agreement
+from ..records.request import BreakdownRequest
 from ..records.retune import AnyPin, CppPin, LibraryPin, TritonPin
 from ..records.tuning import Config
 
@@ -20,23 +21,12 @@ class RunProgram:
     """The program to run where the target is not a script.
 
     Attributes:
-        kind: ``factory``, or the name of a library of models.
-        place: ``FILE:FACTORY``, or the model's name in the library.
-        batch_size: the batch size of a named model.
+        request: the request, whose target is a factory or a named model.
         refusal: the path to which a :class:`Refusal` is written when the program cannot be run.
-        training, mode, dynamic, amp, device, seed: see ``records.run.Request``.
     """
 
-    kind: str
-    place: str
-    batch_size: int
+    request: BreakdownRequest
     refusal: str
-    training: bool | None = None
-    mode: str | None = None
-    dynamic: bool | None = None
-    amp: str | None = None
-    device: str | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,9 @@ INLINE = "inline"
 Inline = Annotated[T, INLINE]
 """A dataclass that has no JSON object of its own: its fields are keys of the object that holds it, at its place."""
 
+IN_RECORD = "in record"
+"""Key of the metadata of a field: false for a field that records leave out."""
+
 
 # One failed step, as runs and batches record it.
 

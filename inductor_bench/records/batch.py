@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .base import Failure, FileName, Place
+from .base import Failure, Place
 from .category import Category
+from .request import ModelRequest
 from .retune import RetuneRow, Saving
 from .run import Run
 
@@ -19,45 +20,6 @@ WITHOUT_FIGURES = frozenset({WAITING, RUNNING, FAILED, SKIPPED})
 """States of a model whose record is missing or says nothing yet."""
 FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
 """States after which a model is not attempted again."""
-
-
-@dataclass(frozen=True)
-class ModelRequest:
-    """The request for one model. ``breakdown`` decides each option that is ``None``.
-
-    Attributes:
-        name: unique in the batch; also the name of the model's RUN folder.
-        target: the target of ``breakdown``.
-        line: line number in the list, from 1.
-        arguments: the arguments of a program.
-        training: whether the model gets a loss and a backward pass.
-        batch_size: the batch size of a library's model.
-        amp: the dtype of autocast.
-        mode: the ``mode`` of ``torch.compile``.
-        dynamic: the ``dynamic`` of ``torch.compile``.
-        device: the device.
-        seed: the seed of random weights and inputs.
-        live: whether it is profiled inside the program.
-        repeat: the number of profiled iterations.
-        values: ``recorded`` or ``drawn``: the values in the kernels' files.
-        timeout_s: limit in seconds of one attempt with all its processes.
-    """
-
-    name: FileName
-    target: str
-    line: int = 0
-    arguments: tuple[str, ...] = ()
-    training: bool | None = None
-    batch_size: int | None = None
-    amp: str | None = None
-    mode: str | None = None
-    dynamic: bool | None = None
-    device: str | None = None
-    seed: int | None = None
-    live: bool | None = None
-    repeat: int | None = None
-    values: str | None = None
-    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)

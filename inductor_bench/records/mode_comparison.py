@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .base import Failure, StepTime
-from .run import Environment, Request
+from .request import BreakdownRequest
+from .run import Environment
 
 # The settings of a row of a comparison of modes.
 
@@ -294,7 +295,7 @@ class ModeComparison:
     command: str
     target: str
     title: str
-    request: Request
+    request: BreakdownRequest
     environment: Environment
     rounds: int
     rows: tuple[ModeRow, ...]

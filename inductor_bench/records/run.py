@@ -8,53 +8,8 @@ from .base import Failure, Inline
 from .code import CompilePhase
 from .module import ModuleRecord
 from .program import Program
+from .request import BreakdownRequest
 from .retune import Retune, Verification
-
-
-@dataclass(frozen=True)
-class Request:
-    """The request of a run. The tool decides what is ``None``.
-
-    Attributes:
-        target: what was measured: a path, a model's name or a command.
-        kind: what the target is: ``script``, ``command``, ``factory``, a library such as ``timm``, ``module``, ``log``,
-            ``structured-trace``, ``run`` or ``trace``.
-        arguments: the arguments of the program, or the words of a command.
-        training: whether a factory or a named model got a loss and a backward pass.
-        batch_size: the batch size of a library's model.
-        amp: the dtype of autocast: ``float16`` or ``bfloat16``.
-        mode: the ``mode`` of ``torch.compile``.
-        dynamic: the ``dynamic`` of ``torch.compile``.
-        device: the requested device: ``cpu``, ``cuda``, ``cuda:1``, …
-        seed: the seed of random weights and inputs.
-        live: whether every module was profiled inside the program, with the program's inputs.
-        timeout_s: limit of each started process in seconds.
-        python: the interpreter that ran the program.
-        repeat: the number of profiled iterations.
-        steps: the number of the program's steps to time, and of those to profile.
-        skip: the number of steps before them.
-        stop: whether the program was to end once its steps were measured.
-        eager: whether the program was also to run without compilation.
-    """
-
-    target: str
-    kind: str  # "script", "command", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
-    arguments: tuple[str, ...] = ()
-    training: bool | None = None
-    batch_size: int | None = None
-    amp: str | None = None
-    mode: str | None = None
-    dynamic: bool | None = None
-    device: str | None = None
-    seed: int | None = None
-    live: bool = False
-    timeout_s: float | None = None
-    python: str | None = None
-    repeat: int | None = None
-    steps: int | None = None
-    skip: int | None = None
-    stop: bool = False
-    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,7 +171,7 @@ class Run:
     command: str
     target: str
     title: str
-    request: Request
+    request: BreakdownRequest
     environment: Environment
     peaks: Peaks | None = None
     capture: Capture = field(default_factory=Capture)

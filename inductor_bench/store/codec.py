@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import repeat
@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InductorBenchError
-from ..records.base import INLINE, Form
+from ..records.base import IN_RECORD, INLINE, Form
 from ..version import __version__
 
 # Converts frozen dataclasses to JSON data and back, by their type hints.
@@ -87,12 +87,16 @@ def _keys(kind: Any) -> tuple[_FieldKey, ...]:
 def _paths(kind: Any) -> Iterator[tuple[str, Any]]:
     """The attributes that become keys, as dotted paths, with their defaults."""
     hints = get_type_hints(kind, include_extras=True)
-    for item in fields(kind):
+    for item in _recorded(kind):
         inner = _inline(hints[item.name])
         if inner is not None:
             yield from ((f"{item.name}.{path}", default) for path, default in _paths(inner))
         else:
             yield item.name, item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def _recorded(kind: Any) -> Iterator[Field[Any]]:
+    return (item for item in fields(kind) if item.metadata.get(IN_RECORD, True))
 
 
 def _inline(hint: Any) -> Any:
@@ -280,7 +284,7 @@ def _dataclass(kind: Any) -> Decoder:
             raise _misfit(f"an object ({kind.__name__})", data)
         if not wanted:  # on the first call, because the type may contain itself
             hints = get_type_hints(kind, include_extras=True)
-            for item in fields(kind):
+            for item in _recorded(kind):
                 needed = item.default is MISSING and item.default_factory is MISSING
                 inner = _inline(hints[item.name])
                 wanted.append((item.name, _decoder(inner or hints[item.name]), needed, inner is not None))

@@ -40,8 +40,9 @@ from ..records.batch import (
 from ..records.category import Category
 from ..records.module import ModuleRecord
 from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, Program
+from ..records.request import BreakdownRequest
 from ..records.retune import RetuneRow, Saving, by_kernel, why_untuned
-from ..records.run import AcceleratorFacts, Environment, Host, Request, Run, Versions
+from ..records.run import AcceleratorFacts, Environment, Host, Run, Versions
 from . import codec
 from . import codec as schema
 from .codec import LARGEST, SMALLEST
@@ -241,7 +242,7 @@ def _outline(data: dict[str, Any], program: Program | None) -> Run:
     """
     modules = ({**module, "kernels": (), "categories": ()} for module in data["modules"])
     graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
-    asked, machine = Request("", ""), Environment()
+    asked, machine = BreakdownRequest("", ""), Environment()
     return Run(schema.FORMAT, "", "", "", "", "", "", asked, machine, modules=graphs, program=program)
 
 

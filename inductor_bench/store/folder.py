@@ -303,6 +303,16 @@ _BATCH_DAMAGED = (
 )
 
 
+def _without_unsaid(data: Any) -> Any:
+    """A decoded batch without the ``null`` that earlier versions wrote for what a list did not say."""
+    models = data["models"] if isinstance(data.get("models"), list) else []
+    for model in models:
+        request = model.get("request") if isinstance(model, dict) else None
+        if isinstance(request, dict):
+            model["request"] = {key: value for key, value in request.items() if value is not None}
+    return data
+
+
 @dataclass(frozen=True)
 class BatchFolder:
     """One batch on disk. Its record holds paths relative to ``path``."""
@@ -361,7 +371,7 @@ class BatchFolder:
         except InductorBenchError as error:
             raise InductorBenchError(error.message, error.hint or _BATCH_DAMAGED) from error
         schema.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
-        return schema.decode_record(Batch, data, str(self.record), _BATCH_DAMAGED)
+        return schema.decode_record(Batch, _without_unsaid(data), str(self.record), _BATCH_DAMAGED)
 
     @contextlib.contextmanager
     def locked(self, mark: str = "") -> Iterator[FolderLock]:

@@ -23,6 +23,7 @@ from ..launch.worker import WorkerLostError, WorkerSession, default_python, work
 from ..messages.job_requests import TellEnvironment
 from ..messages.observed import APPLY, Pins
 from ..records.base import VERIFY, Failure
+from ..records.request import ApplyRequest
 from ..records.retune import DROPPED, UNPINNABLE, AppliedKernel, Verification
 from ..records.run import Environment, Run
 from ..source.standalone_header import docstring, plain
@@ -294,27 +295,6 @@ def forget_dropped(found: Verification, environment: Environment) -> None:
 
 
 @dataclass(frozen=True)
-class ApplyOptions:
-    """The request of the verb ``apply``.
-
-    Attributes:
-        run: the RUN folder with the retunes; ``None`` for all tunings that are known for this machine.
-        command: the program; empty to write ``RUN/tuned`` only.
-        verify: whether the program is run with the configurations and without, and compared.
-        stop: whether it is ended once its steps are compared.
-        timeout_s: limit of each process of a comparison in seconds.
-        python: the interpreter of the program, where the command does not tell.
-    """
-
-    run: Path | None
-    command: tuple[str, ...] = ()
-    verify: bool = False
-    stop: bool = False
-    timeout_s: float | None = None
-    python: str | None = None
-
-
-@dataclass(frozen=True)
 class ApplyOutcome:
     """What became of the request.
 
@@ -354,7 +334,7 @@ class ApplyOutcome:
         return self.pinned.predicted_s
 
 
-def run_apply(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
+def run_apply(options: ApplyRequest, progress: Progress) -> ApplyOutcome:
     """Writes the configurations of a RUN, or runs a program with them.
 
     Raises:
@@ -369,7 +349,7 @@ def run_apply(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
         return _apply_run(folder, options, progress)
 
 
-def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> ApplyOutcome:
+def _apply_run(folder: RunFolder, options: ApplyRequest, progress: Progress) -> ApplyOutcome:
     run = folder.load()
     require_retuned(run, folder)
     pinned = make_pins(run, folder)
@@ -386,7 +366,7 @@ def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> 
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
-def _apply_known(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
+def _apply_known(options: ApplyRequest, progress: Progress) -> ApplyOutcome:
     """Runs a program with all tunings that are known for its interpreter and this machine."""
     progress.stage("looking at the machine")
     environment = read_environment(_python(options))
@@ -408,12 +388,12 @@ def _apply_known(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
-def _python(options: ApplyOptions) -> str:
+def _python(options: ApplyRequest) -> str:
     return options.python or interpreter_of(options.command) or default_python()
 
 
 def _verify(
-    folder: RunFolder, pinned: PinnedRun, options: ApplyOptions, progress: Progress, replays: bool = False
+    folder: RunFolder, pinned: PinnedRun, options: ApplyRequest, progress: Progress, replays: bool = False
 ) -> tuple[Verification, bool]:
     """The comparison, and whether the user stopped it."""
     plan = ProofPlan(folder, options.command, users_environment(), options.timeout_s, options.stop, replays)
@@ -423,7 +403,7 @@ def _verify(
         return stop.found, True
 
 
-def _run(folder: Path | None, pinned: PinnedRun, options: ApplyOptions) -> ApplyOutcome:
+def _run(folder: Path | None, pinned: PinnedRun, options: ApplyRequest) -> ApplyOutcome:
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
         environment = pinned_environment(with_mode(pinned, APPLY), work, users_environment(), "nothing")

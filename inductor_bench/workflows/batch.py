@@ -8,9 +8,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import units
@@ -21,16 +21,17 @@ from ..launch.executors import Executor, is_host, jobs_at_once, usable_cores
 from ..launch.local_executor import LocalExecutor
 from ..launch.marks import end_marked, tool_mark
 from ..launch.ray_executor import RayExecutor
-from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest, ModelResult
+from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelResult
+from ..records.request import BatchRequest, ModelRequest, RetuneRequest
 from ..store.codec import NewerFormatError
 from ..store.digest import read_digest
 from ..store.files import own_folder, refuse_link
 from ..store.folder import FORMAT, BatchFolder
-from ..store.redaction import OPTION, Redaction
+from ..store.redaction import Redaction
 from ..version import __version__
 from .batch_state import BatchState, plain_request
 from .model_list import merge, read_list, select
-from .options import Progress, RetuneOptions
+from .options import Progress
 from .retuning import has_retunes_left, lacks_proof
 
 # Chooses the devices of a batch: every GPU that this process may use, or the CPU.
@@ -87,49 +88,6 @@ LOCAL, RAY = "local", "ray"
 
 
 @dataclass(frozen=True)
-class BatchOptions:
-    """The request of a batch.
-
-    Attributes:
-        source: the list.
-        output: the batch folder; ``None`` for ``batches/NAME``.
-        bare: the source of names without one; ``None`` to infer it from the list.
-        overrides: options for all models, by the fields of ``ModelRequest``; they take precedence over the list's own.
-        words: further options of ``breakdown`` for all models, as typed.
-        retune: the tuning of the most expensive kernels of each model; ``None`` for none.
-        filters, excludes, shard: the selection of models; see ``list_text.select``.
-        resume: whether an earlier batch in the folder is continued; otherwise it is refused.
-        force: whether measured models are measured again.
-        retries: maximum number of further attempts at a failed model.
-        devices: GPUs by their names in ``CUDA_VISIBLE_DEVICES``; empty for all GPUs.
-        jobs: maximum number of models at once; ``None`` for no maximum.
-        overlap: whether a model compiles while another is timed on its GPU; ``None`` for where there are enough cores.
-        executor: ``local``, or ``ray`` for the machines of a Ray cluster.
-        address: the address of the cluster; ``None`` to let Ray find one.
-        redact: names of options and variables whose values are kept out of the batch; see ``store.redaction``.
-    """
-
-    source: Path
-    output: Path | None = None
-    bare: str | None = None
-    overrides: Mapping[str, object] = field(default_factory=dict)
-    words: tuple[str, ...] = ()
-    retune: RetuneOptions | None = None
-    filters: tuple[str, ...] = ()
-    excludes: tuple[str, ...] = ()
-    shard: tuple[int, int] | None = None
-    resume: bool = True
-    force: bool = False
-    retries: int = 0
-    devices: tuple[str, ...] = ()
-    jobs: int | None = None
-    overlap: bool | None = None
-    executor: str = LOCAL
-    address: str | None = None
-    redact: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class BatchOutcome:
     """A batch at the end of a turn, and its folder."""
 
@@ -137,27 +95,30 @@ class BatchOutcome:
     folder: BatchFolder
 
 
-def plan_batch(options: BatchOptions) -> tuple[ModelRequest, ...]:
+def plan_batch(options: BatchRequest) -> tuple[ModelRequest, ...]:
     """The selected models, with all their options.
 
     Raises:
         UsageError: the list cannot be read, or no model is selected.
     """
+    python = options.models.python
+    if python is not None and options.executor == LOCAL and shutil.which(python) is None:
+        raise UsageError(f"--python {python} is not a program that can be run", "give an interpreter's path")
     requests = read_list(options.source, options.bare)
     return tuple(merge(select(requests, options.filters, options.excludes, options.shard), options.overrides))
 
 
-def find_secrets(options: BatchOptions, requests: Sequence[ModelRequest]) -> Redaction:
+def find_secrets(options: BatchRequest, requests: Sequence[ModelRequest]) -> Redaction:
     """The values that are kept out of the batch.
 
     Raises:
         UsageError: a name of ``redact`` matches nothing.
     """
     commands = [sys.argv[1:], *(request.arguments for request in requests)]
-    return Redaction.find(commands, os.environ, options.redact)
+    return Redaction.find(commands, os.environ, options.models.redact)
 
 
-def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
+def run_batch(options: BatchRequest, progress: Progress) -> BatchOutcome:
     """Measures the selected models that are unfinished.
 
     Raises:
@@ -176,8 +137,7 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
                 _open_batch(folder, options, requests, redaction),
                 folder,
                 [request.name for request in requests],
-                words=(*options.words, *(f"{OPTION}={name}" for name in options.redact)),
-                retune=options.retune,
+                common=options.models,
                 retries=options.retries,
                 jobs=options.jobs,
                 progress=progress,
@@ -197,7 +157,7 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
     return BatchOutcome(redaction.batch(state.batch), folder)
 
 
-def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+def _find_executor(options: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
     """The executor that measures the models.
 
     Raises:
@@ -210,14 +170,14 @@ def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], prog
     devices = find_devices(options.devices, requests)
     overlap = options.overlap
     if (
-        overlap is None and options.retune is not None
+        overlap is None and options.models.retune is not None
     ):  # a tuning would report the other model as another job on its GPU
         overlap = False
     at_once = find_jobs_at_once(devices, usable_cores(), len(requests), options.jobs, overlap)
     return LocalExecutor(devices[: options.jobs], at_once, progress.output)
 
 
-def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+def _find_cluster(options: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
     if options.devices:
         raise UsageError("--devices names GPUs of this machine, and Ray chooses among its own", "leave it away")
     if options.overlap:
@@ -232,12 +192,12 @@ def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progr
     return executor
 
 
-def default_folder(options: BatchOptions) -> Path:
+def default_folder(options: BatchRequest) -> Path:
     """The folder of a list, which is the same each time, so that the same command continues the batch."""
     return Path("batches") / (options.source.stem + ("-training" if options.overrides.get("training") else ""))
 
 
-def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
+def _check_folder(folder: BatchFolder, options: BatchRequest) -> None:
     path = folder.path
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
@@ -250,7 +210,7 @@ def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
 
 
 def _open_batch(
-    folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest], redaction: Redaction
+    folder: BatchFolder, options: BatchRequest, requests: Sequence[ModelRequest], redaction: Redaction
 ) -> Batch:
     """The batch with a row for each requested model; finished rows of an earlier turn are kept.
 
@@ -278,7 +238,7 @@ def _open_batch(
         if earlier is None or not same or options.force:
             known[request.name] = BatchModel(request)
         else:
-            known[request.name] = _check_earlier_row(replace(earlier, request=request), folder, options.retune)
+            known[request.name] = _check_earlier_row(replace(earlier, request=request), folder, options.models.retune)
     return replace(batch, models=tuple(known.values()))
 
 
@@ -291,7 +251,7 @@ def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
     return "other options"
 
 
-def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | None) -> BatchModel:
+def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneRequest | None) -> BatchModel:
     """The row of a model from an earlier turn, checked against its RUN.
 
     A damaged or incomplete RUN makes the model wait again. A RUN whose tunings have begun is complete but for these.

@@ -17,31 +17,18 @@ from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
 from ..launch.executors import Began, Ended, Event, Executor, Job, Lost, is_host
 from ..launch.process import ProcessResult
 from ..records.base import Failure
-from ..records.batch import (
-    DONE,
-    FAILED,
-    FINISHED,
-    MEASURED,
-    PARTIAL,
-    RUNNING,
-    SKIPPED,
-    WAITING,
-    Batch,
-    BatchModel,
-    ModelRequest,
-)
+from ..records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING, Batch, BatchModel
 from ..records.model_sources import LIBRARIES
 from ..records.module import ModuleRecord
+from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest, option_words
 from ..records.run import Run
 from ..report.batch_document import write_batch
 from ..report.batch_tables import BatchView
 from ..store.digest import read_results, without_collection
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder
-from ..store.redaction import OPTION as REDACT
 from ..store.redaction import Redaction
-from .modules.program_run import DEFAULT_BATCH_SIZE
-from .options import Progress, RetuneOptions
+from .options import Progress
 
 # One attempt at a model of a batch: its job, the judgement of its outcome, and the decision on another attempt.
 
@@ -67,29 +54,24 @@ _DOWNLOAD = re.compile(
 )
 
 
-def make_job(
-    model: BatchModel, folder: BatchFolder, words: tuple[str, ...], retune: RetuneOptions | None, *, alone: bool
-) -> Job:
+def make_job(model: BatchModel, folder: BatchFolder, common: BreakdownRequest, *, alone: bool) -> Job:
     """The job that measures a model, or tunes the kernels of a measured one.
 
     Args:
         model: the row of the model.
         folder: the batch folder.
-        words: options of ``breakdown`` for all models.
-        retune: the tuning of the most expensive kernels; ``None`` for none.
+        common: the options of ``breakdown`` for all models.
         alone: whether the job shares its device with no other job.
     """
     request = model.request
-    target, *options = [*breakdown_words(model), *words]
+    target, options = request.target, (*breakdown_words(model), *option_words(common))
     if goes_on := model.status == MEASURED:
-        target, options = (
-            str(folder.run(request.name).path),
-            [word for word in words if word == "--no-plots" or word.startswith(f"{REDACT}=")],
-        )
+        target = str(folder.run(request.name).path)
+        options = option_words(BreakdownRequest(retune=common.retune, redact=common.redact, plots=common.plots))
     return Job(
         name=request.name,
         target=target,
-        options=(*options, *(retune.words if retune is not None else ())),
+        options=options,
         arguments=() if goes_on else request.arguments,
         device=request.device,
         timeout_s=request.timeout_s,
@@ -133,28 +115,10 @@ def make_row_after_loss(given: BatchModel, device: str, losses: int, reason: str
     return replace(given, status=FAILED, attempts=given.attempts + 1, device=device, failure=failure)
 
 
-def breakdown_words(model: BatchModel) -> list[str]:
-    """The target and the options of a model for the command line, without the arguments of a script."""
-    request = model.request
-    words = [request.target]
-    if request.training is not None:
-        words.append("--training" if request.training else "--inference")
-    if request.dynamic is not None:
-        words.append("--dynamic" if request.dynamic else "--no-dynamic")
-    if request.live:
-        words.append("--live")
-    batch_size = model.batch_size or request.batch_size
-    for option, value in (
-        ("--batch-size", batch_size),
-        ("--amp", request.amp),
-        ("--mode", request.mode),
-        ("--device", request.device),
-        ("--seed", request.seed),
-        ("--repeat", request.repeat),
-        ("--values", request.values),
-    ):
-        words += [option, str(value)] if value is not None else []
-    return words
+def breakdown_words(model: BatchModel) -> tuple[str, ...]:
+    """The options of a model for the command line; the limit of its time is that of its whole process."""
+    batch_size = model.batch_size or model.request.batch_size
+    return option_words(replace(model.request, batch_size=batch_size, timeout_s=None))
 
 
 def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
@@ -268,8 +232,7 @@ class BatchState:
         batch: the batch, with a row for each model.
         folder: the batch folder.
         names: the names of the requested models.
-        words: options of ``breakdown`` for all models.
-        retune: the tuning of the most expensive kernels; ``None`` for none.
+        common: the options of ``breakdown`` for all models.
         retries: maximum number of further attempts at a failed model.
         jobs: maximum number of models at once; ``None`` for no maximum.
         progress: the listener for stages and notes.
@@ -282,16 +245,15 @@ class BatchState:
         folder: BatchFolder,
         names: Sequence[str],
         *,
-        words: tuple[str, ...],
-        retune: RetuneOptions | None,
+        common: BreakdownRequest,
         retries: int,
         jobs: int | None,
         progress: Progress,
         redaction: Redaction,
     ) -> None:
         self.batch, self._redaction = batch, redaction
-        self._folder, self._names, self._words = folder, names, words
-        self._retune, self._retries, self._jobs, self._progress = retune, retries, jobs, progress
+        self._folder, self._names, self._common = folder, names, common
+        self._retries, self._jobs, self._progress = retries, jobs, progress
         self._waiting: list[BatchModel] = []
         self._given: dict[str, BatchModel] = {}
         self._began: dict[str, float] = {}
@@ -336,7 +298,7 @@ class BatchState:
         while self._waiting and (self._jobs is None or len(self._given) < self._jobs):
             model = self._waiting[0]
             name = model.request.name
-            job = make_job(model, self._folder, self._words, self._retune, alone=name in self._alone)
+            job = make_job(model, self._folder, self._common, alone=name in self._alone)
             if not executor.takes(job):
                 return
             executor.start(job)

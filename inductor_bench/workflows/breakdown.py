@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..analysis.findings.finding import apply_command, plural, program_words
+from ..analysis.findings.finding import apply_command, plural, program_words, retune_command
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..launch.executors import cores_of_this_process
@@ -19,6 +19,7 @@ from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import VERIFY, Failure
 from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
+from ..records.request import BreakdownRequest, RetuneRequest, recorded
 from ..records.run import Capture, Environment, Peaks, Run
 from ..report.run.run_document import write_report
 from ..source.labels import ModuleLabel
@@ -44,13 +45,19 @@ from .modules.module_analysis import (
     with_dram_shares,
     with_roofs,
 )
-from .modules.module_profiling import DEFAULT_REPEAT, ProfiledModule, Profiling, keep_module, take_survey
+from .modules.module_profiling import ProfiledModule, Profiling, keep_module, take_survey
 from .modules.program_ledger import find_step
 from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled
 from .modules.reanalysis import reanalyse_run
-from .modules.request_words import find_secrets, folder_title_of, is_command, request_of, title_of
-from .modules.targets import Target, find_listed_modules, resolve_target
-from .options import RECORDED, BreakdownOptions, Progress, RetuneOptions
+from .modules.targets import (
+    find_listed_modules,
+    find_secrets,
+    folder_title_of,
+    is_command,
+    resolve_target,
+    title_of,
+)
+from .options import Progress
 from .pins import make_pins
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
 from .retuning import STAGE as AUTOTUNE
@@ -130,16 +137,16 @@ class BreakdownOutcome:
     written: tuple[Path, ...] = ()
 
 
-def report_run(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
+def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
     """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
     try:
-        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
+        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=plots)))
     except InductorBenchError as error:
         failure = Failure("report", "write", error.message, error.hint)
         return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
 
 
-def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneOptions | None) -> Failure:
+def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None) -> Failure:
     """The failure of a run that was interrupted in a stage, with the command that shows or finishes it."""
     count, place = len(run.modules), shlex.quote(str(folder.path))
     kept = f"; {plural(count, 'module')} measured until then" if count else ""
@@ -149,7 +156,7 @@ def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: Retun
     return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
 
 
-def _finishing_command(run: Run, stage: str, place: str, retune: RetuneOptions) -> str:
+def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
     """The command that finishes the retunes of an interrupted run, or their proof.
 
     Args:
@@ -161,14 +168,14 @@ def _finishing_command(run: Run, stage: str, place: str, retune: RetuneOptions) 
     program = program_words(run)
     if stage == VERIFY and program:
         return apply_command(place, program, "--verify")
-    return f"inductor-bench breakdown {place} {' '.join(retune.words)}"
+    return retune_command(place, retune)
 
 
 # Analyses a RUN again, from what it holds, and tunes what is not tuned yet.
 
 
 def break_down_again(
-    folder: RunFolder, options: BreakdownOptions, redaction: Redaction, progress: Progress
+    folder: RunFolder, request: BreakdownRequest, redaction: Redaction, progress: Progress
 ) -> BreakdownOutcome:
     """Breaks down an earlier RUN. It runs a factory or a named model again to prove its retunes, and no other program.
 
@@ -187,23 +194,23 @@ def break_down_again(
         run = redaction.run(reanalyse_run(folder))
         folder.save(run)
         try:
-            run = autotune_run(run, folder, options, progress, keep)
-            run = _verify(run, folder, options, progress, keep)
+            run = autotune_run(run, folder, request, progress, keep)
+            run = _verify(run, folder, request, progress, keep)
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-        return report_run(redaction.run(run), folder, options)
+        return report_run(redaction.run(run), folder, plots=request.plots)
 
 
 def _verify(
-    run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
+    run: Run, folder: RunFolder, asked: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
     """The run with the proof of its retunes, where they have none and this tool knows how the model runs."""
     found = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != VERIFY))
-    if options.retune is None or not options.retune.verify or not lacks_proof(found, folder):
+    if asked.retune is None or not asked.retune.verify or not lacks_proof(found, folder):
         return run
 
-    python = options.python or run.request.python or default_python()
-    request = replace(run.request, timeout_s=options.timeout_s or run.request.timeout_s)
+    python = asked.python or run.request.python or default_python()
+    request = replace(run.request, timeout_s=asked.timeout_s or run.request.timeout_s)
     try:
         if request.kind == "factory" and not Path(request.target.rpartition(":")[0]).is_file():
             raise InductorBenchError(f"{request.target} is not here")
@@ -232,7 +239,7 @@ CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
 
 
-def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
+def run_breakdown(request: BreakdownRequest, progress: Progress) -> BreakdownOutcome:
     """Breaks down a target of any kind.
 
     Raises:
@@ -240,14 +247,15 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
         InductorBenchError: the RUN folder cannot be written.
         KeyboardInterrupt: the user stopped the breakdown; the RUN folder holds the modules that were measured before.
     """
-    target, redaction = resolve_target(options), find_secrets(options)
+    target, redaction = resolve_target(request), find_secrets(request)
     if target.kind == "run":
-        return break_down_again(RunFolder(target.paths[0]), options, redaction, progress)
+        return break_down_again(RunFolder(target.paths[0]), request, redaction, progress)
+    request = target.resolved(request)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
-    title = folder_title_of(target, options)
-    with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
+    title = folder_title_of(request)
+    with new_run_folder(request.output, title, force=request.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
-        breakdown = _Breakdown(options, target, listed, folder, redaction, progress)
+        breakdown = _Breakdown(request, listed, folder, redaction, progress)
         try:
             breakdown.measure()
         except KeyboardInterrupt as stop:
@@ -255,12 +263,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
             raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
         finally:
             breakdown.conclude()
-        return report_run(breakdown.run, folder, options)
-
-
-def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
-    """The interpreter of a command, with whose torch its modules are profiled."""
-    return interpreter_of(options.arguments) if target.kind == COMMAND else None
+        return report_run(breakdown.run, folder, plots=request.plots)
 
 
 class _Breakdown:
@@ -268,23 +271,21 @@ class _Breakdown:
 
     def __init__(
         self,
-        options: BreakdownOptions,
-        target: Target,
+        request: BreakdownRequest,
         listed: Listed | None,
         folder: RunFolder,
         redaction: Redaction,
         progress: Progress,
     ) -> None:
-        self._options = options
-        self._target = target
+        self._request = request  # unredacted, because the program needs the secrets
         self._listed = listed
         self._folder = folder
         self._progress = progress
-        self._python = options.python or _interpreter(target, options) or default_python()
+        interpreter = interpreter_of(request.arguments) if request.kind == COMMAND else None
+        self._python = request.python or interpreter or default_python()
         self._stage = "capture"
-        self._request = request_of(target, options)  # unredacted, because the program needs the secrets
         self._redaction = redaction
-        options = replace(options, arguments=redaction.words(options.arguments))
+        shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
         self._captured: CapturedProgram | None = None
         self._profiled: list[ProfiledModule] = []
         self._attributed: list[AttributedModule] = []
@@ -295,9 +296,9 @@ class _Breakdown:
             run_id=uuid.uuid4().hex[:16],
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED,
-            target=target.name,
-            title=title_of(target, options),
-            request=request_of(target, options),
+            target=request.target,
+            title=title_of(shown),
+            request=shown,
             environment=Environment(),
         )
         self.save()
@@ -316,7 +317,7 @@ class _Breakdown:
 
     def interrupted(self) -> None:
         """Adds the interruption, and then the program's step where that was observed and is not there yet."""
-        failure = describe_interruption(self.run, self._stage, self._folder, self._options.retune)
+        failure = describe_interruption(self.run, self._stage, self._folder, self._request.retune)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
         self.conclude()
         if self._captured is not None:
@@ -325,8 +326,8 @@ class _Breakdown:
                 self._enter_step(self._captured)
 
     def measure(self) -> None:
-        environment = capture_environment(self._folder.work, dict(self._options.variables)) | self._redaction.variables
-        on_line, limit = self._progress.output, self._options.timeout_s
+        environment = capture_environment(self._folder.work, dict(self._request.variables)) | self._redaction.variables
+        on_line, limit = self._progress.output, self._request.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._early_workers())
             self._measure(pool)
@@ -336,12 +337,12 @@ class _Breakdown:
 
     def _early_workers(self) -> int:
         """The number of workers that get ready while a program compiles, whose graphs are not known yet."""
-        least = self._workers(graphs=2 if self._options.training else 1)
+        least = self._workers(graphs=2 if self._request.training else 1)
         return max(least, cores_of_this_process() // 4) if self._listed is None else least
 
     def _workers(self, graphs: int) -> int:
         """The number of workers for the unprofiled graphs and the survey after them."""
-        return 1 + (0 if self._options.trace is not None else graphs)
+        return 1 + (0 if self._request.trace is not None else graphs)
 
     def _measure(self, pool: WorkerPool) -> None:
         captured = self._capture(pool.environment)
@@ -352,25 +353,16 @@ class _Breakdown:
             return
         self._stage, self._captured = "profile", captured
         pool.get_ready(self._workers(len(captured.modules)))
-        options, limit = self._options, self._values_limit
-        profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
+        request = self._request
+        profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
         for module, label in labelled(captured.modules):
             self._measure_module(profiling, module, label)
         self._conclude(pool, captured)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
-            repeat = self._options.repeat or DEFAULT_REPEAT
             with self._program_turn():
-                return capture_program(
-                    self._request,
-                    self._folder,
-                    environment,
-                    python=self._python,
-                    repeat=repeat,
-                    progress=self._progress,
-                    values_limit_bytes=self._values_limit,
-                )
+                return capture_program(self._request, self._folder, environment, self._python, self._progress)
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
@@ -380,11 +372,7 @@ class _Breakdown:
 
     def _program_turn(self) -> AbstractContextManager[object]:
         """A script may use the device at any time. Other programs and workers take turns at it themselves."""
-        return nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn()
-
-    @property
-    def _values_limit(self) -> int | None:
-        return self._options.values_limit_bytes if self._options.values == RECORDED else None
+        return nullcontext() if self._request.kind in COMPILED_HERE else DeviceTurn()
 
     def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> None:
         """Profiles one module, and saves its row without costs and peaks."""
@@ -405,7 +393,7 @@ class _Breakdown:
 
     def _conclude(self, pool: WorkerPool, captured: CapturedProgram) -> None:
         """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
-        attributed, elsewhere = self._attributed, self._options.trace is not None
+        attributed, elsewhere = self._attributed, self._request.trace is not None
         if elsewhere and not attributed:
             return
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
@@ -434,7 +422,7 @@ class _Breakdown:
         """Writes ``RUN/kernels``, and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
-            extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, self._attributed))
+            extracted = extract_run(self._folder, self._request.values, RunInMaking(self.run, self._attributed))
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
@@ -452,11 +440,11 @@ class _Breakdown:
         self.save()
 
     def _autotune(self) -> None:
-        if self._options.retune is None:
+        if self._request.retune is None:
             return
         self._stage = AUTOTUNE
-        self.run = autotune_run(self.run, self._folder, self._options, self._progress, self._keep)
-        if self._options.retune.verify:
+        self.run = autotune_run(self.run, self._folder, self._request, self._progress, self._keep)
+        if self._request.retune.verify:
             self._verify()
 
     def _verify(self) -> None:

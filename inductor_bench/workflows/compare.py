@@ -24,6 +24,7 @@ from ..records.comparison import (
     ModelComparison,
     RunComparison,
 )
+from ..records.request import BreakdownRequest, CompareRequest
 from ..records.run import Run
 from ..source.module_reader import read_module
 from ..store import codec
@@ -33,9 +34,8 @@ from ..store.redaction import Redaction
 from ..store.run_files import unpacked_run
 from .breakdown import run_breakdown
 from .modules.measured_environment import PLACES, SETTINGS
-from .modules.request_words import is_command
-from .modules.targets import find
-from .options import BreakdownOptions, Progress
+from .modules.targets import find, is_command
+from .options import Progress
 
 # Opens what ``compare`` is given: RUN folders, zipped RUNs, and the texts of their kernels.
 
@@ -124,29 +124,8 @@ class KernelTexts(Mapping[tuple[str, str], str]):
 # Makes the runs of both sides, interleaved (A B B A), so that a slow change of the machine affects both alike.
 
 
-DEFAULT_RUNS = 2
-"""The runs of each side: the smallest number that shows the noise between runs."""
-
-
 PAIR = "pair.json"
 """The file in the folder of the runs that says what was changed between the sides."""
-
-
-@dataclass(frozen=True)
-class PairOptions:
-    """The two sides of one program.
-
-    Attributes:
-        breakdown: the request of each run; its ``output`` is the folder of all runs.
-        pythons: no interpreter, one for both sides, or that of A and that of B.
-        variables: the environment variables of B, as pairs of name and value; A runs without them.
-        runs: the number of runs of each side.
-    """
-
-    breakdown: BreakdownOptions
-    pythons: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] = ()
-    runs: int = DEFAULT_RUNS
 
 
 @dataclass(frozen=True)
@@ -159,7 +138,7 @@ class PairedRuns:
     changed: tuple[EnvironmentDifference, ...]
 
 
-def run_pair(options: PairOptions, progress: Progress) -> PairedRuns:
+def run_pair(options: CompareRequest, progress: Progress) -> PairedRuns:
     """Makes the runs. Each ends once the program's steps are measured.
 
     Raises:
@@ -217,8 +196,8 @@ def interleaved(runs: int) -> Iterator[str]:
         yield from ("ab", "ba")[number % 2]
 
 
-def _check(options: PairOptions) -> None:
-    for target in options.breakdown.targets:
+def _check(options: CompareRequest) -> None:
+    for target in filter(None, (options.breakdown.target, *options.breakdown.others)):
         if Path(target).is_dir() or target.endswith((".zip", RECORD)):
             raise UsageError(f"{target} alone cannot be compared", "give two runs, A and B, or one program")
     if len(options.pythons) > 2:
@@ -228,8 +207,8 @@ def _check(options: PairOptions) -> None:
             raise UsageError(f"{name} cannot be compared: the measurement itself sets it", "leave it out")
 
 
-def _make_folder(options: BreakdownOptions) -> Path:
-    target = options.targets[0] if options.targets else options.arguments[0]
+def _make_folder(options: BreakdownRequest) -> Path:
+    target = options.target or options.arguments[0]
     title = f"compare-{Path(target.partition(':')[0]).stem if target.endswith('.py') else target}"
     if options.output is None:
         return first_free_folder(Path("runs"), title)
@@ -263,7 +242,7 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.name[2:]), path) for path in folder.glob("[ab]-*") if path.name[2:].isdecimal())
 
 
-def _request(options: PairOptions, side: str, place: Path) -> BreakdownOptions:
+def _request(options: CompareRequest, side: str, place: Path) -> BreakdownRequest:
     python = options.pythons[-1 if side == "b" else 0] if options.pythons else options.breakdown.python
     variables = options.variables if side == "b" else ()
     return replace(
@@ -276,7 +255,7 @@ def _request(options: PairOptions, side: str, place: Path) -> BreakdownOptions:
     )
 
 
-def _changed(options: PairOptions) -> Iterator[EnvironmentDifference]:
+def _changed(options: CompareRequest) -> Iterator[EnvironmentDifference]:
     if len(set(options.pythons)) == 2:
         yield EnvironmentDifference(INTERPRETER, *options.pythons)
     own = sys.argv[1:] if is_command() else ()
@@ -358,7 +337,7 @@ def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
         return _compare(opened[:1], opened[1:], files=files)
 
 
-def compare_program(options: PairOptions, progress: Progress) -> Compared:
+def compare_program(options: CompareRequest, progress: Progress) -> Compared:
     """Runs one program in two settings, interleaved, and compares its runs.
 
     Raises:

@@ -21,6 +21,7 @@ from ..messages.job_requests import Pretend
 from ..messages.kernel_requests import Binary, CompileTriton, KernelFacts, ListTritonConfigs, TellFacts
 from ..records.base import Failure
 from ..records.extraction import CompiledCandidates, CrossCompiledKernel
+from ..records.request import KernelRequest
 from ..records.tuning import Config, TriedCandidate
 from .kernel_session import find_files
 from .options import Progress
@@ -29,29 +30,6 @@ STEP_S = 300.0
 MAXIMUM_WORKERS = 8
 DEFAULT = "default"
 """The method in the record where only the configurations without max-autotune are compiled."""
-
-
-@dataclass(frozen=True)
-class TargetOptions:
-    """The request of one cross-compilation.
-
-    Attributes:
-        targets: standalone files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob.
-        target: the name of an architecture, for example ``sm_90``.
-        autotune: a method that needs no times; ``None`` for the configurations that Inductor tries by default.
-        budget_s: time in seconds after which no further compilation begins; ``None`` for no limit.
-        timeout_s: limit for each file and each candidate in seconds; ``None`` for :data:`STEP_S`.
-        python: the interpreter whose torch and triton compile; ``None`` for this one.
-        workers: the number of compile workers; ``None`` for one per usable CPU, at most :data:`MAXIMUM_WORKERS`.
-    """
-
-    targets: tuple[str, ...]
-    target: str
-    autotune: str | None = None
-    budget_s: float | None = None
-    timeout_s: float | None = None
-    python: str | None = None
-    workers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,14 +85,14 @@ class _Candidate:
     binary: Binary | None = None
 
 
-def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutcome:
+def compile_for_target(options: KernelRequest, progress: Progress) -> TargetOutcome:
     """Compiles the candidates of each kernel of the request for its target, without a GPU.
 
     Raises:
         UsageError: the target, the method or a file of the request is invalid.
         InductorBenchError: the interpreter has no torch or no triton, or no file holds a Triton kernel.
     """
-    architecture = ARCHITECTURES.get(options.target)
+    architecture = ARCHITECTURES.get(options.target or "")
     if architecture is None:
         raise UsageError(f"{options.target} is no target that is known here", f"one of {', '.join(ARCHITECTURES)}")
     listed = _find_listing(options.autotune)
@@ -156,14 +134,14 @@ def _find_listing(method: str | None) -> Callable[[TritonVariants], Iterable[Con
     return listed
 
 
-def _compile_pool(options: TargetOptions, folder: Path, progress: Progress, architecture: Architecture) -> CompilePool:
+def _compile_pool(options: KernelRequest, folder: Path, progress: Progress, architecture: Architecture) -> CompilePool:
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), VISIBLE_GPUS: ""}
 
     def start(name: str) -> WorkerSession:
         python, log = options.python or default_python(), folder / f"{name}.log"
         return WorkerSession(python, folder, environment, log=log, on_line=progress.output)
 
-    count = options.workers or min(usable_cores(), MAXIMUM_WORKERS)
+    count = min(usable_cores(), MAXIMUM_WORKERS)
     limit = options.timeout_s or STEP_S
     return CompilePool(start, count, limit, limit, Pretend(architecture))
 

@@ -15,6 +15,7 @@ from ..launch.ray_executor import INSTALL as INSTALL_RAY
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
 from ..records.model_sources import LIBRARIES
+from ..records.request import DoctorRequest
 from ..records.run import Environment, Peaks
 from ..store.tables import INSTALL as INSTALL_DUCKDB
 from .modules.module_profiling import take_survey
@@ -53,22 +54,18 @@ class DoctorReport:
         return self.failure is None and all(check.status != "missing" for check in self.checks)
 
 
-def run_doctor(device: str | None, remeasure: bool, progress: Progress, python: str | None = None) -> DoctorReport:
+def run_doctor(request: DoctorRequest, progress: Progress) -> DoctorReport:
     """Checks the machine and measures the peaks of a device, which are cached for later runs.
 
-    Args:
-        device: ``cuda`` or ``cpu``; ``None`` for the GPU, or the CPU where torch sees no GPU.
-        remeasure: whether cached peaks are measured again.
-        progress: the listener for stages and output.
-        python: the interpreter whose torch and libraries of models are checked; ``None`` for this one.
+    The device is the GPU where none is requested, or the CPU where torch sees no GPU.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = dict(os.environ)
-        with WorkerPool(python or default_python(), Path(name), environment, on_line=progress.output) as pool:
+        with WorkerPool(request.python or default_python(), Path(name), environment, on_line=progress.output) as pool:
             pool.get_ready(2)
-            report = _examine(pool, device, "measured" if remeasure else "cached", progress)
+            report = _examine(pool, request.device, "measured" if request.remeasure else "cached", progress)
     progress.stage("importing the optional packages")
-    return replace(report, packages=check_packages(python))
+    return replace(report, packages=check_packages(request.python))
 
 
 def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progress) -> DoctorReport:

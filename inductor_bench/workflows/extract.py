@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..devices.cpu import CPU
@@ -18,6 +18,7 @@ from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
 from ..records.extraction import ExtractedKernel
+from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
 from ..source.module_reader import read_module
@@ -25,13 +26,13 @@ from ..source.static_launches import read_static_launches
 from ..store.files import write_text
 from ..store.folder import RunFolder
 from ..store.lock import LOCK, locked
-from .modules.extraction import ExtractionCandidate, ModuleKernels, Selection, choose_kernels, modules_of_run
+from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, modules_of_run
 from .modules.kernel_files import write_all
 from .modules.measured_environment import capture_environment
 from .modules.module_profiling import Survey, read_values, take_survey, values_failure
 from .modules.program_run import FoundModule, labelled
 from .modules.targets import Target, find_listed_modules, resolve_target
-from .options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions, Progress
+from .options import Progress
 
 # The output folder of an extraction: new or empty, and locked while it is written.
 
@@ -199,31 +200,6 @@ CUT_SHORT = "its `call` does not return: the file is cut short or edited, and ke
 
 
 @dataclass(frozen=True)
-class ExtractOptions:
-    """The request of one extraction.
-
-    Attributes:
-        targets: a RUN folder, a log, a structured trace, or compiled modules.
-        output: the folder to write; ``None`` to list the kernels only.
-        selection: the selected kernels.
-        static: whether the arguments are read from the text, without a run of the module.
-        python: the interpreter that runs modules; ``None`` for this one.
-        timeout_s: limit of each process in seconds; ``None`` for no limit.
-        values: ``drawn``, or ``recorded`` for the values that the kernels read.
-        values_limit_bytes: maximum size of the recorded values of one kernel; a RUN has a limit of its own.
-    """
-
-    targets: tuple[str, ...]
-    output: Path | None = None
-    selection: Selection = field(default_factory=Selection)
-    static: bool = False
-    python: str | None = None
-    timeout_s: float | None = None
-    values: str = DRAWN
-    values_limit_bytes: int | None = None
-
-
-@dataclass(frozen=True)
 class ExtractOutcome:
     """The result of an extraction: a row per kernel, notes for the user, and failures."""
 
@@ -233,14 +209,14 @@ class ExtractOutcome:
     failures: tuple[Failure, ...] = ()
 
 
-def run_extract(options: ExtractOptions, progress: Progress) -> ExtractOutcome:
+def run_extract(options: ExtractRequest, progress: Progress) -> ExtractOutcome:
     """Extracts, or lists, the kernels of a target.
 
     Raises:
         UsageError: the target is missing, or is a program that is not compiled yet.
         InductorBenchError: the output folder cannot be made, or no module of the target can be read.
     """
-    target = resolve_target(BreakdownOptions(options.targets, python=options.python), SOURCES)
+    target = resolve_target(_breakdown_of(options), SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
         command = f"inductor-bench breakdown {shlex.quote(target.name)}"
         raise UsageError(f"{target.name} is not a compiled module", f"capture a program first: {command}")
@@ -253,7 +229,12 @@ def run_extract(options: ExtractOptions, progress: Progress) -> ExtractOutcome:
         return _extract_files(target, folder, options, progress)
 
 
-def _extract_files(target: Target, folder: Path | None, options: ExtractOptions, progress: Progress) -> ExtractOutcome:
+def _breakdown_of(options: ExtractRequest) -> BreakdownRequest:
+    target, *others = options.targets or ("",)
+    return BreakdownRequest(target, others=tuple(others), python=options.python)
+
+
+def _extract_files(target: Target, folder: Path | None, options: ExtractRequest, progress: Progress) -> ExtractOutcome:
     listed, missing = find_listed_modules(target)
     found, unread = _readable(listed)
     _require_modules(found, unread)
@@ -289,7 +270,7 @@ def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> 
         raise InductorBenchError(failures[0].message + others, failures[0].hint)
 
 
-def _check_values(target: Target, options: ExtractOptions) -> None:
+def _check_values(target: Target, options: ExtractRequest) -> None:
     if target.kind == "run" and options.values_limit_bytes is not None:
         hint = "leave --values-limit away; it is an option of breakdown as well"
         raise UsageError("the values in a RUN are recorded already, up to the limit that it had", hint)
@@ -301,7 +282,7 @@ def _check_values(target: Target, options: ExtractOptions) -> None:
 def _conclude(
     modules: Sequence[ModuleKernels],
     folder: Path | None,
-    options: ExtractOptions,
+    options: ExtractRequest,
     progress: Progress,
     notes: tuple[str, ...] = (),
     failures: tuple[Failure, ...] = (),

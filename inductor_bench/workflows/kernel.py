@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from .. import units
 from ..analysis.statistics import summarize
@@ -26,6 +27,7 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.worker import WorkerLostError, WorkerPool, default_python
 from ..messages.kernel_requests import Forget, KernelFacts, ListTritonConfigs
 from ..records.base import Failure
+from ..records.request import KernelRequest
 from ..records.retune import FASTER, UNREACHED
 from ..records.run import Environment, Peaks
 from ..records.tuning import BY_DEFAULT, MeasuredKernel, Resources, TriedCandidate, Tuning
@@ -48,7 +50,7 @@ from .kernel_timing import (
     run_tuners,
     tune,
 )
-from .options import KernelOptions, Progress
+from .options import Progress
 
 # Autotunes the kernels of a run, those first that can win most for its step, without a measurement of each before.
 #
@@ -63,14 +65,14 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
     """Autotunes files by what they can win for the step.
 
     Args:
-        files: the files; ``session.options.stakes`` has what is at stake with each.
+        files: the files; ``session.stakes`` has what is at stake with each.
         method: the name of a method.
         session: the open session, whose budget began with it.
 
     Yields:
         Each kernel with its tuning, or the reason why it has none, as soon as it is known.
     """
-    stakes = {file: session.options.stakes[str(file)] for file in files}
+    stakes = {file: session.stakes[str(file)] for file in files}
     progress = _RankedProgress(session, stakes)
     tuners = _make_tuners(stakes, method, session, lambda: progress.tuned > 0)
     for name, outcome in run_tuners(tuners, method, session, progress.report):
@@ -88,7 +90,7 @@ def _make_tuners(
     stakes: Mapping[Path, Stake], method: str, session: KernelSession, may_give_way: Callable[[], bool]
 ) -> dict[Hashable, Tuner]:
     """The tuners, those first whose kernels can win most for the step in a second of search."""
-    least_s = find_least(session.options.stakes.values())
+    least_s = find_least(session.stakes.values())
     ranked = sorted(stakes, key=lambda file: -stakes[file].rank)
     return {
         file: make_tuner(
@@ -306,9 +308,10 @@ class KernelsInterrupted(KeyboardInterrupt):
 
 
 def run_kernel(
-    options: KernelOptions,
+    options: KernelRequest,
     progress: Progress,
     on_result: OnResult = lambda found, environment: None,
+    stakes: Mapping[str, Stake] = MappingProxyType({}),
 ) -> KernelOutcome:
     """Measures every kernel of the request, and autotunes it where the request says so.
 
@@ -317,6 +320,8 @@ def run_kernel(
         progress: the listener for stages and output.
         on_result: called with each tuned kernel and each failure as soon as it is known, and with the environment of
             the worker that measured.
+        stakes: what is at stake with each target, where the targets are files of a run's kernels, and with the run's
+            other kernels. The targets are tuned by what they can win for the step, and not measured before.
 
     Raises:
         UsageError: the options or the files of the request are invalid.
@@ -336,20 +341,20 @@ def run_kernel(
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = kernel_environment(Path(name))
         pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
-        session = KernelSession(options, pool, progress)
+        session = KernelSession(options, pool, progress, stakes=stakes)
         try:
-            if options.stakes:
+            if stakes:
                 session.start_ahead(files)
             session.open()
             if not visible_gpus():  # no other worker has started meanwhile
                 session.start_budget()
-            run_all = _tune_by_stakes if options.stakes else _measure_all
+            run_all = _tune_by_stakes if stakes else _measure_all
             return run_all(files, session, on_result)
         finally:
             session.close()
 
 
-def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
+def measure_one(options: KernelRequest, progress: Progress) -> MeasuredKernel:
     """Measures the kernel of a request that names one kernel.
 
     Raises:

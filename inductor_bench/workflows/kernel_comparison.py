@@ -20,13 +20,14 @@ from ..launch.worker import WorkerLostError, WorkerPool, default_python
 from ..messages.kernel_requests import CompareOutputs, Drop, Load, Sample, Vary
 from ..records.base import Failure
 from ..records.comparison import Pairing, TimedPair
+from ..records.request import KernelRequest
 from ..records.tuning import Config, MeasuredKernel
 from ..source.standalone_header import require_standalone, takes_alike
 from ..source.standalone_writer import recorded_facts
 from ..store.files import read_text
 from .kernel_session import DeviceInUseError, KernelSession, failure_of, find_files, kernel_environment
 from .kernel_timing import MEASURE_S, judge_times, measure_file, tune
-from .options import KernelOptions, Progress
+from .options import Progress
 
 FREE_FIELDS = ("num_stages",)
 """Fields that may have any value in any kernel."""
@@ -100,28 +101,24 @@ def find_config_conflict(config: Config, variants: Variants) -> str:
     return ""
 
 
-def run_comparison(
-    options: KernelOptions, other: str, progress: Progress, other_python: str | None = None
-) -> TimedPair:
+def run_comparison(options: KernelRequest, progress: Progress) -> TimedPair:
     """Measures each of two kernels alone, and then both in alternation.
 
     They alternate as the files have them, in the first's configuration, and each in its best configuration.
 
     Args:
-        options: the request, with the first file as its only target; ``autotune`` is the method that finds the best
-            configurations, or ``None`` to leave these out.
-        other: the second file, which is judged against the first.
+        options: the request, with the first file as its only target, and the second, which is judged against it;
+            ``autotune`` is the method that finds the best configurations, or ``None`` to leave these out.
         progress: the listener for stages and output.
-        other_python: the interpreter of the second file; ``None`` for that of the first.
 
     Raises:
         UsageError: the targets are more than two files.
         InductorBenchError: one of the files cannot be measured.
     """
-    files = [*find_files(options.targets), *find_files([other])]
+    files = [*find_files(options.targets), *find_files([options.other or ""])]
     if len(files) != 2:
         raise UsageError("two kernels are compared, not more", "inductor-bench kernel FILE --compare OTHER")
-    pythons = [options.python or default_python(), other_python or options.python or default_python()]
+    pythons = [options.python or default_python(), options.other_python or options.python or default_python()]
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folders = {python: Path(name) / str(number) for number, python in enumerate(dict.fromkeys(pythons))}
         sessions = {python: _open_session(options, python, folder, progress) for python, folder in folders.items()}
@@ -134,7 +131,7 @@ def run_comparison(
                 session.close()
 
 
-def _open_session(options: KernelOptions, python: str, folder: Path, progress: Progress) -> KernelSession:
+def _open_session(options: KernelRequest, python: str, folder: Path, progress: Progress) -> KernelSession:
     folder.mkdir()
     pool = WorkerPool(python, folder, kernel_environment(folder), on_line=progress.output)
     return KernelSession(options, pool, progress)

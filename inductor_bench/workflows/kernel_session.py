@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -19,6 +19,7 @@ from typing import Any
 
 from ..analysis.roofline import describe_use
 from ..autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
+from ..autotune.stake import Stake
 from ..autotune.timing_worker import NoCandidatesError, Waiting, ask_worker
 from ..devices.hardware_counters import metrics_for, read_counters
 from ..devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
@@ -44,6 +45,7 @@ from ..messages.kernel_requests import CompileTriton
 from ..messages.request import Answer, WorkerRequest
 from ..records.base import NO_CANDIDATES, DeviceUse, Failure
 from ..records.extraction import ExtractedKernel
+from ..records.request import KernelRequest
 from ..records.run import Environment, Peaks
 from ..records.tuning import HardwareCounters, MeasuredKernel
 from ..source.standalone_header import holds_triton_kernel
@@ -51,7 +53,7 @@ from ..store.files import read_text
 from ..store.folder import is_edited, rows_in
 from ..store.lock import TURN, WAITING
 from .modules.targets import find
-from .options import KernelOptions, Progress
+from .options import Progress
 
 # Refuses to measure on a GPU that another job uses, unless the user insists.
 
@@ -242,9 +244,10 @@ class KernelSession:
         no_architecture: the failure of that request, once it has failed.
         numbers: yields numbers that no kernel has in the worker.
         began: the start of the budget on the monotonic clock, in seconds: that of the session, or of a later retune.
+        stakes: what is at stake with each kernel, where they are retuned by what they can win; see ``run_kernel``.
     """
 
-    options: KernelOptions
+    options: KernelRequest
     pool: WorkerPool
     progress: Progress
     environment: Environment = field(default_factory=Environment)
@@ -259,6 +262,7 @@ class KernelSession:
     no_architecture: InductorBenchError | WorkerLostError | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     began: float = field(default_factory=time.monotonic)
+    stakes: Mapping[str, Stake] = field(default_factory=dict)
 
     def start(self, name: str, **variables: str) -> WorkerSession:
         log = self.pool.folder / f"{name}.log"

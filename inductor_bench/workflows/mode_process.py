@@ -21,7 +21,7 @@ from ..records.base import NO_PYTHON, Failure
 from ..records.mode_comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
 from ..records.model_sources import COMPILED_HERE
 from ..records.program import PATTERN
-from ..records.run import Request
+from ..records.request import BreakdownRequest
 from ..store import codec
 from ..store.files import read_json
 from ..store.folder import ModesFolder
@@ -103,7 +103,7 @@ class ProgramRunner:
 
     def __init__(
         self,
-        request: Request,
+        request: BreakdownRequest,
         folder: ModesFolder,
         environment: Mapping[str, str],
         python: str,
@@ -156,7 +156,7 @@ class ProgramRunner:
         environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
         environment |= settings.environment
         environment |= {CACHE: str((work / "cache").resolve()), "PYTHONUNBUFFERED": "1"}
-        environment = observed_environment(self._request, work, environment, repeat=1, values_limit_bytes=None)
+        environment = observed_environment(replace(self._request, repeat=1), work, environment)
         change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
         environment |= {
             "INDUCTOR_BENCH_CAPTURE": str(observed.resolve()),
@@ -276,7 +276,6 @@ def _failed(kind: str, message: str, hint: str = "", tail: str = "") -> Failure:
 # Reads the settings of rows as a user types them.
 
 
-DEFAULT_ROUNDS = 4
 """Rounds where none are given: an even number, so that each row is as often early as late."""
 
 OPTION = "inductor."

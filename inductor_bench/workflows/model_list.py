@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..devices.table import DEVICES
 from ..errors import InductorBenchError, UsageError
-from ..records.batch import ModelRequest
 from ..records.model_sources import BY_KIND, LIBRARIES, ModelSource, bare_library
+from ..records.request import BatchRequest, ModelRequest, OptionField, options_by_field
 from ..store.folder import BATCH
 from .modules.targets import find
-from .options import AMP, DRAWN, MODES, RECORDED
 
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode, Node
@@ -59,27 +58,13 @@ class Complaints:
         raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint)
 
 
-def merge(
-    requests: Iterable[ModelRequest], options: Mapping[str, object], defaults: bool = False
-) -> list[ModelRequest]:
-    """The requests with options of the whole batch, where these fit the target.
+def merge(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
+    """The requests with options of the whole batch, by field, where these fit the target."""
+    return [replace(request, **_fitting(options, request.target)) for request in requests]
 
-    Args:
-        requests: the requests of the models.
-        options: the options, by the fields of ``ModelRequest``; ``None`` means no option.
-        defaults: whether a model's own option takes precedence.
-    """
-    merged = []
-    for request in requests:
-        fitting = {
-            name: value
-            for name, value in options.items()
-            if value is not None
-            and fits_target(name, request.target)
-            and not (defaults and getattr(request, name) is not None)
-        }
-        merged.append(replace(request, **fitting))  # type: ignore[arg-type]
-    return merged
+
+def _fitting(options: Mapping[str, Any], target: str) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if fits_target(name, target)}
 
 
 def fits_target(option: str, target: str) -> bool:
@@ -146,8 +131,8 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in value)
 
 
-def _one_of(known: Mapping[str, str]) -> Callable[[Any], str]:
-    def choose(value: Any) -> str:
+def _one_of(known: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def choose(value: Any) -> Any:
         if not isinstance(value, str) or value not in known:
             raise ValueError(" or ".join(known))
         return known[value]
@@ -155,23 +140,30 @@ def _one_of(known: Mapping[str, str]) -> Callable[[Any], str]:
     return choose
 
 
-_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "args": ("arguments", _words),
-    "batch_size": ("batch_size", _whole),
-    "training": ("training", _flag),
-    "mode": ("mode", _one_of({mode: mode for mode in MODES})),
-    "amp": ("amp", _one_of(AMP)),
-    "dynamic": ("dynamic", _flag),
-    "device": ("device", _one_of({device: device for device in DEVICES})),
-    "seed": ("seed", _integer),
-    "live": ("live", _flag),
-    "repeat": ("repeat", _whole),
-    "values": ("values", _one_of({DRAWN: DRAWN, RECORDED: RECORDED})),
-    "timeout": ("timeout_s", _seconds),
-}
-"""Each key of a model, and of ``defaults``, with its field of ``ModelRequest`` and the function that reads it."""
+def _reader(one: OptionField) -> Callable[[Any], Any]:
+    """The function that reads the value of an option."""
+    option, hint = one.option, str(one.hint)
+    if option.kind == "type of device":
+        return _one_of({device: device for device in DEVICES})
+    if option.choices:
+        return _one_of(option.choices if isinstance(option.choices, Mapping) else {one: one for one in option.choices})
+    if option.kind == "seconds":
+        return _seconds
+    if "bool" in hint:
+        return _flag
+    return _whole if option.least else _integer if "int" in hint else _text
 
-_MODEL_OPTIONS = {"target": ("target", _text), "name": ("name", _text), **_OPTIONS}
+
+Known = dict[str, tuple[str, Callable[[Any], Any]]]
+"""By key the field of ``ModelRequest`` and the function that reads it."""
+
+_OPTIONS: Known = {
+    "args": ("arguments", _words),
+    **{one.option.key: (one.name, _reader(one)) for one in options_by_field(BatchRequest)["overrides"]},
+}
+"""The keys of a model, and of ``defaults``: the options of ``batch`` for all models."""
+
+_MODEL_OPTIONS: Known = {"target": ("target", _text), "name": ("name", _text), **_OPTIONS}
 
 
 def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[ModelRequest, str]]:
@@ -212,14 +204,14 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
     models = parts.get("models")
     if models is None or models.id != "sequence":
         raise UsageError(f"{path} has no list `models:`", "each of its items is a target, or a mapping with one")
-    found = [request for item in models.value if (request := _read_model(item, complaints)) is not None]
-    return [(request, BARE) for request in merge(found, defaults, defaults=True)]
+    found = (_read_model(item, defaults, complaints) for item in models.value)
+    return [(request, BARE) for request in found if request is not None]
 
 
-def _read_model(node: Node, complaints: Complaints) -> ModelRequest | None:
+def _read_model(node: Node, defaults: Mapping[str, Any], complaints: Complaints) -> ModelRequest | None:
     line = _line(node)
     if node.id == "scalar" and not _is_null(node):
-        return ModelRequest("", node.value.strip(), line)
+        return _request(line, {"target": node.value.strip()}, defaults)
     if node.id != "mapping":
         complaints.add(line, "a model is a target, or a mapping with a `target`")
         return None
@@ -228,18 +220,20 @@ def _read_model(node: Node, complaints: Complaints) -> ModelRequest | None:
         if not any(_key(key) == "target" for key, _ in node.value):
             complaints.add(line, "this model has no `target`")
         return None
-    request = replace(ModelRequest("", values["target"], line), **values)
+    target = values["target"]
     for name in values:
-        if name == "arguments" and not fits_target(name, request.target):
-            complaints.add(line, f"args go to a script, and {request.target} is not one")
-        elif not fits_target(name, request.target):
-            complaints.add(line, f"{name} is not for {request.target}: it decides that itself")
-    return request
+        if name == "arguments" and not fits_target(name, target):
+            complaints.add(line, f"args go to a script, and {target} is not one")
+        elif not fits_target(name, target):
+            complaints.add(line, f"{name} is not for {target}: it decides that itself")
+    return _request(line, values, defaults)
 
 
-def _read_options(
-    node: Node, known: Mapping[str, tuple[str, Callable[[Any], Any]]], complaints: Complaints
-) -> dict[str, Any]:
+def _request(line: int, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> ModelRequest:
+    return ModelRequest(**{"name": "", **_fitting(defaults, values["target"]), **values}, line=line)
+
+
+def _read_options(node: Node, known: Known, complaints: Complaints) -> dict[str, Any]:
     if node.id != "mapping":
         complaints.add(_line(node), "options are written as `name: value`")
         return {}
@@ -409,7 +403,7 @@ def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelReques
             complaints.add(number, f"the batch size of {target} is {rest[0]!r}, not a whole number of 1 or more")
         else:
             size = int(rest[0]) if rest else None
-            yield ModelRequest("", target, number, batch_size=size), _COMMA if comma else _SPACE
+            yield ModelRequest(target, name="", line=number, batch_size=size), _COMMA if comma else _SPACE
 
 
 def _resolve(target: str, form: str, folder: Path) -> str:

@@ -16,7 +16,6 @@ from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
-from ..records.batch import ModelRequest
 from ..records.mode_comparison import (
     EAGER,
     NOT_TIMED,
@@ -28,19 +27,19 @@ from ..records.mode_comparison import (
     ModeSet,
 )
 from ..records.model_sources import COMMAND, PROGRAMS
-from ..records.run import Environment, Request
+from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest, options_by_field, recorded
+from ..records.run import Environment
 from ..store.files import own_folder, refuse_link, sha256_of_file
 from ..store.folder import FORMAT, PAGE, ModesFolder
 from ..store.lock import locked
 from ..store.redaction import Redaction
 from ..version import __version__
-from .mode_process import CACHE, COMMON, DEFAULT_ROUNDS, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner
+from .mode_process import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner, read_sets
 from .model_list import YAML, merge, read_list
 from .modules.module_profiling import take_survey
 from .modules.program_run import interpreter_of
-from .modules.request_words import folder_title_of, is_command, request_of, title_of
-from .modules.targets import Target, resolve_target
-from .options import BreakdownOptions, Progress
+from .modules.targets import folder_title_of, is_command, resolve_target, title_of
+from .options import Progress
 
 # The order of the processes: rows take turns, so that a drift of the machine cancels.
 
@@ -90,21 +89,6 @@ ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"
 
 
 @dataclass(frozen=True)
-class ModesOptions:
-    """The request of a comparison.
-
-    Attributes:
-        program: the program and how it is run; its ``output`` and ``force`` are those of the comparison.
-        rows: the settings to compare.
-        rounds: the number of processes for each row.
-    """
-
-    program: BreakdownOptions
-    rows: tuple[ModeSet, ...]
-    rounds: int = DEFAULT_ROUNDS
-
-
-@dataclass(frozen=True)
 class ModesOutcome:
     """A comparison without secrets, and its folder. ``measured`` says whether this command ran a process."""
 
@@ -121,7 +105,7 @@ class ModesInterrupted(KeyboardInterrupt):
         self.outcome = outcome
 
 
-def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
+def run_modes(options: ModesRequest, progress: Progress) -> ModesOutcome:
     """Compares modes, or goes on with a comparison that was interrupted.
 
     Raises:
@@ -129,21 +113,23 @@ def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
         InductorBenchError: the folder cannot be written, or the program cannot be started.
         ModesInterrupted: the user stopped it; it holds what was measured before, and so does the folder.
     """
-    program = options.program
+    rows, program = _rows(options), options.program
     target = resolve_target(program, ACCEPTED)
     if target.kind not in PROGRAMS:
         raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED)
-    variables = [variable for row in options.rows for variable in row.environment.items()]
+    program = target.resolved(program)
+    variables = [variable for row in rows for variable in row.environment.items()]
     _check_variables(name for name, _ in variables)
     own = sys.argv[1:] if is_command() else ()
     words = [f"{name}={value}" for name, value in variables]  # rows may give several values to one name
     redaction = Redaction.find([own, program.arguments, words], os.environ | dict(program.variables), program.redact)
-    folder = ModesFolder(program.output or Path("modes") / folder_title_of(target, program))
+    folder = ModesFolder(program.output or Path("modes") / folder_title_of(program))
     refuse_link(folder.path)
     folder.make()
     with locked(folder.path, tool_mark()) as lock:
         end_marked(lock.left)
-        comparing = _Comparing(options, target, folder, redaction, progress)
+        file = target.paths[0] if target.paths else Path(target.name)
+        comparing = _Comparing(replace(options, program=program), rows, file, folder, redaction, progress)
         try:
             measured = comparing.measure()
         except KeyboardInterrupt as stop:
@@ -156,6 +142,10 @@ def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
     return ModesOutcome(saved, folder.path, measured)
 
 
+def _rows(options: ModesRequest) -> tuple[ModeSet, ...]:
+    return read_sets(options.modes, options.withs, options.variables, options.inductor)
+
+
 LATER = "a process ran in a later command than those of other rows that it is paired with"
 """The note of a process after an interruption or a failure: what changed in between is part of the difference."""
 
@@ -164,36 +154,42 @@ class _Comparing:
     """The state of one comparison in progress. ``comparison`` is saved after each process."""
 
     def __init__(
-        self, options: ModesOptions, target: Target, folder: ModesFolder, redaction: Redaction, progress: Progress
+        self,
+        options: ModesRequest,
+        rows: tuple[ModeSet, ...],
+        file: Path,
+        folder: ModesFolder,
+        redaction: Redaction,
+        progress: Progress,
     ) -> None:
         program = options.program
-        self._options, self._folder, self._redaction, self._progress = options, folder, redaction, progress
-        self._request = replace(request_of(target, program), mode=None, stop=True)
-        interpreter = interpreter_of(program.arguments) if target.kind == COMMAND else None
+        self._options, self._rows, self._folder = options, rows, folder
+        self._redaction, self._progress = redaction, progress
+        self._request = recorded(replace(program, mode=None, stop=True))
+        interpreter = interpreter_of(program.arguments) if program.kind == COMMAND else None
         self._python = program.python or interpreter or default_python()
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
-        self.comparison = self._open(target)
+        self.comparison = self._open(file)
         self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}
 
-    def _open(self, target: Target) -> ModeComparison:
+    def _open(self, file: Path) -> ModeComparison:
         """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again.
 
         Raises:
             UsageError: the folder holds another comparison.
         """
         options, words = self._options, self._redaction.words
-        file = target.paths[0] if target.paths else Path(target.name)
         fresh = ModeComparison(
             format=FORMAT,
             tool_version=__version__,
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
-            target=target.name,
-            title=title_of(target, replace(options.program, arguments=words(options.program.arguments))),
+            target=options.program.target,
+            title=title_of(replace(options.program, arguments=words(options.program.arguments))),
             request=_shown(self._request, self._redaction),
             environment=Environment(),
             rounds=options.rounds,
-            rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, options.rows)),
+            rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, self._rows)),
             program_sha256=sha256_of_file(file) or "",
         )
         earlier = self._folder.load() if self._folder.exists() and not options.program.force else None
@@ -232,7 +228,7 @@ class _Comparing:
             self._progress,
             profiles=profiles,
         )
-        for place in Turns(self._options.rows, self.comparison.rounds, self._knows_steps).places():
+        for place in Turns(self._rows, self.comparison.rounds, self._knows_steps).places():
             row = self.comparison.rows[place.row]
             if row.failure is None and len(row.processes) == place.round:
                 self._run(runner, replace(place, name=row.name))
@@ -321,7 +317,7 @@ def _place_of(environment: Environment) -> tuple[str, str, str]:
     return f"torch {environment.versions.torch}", environment.device.accelerator or "", environment.host.cpu
 
 
-def _shown(request: Request, redaction: Redaction) -> Request:
+def _shown(request: BreakdownRequest, redaction: Redaction) -> BreakdownRequest:
     return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
 
 
@@ -349,6 +345,9 @@ def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:
 
 
 LISTS = (".txt", *YAML)
+_OF_LISTS = {one.name for one in options_by_field(BatchRequest)["overrides"]}
+LISTED = tuple(one.name for one in options_by_field(ModesRequest)["program"] if one.name in _OF_LISTS)
+"""The options of ``modes`` that the models of a list can have, too."""
 
 
 class ListInterrupted(KeyboardInterrupt):
@@ -359,17 +358,17 @@ class ListInterrupted(KeyboardInterrupt):
         self.found = found
 
 
-def is_list(options: BreakdownOptions) -> bool:
+def is_list(options: BreakdownRequest) -> bool:
     """Whether the target is a list of models."""
-    return len(options.targets) == 1 and Path(options.targets[0]).suffix in LISTS
+    return not options.others and Path(options.target).suffix in LISTS
 
 
-def folder_of(options: BreakdownOptions) -> Path:
+def folder_of(options: BreakdownRequest) -> Path:
     """The folder of all comparisons of a list."""
-    return options.output or Path("modes") / Path(options.targets[0]).stem
+    return options.output or Path("modes") / Path(options.target).stem
 
 
-def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
+def run_list(options: ModesRequest, progress: Progress) -> ModesByModel:
     """Compares the modes of each model, or goes on with what was interrupted. One that fails does not end the others.
 
     Raises:
@@ -377,16 +376,16 @@ def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
         InductorBenchError: the folder cannot be made, or is a symbolic link.
         ListInterrupted: the user stopped it; it holds what was measured before, and so do the folders.
     """
-    program = options.program
-    requests = merge(read_list(Path(program.targets[0])), _own_options(program))
+    program, _ = options.program, _rows(options)  # a wrong row is refused before the first model
+    requests = merge(read_list(Path(program.target)), _own_options(program))
     _make_folder(folder_of(program), {Path(request.name).parts[0] for request in requests})
     found: list[ModelModes] = []
     try:
         for model in _compare_each(options, requests, progress):
             found.append(model)
     except KeyboardInterrupt as stop:
-        raise ListInterrupted(ModesByModel(program.targets[0], tuple(found)), folder_of(program)) from stop
-    return ModesByModel(program.targets[0], tuple(found))
+        raise ListInterrupted(ModesByModel(program.target, tuple(found)), folder_of(program)) from stop
+    return ModesByModel(program.target, tuple(found))
 
 
 def _make_folder(folder: Path, models: set[str]) -> None:
@@ -396,27 +395,22 @@ def _make_folder(folder: Path, models: set[str]) -> None:
         raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER_FOLDER)
 
 
-def _own_options(program: BreakdownOptions) -> dict[str, object]:
-    """The options of the command line, which precede those of the list."""
-    names = ("training", "batch_size", "amp", "dynamic", "device", "timeout_s")
-    return {name: getattr(program, name) for name in names} | {"seed": program.seed or None}
+def _own_options(program: BreakdownRequest) -> dict[str, object]:
+    """The options of the command line that a list can have, too; they precede those of the list."""
+    return {
+        name: getattr(program, name) for name in LISTED if getattr(program, name) != getattr(BreakdownRequest, name)
+    }
 
 
-def _compare_each(options: ModesOptions, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
+def _compare_each(options: ModesRequest, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
     folder = folder_of(options.program)
     for number, request in enumerate(requests, 1):
         progress.note(f"model {number} of {len(requests)}: {request.name}")
         program = replace(
             options.program,
-            targets=(request.target,),
+            target=request.target,
             arguments=request.arguments,
-            training=request.training,
-            batch_size=request.batch_size,
-            amp=request.amp,
-            dynamic=request.dynamic,
-            device=request.device,
-            seed=request.seed or 0,
-            timeout_s=request.timeout_s,
+            **{name: getattr(request, name) for name in LISTED},
             output=folder / request.name,
         )
         try:

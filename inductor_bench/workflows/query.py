@@ -9,7 +9,8 @@ from pathlib import Path
 from ..analysis.batch_aggregation import without_uncounted_gains
 from ..errors import InductorBenchError
 from ..records.base import Answer, Table
-from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults, ModelRequest
+from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults
+from ..records.request import ModelRequest
 from ..records.run import Run
 from ..report.batch_tables import BatchView
 from ..report.run.run_document import write_report
@@ -64,15 +65,7 @@ def open_tables(path: Path) -> Tables:
 def _run_view(path: Path) -> BatchView:
     """A run as a batch of one model."""
     run = RunFolder(path).load()
-    asked = run.request
-    request = ModelRequest(
-        path.resolve().name,
-        run.target,
-        training=asked.training,
-        batch_size=asked.batch_size,
-        amp=asked.amp,
-        mode=asked.mode,
-    )
+    request = ModelRequest(**{**vars(run.request), "target": run.target}, name=path.resolve().name)
     model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))
     results = BatchResults(batch, (read_digest(model, RunFolder(path).record),))

@@ -25,6 +25,7 @@ from ..launch.interpreter import SAFE_PATH
 from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
 from ..records.extraction import ExtractedKernel
 from ..records.model_sources import COMPILED_HERE, PROGRAMS
+from ..records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
 from ..records.retune import (
     EDITED,
     FASTER,
@@ -38,7 +39,7 @@ from ..records.retune import (
     TuningOrigin,
     pins_by_kind,
 )
-from ..records.run import Environment, Request, Run
+from ..records.run import Environment, Run
 from ..records.tuning import MeasuredKernel, ModelCalls
 from ..source.standalone_writer import recorded_facts
 from ..store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
@@ -50,7 +51,7 @@ from .kernel import run_kernel
 from .kernel_timing import is_of_busy_machine
 from .modules.kernel_files import extract_run
 from .modules.program_run import program_command
-from .options import DRAWN, RECORDED, BreakdownOptions, KernelOptions, Progress, RetuneOptions
+from .options import Progress
 from .pins import make_pin, make_pins
 from .proof import ProofPlan, VerificationInterrupted, replays_graphs, verify
 
@@ -182,7 +183,7 @@ class _Use(NamedTuple):
     time_s: float
 
 
-def most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+def most_expensive(run: Run, folder: RunFolder, options: RetuneRequest) -> list[Retune]:
     """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
 
     Of many kernels those are left out that can win next to nothing, all together; see ``stake.find_least``.
@@ -246,7 +247,7 @@ def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
     return None
 
 
-def are_written(run: Run, folder: RunFolder, options: RetuneOptions) -> bool:
+def are_written(run: Run, folder: RunFolder, options: RetuneRequest) -> bool:
     """Whether the files of the most expensive kernels are there."""
     try:
         return all((folder.path / row.file).is_file() for row in most_expensive(run, folder, options) if row.file)
@@ -267,7 +268,7 @@ class _ElsewhereError(InductorBenchError):
 
 
 def autotune_run(
-    run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
+    run: Run, folder: RunFolder, options: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
     """Tunes the most expensive kernels that are not tuned yet, where the options ask for a tuning.
 
@@ -286,8 +287,8 @@ def autotune_run(
 def _autotune(
     run: Run,
     folder: RunFolder,
-    options: BreakdownOptions,
-    wanted: RetuneOptions,
+    options: BreakdownRequest,
+    wanted: RetuneRequest,
     progress: Progress,
     keep: Callable[[Run], None],
 ) -> Run:
@@ -298,24 +299,23 @@ def _autotune(
         state.ask(progress)
         state.take_known(progress)
         if state.files:
-            request = KernelOptions(
+            request = KernelRequest(
                 state.files,
                 wanted.method,
                 budget_s=wanted.budget_s,
                 timeout_s=options.timeout_s,
                 python=options.python or run.request.python,
                 force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
-                stakes=state.stakes,
             )
             with DeviceTurn(), state.saved_at_end(progress):
-                run_kernel(request, progress, state.put)
+                run_kernel(request, progress, state.put, state.stakes)
     except InductorBenchError as error:
         kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
         state.fail(Failure(STAGE, kind, error.message, error.hint))
     return state.run
 
 
-def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
+def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneRequest) -> bool:
     """Whether some of the most expensive kernels have no complete tuning by this method.
 
     Raises:
@@ -325,7 +325,7 @@ def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: Ret
     return not are_written(run, folder, options) or bool(_left(run, known, folder, options))
 
 
-def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneRequest) -> list[Retune]:
     problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
     return [
         retune for retune in most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
@@ -340,7 +340,7 @@ def _is_left(retune: Retune, problem: str | None) -> bool:
 class _Retunes:
     """A record with the rows of its tunings, and the updates to them."""
 
-    def __init__(self, run: Run, folder: RunFolder, options: RetuneOptions, keep: Callable[[Run], None]) -> None:
+    def __init__(self, run: Run, folder: RunFolder, options: RetuneRequest, keep: Callable[[Run], None]) -> None:
         self.run = run
         self.stakes: dict[str, Stake] = {}
         self._folder, self._options, self._keep = folder, options, keep
@@ -365,7 +365,7 @@ class _Retunes:
 
     @property
     def _known(self) -> KnownTunings:
-        return KnownTunings(self.run, self._folder, KernelOptions.state)
+        return KnownTunings(self.run, self._folder, KernelRequest.state)
 
     def ask(self, progress: Progress) -> None:
         """Adds rows for the requested kernels that have none."""
@@ -463,7 +463,7 @@ def lacks_proof(run: Run, folder: RunFolder) -> bool:
 
 
 def verify_retunes(
-    run: Run, request: Request, folder: RunFolder, python: str, progress: Progress, keep: Callable[[Run], None]
+    run: Run, request: BreakdownRequest, folder: RunFolder, python: str, progress: Progress, keep: Callable[[Run], None]
 ) -> tuple[Failure, ...]:
     """Measures what the retunes of a run save in its program; returns what went wrong.
 

@@ -22,12 +22,13 @@ from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.launch.worker import WorkerSession, default_python
 from inductor_bench.messages.job_requests import Pretend
 from inductor_bench.messages.kernel_requests import VariantChange
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.worker.bench.bench import describe_difference, import_file, open_kernel
 from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
 from inductor_bench.workflows.kernel import run_kernel
-from inductor_bench.workflows.options import KernelOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 from .outcomes import Outcome
 from .times import PROFILED_CALLS, SAMPLES, Profile, open_file
@@ -124,7 +125,7 @@ def retune(paths: Sequence[Path], budget_s: float) -> Outcome:
     """How many candidates were ranked, how many of them were checked before, and how many compute the same again."""
     keep_timer.cache_clear()
     targets = tuple(map(str, paths))
-    options = KernelOptions(targets, autotune="max", budget_s=budget_s, force=True)  # this process uses the GPU too
+    options = KernelRequest(targets, autotune="max", budget_s=budget_s, force=True)  # this process uses the GPU too
     outcome = run_kernel(options, Silent())
     tuned = [one for one in outcome.kernels if one.tuning is not None]
     if not tuned:

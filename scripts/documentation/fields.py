@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from inductor_bench.records.base import INLINE, Form
+from inductor_bench.records.base import IN_RECORD, INLINE, Form
 
 from .markdown import link
 
@@ -56,6 +56,8 @@ def fields_of(kind: Any) -> Iterator[Field]:
     """The keys of a dataclass in order, with those of its inline dataclasses in their place."""
     hints, meanings = get_type_hints(kind, include_extras=True), meanings_of(kind)
     for item in fields(kind):
+        if not item.metadata.get(IN_RECORD, True):
+            continue
         hint = hints[item.name]
         if is_inline(hint):
             yield from fields_of(get_args(hint)[0])

@@ -15,8 +15,9 @@ import run_builder
 import step_runs
 
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.code import Details, Launch, Values
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Environment, Host, Versions
 from inductor_bench.source.module_reader import read_module
@@ -157,7 +158,7 @@ def _make_batch(folder: BatchFolder) -> None:
     rows = []
     for line, name in enumerate(("one", "two", "bad", "missing"), 1):
         status = {"bad": "failed", "missing": "waiting"}.get(name, "done")
-        row = BatchModel(ModelRequest(name, f"timm:{name}", line, batch_size=8), status, run=f"models/{name}")
+        row = BatchModel(ModelRequest(f"timm:{name}", name=name, line=line, batch_size=8), status, run=f"models/{name}")
         failure = Failure("capture", "program", f"timm has no model {name}", "near names: bat", "a log")
         rows.append(replace(row, failure=failure) if name == "bad" else row)
     folder.run("one").path.mkdir(parents=True)

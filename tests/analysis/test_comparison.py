@@ -23,7 +23,8 @@ from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, SummedOperator
-from inductor_bench.records.run import Request, Run
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Run
 from inductor_bench.store import codec
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
@@ -351,8 +352,8 @@ def test_without_a_step_graphs_are_compared_by_their_iterations() -> None:
     ("b", "reason"),
     [
         (pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")), "A ran on cuda, B on cpu"),
-        (pairs.run(request=Request("train.py", "script", batch_size=8)), "the batch size of A is the default"),
-        (pairs.run(request=Request("train.py", "script", training=False)), ""),
+        (pairs.run(request=BreakdownRequest("train.py", "script", batch_size=8)), "the batch size of A is the default"),
+        (pairs.run(request=BreakdownRequest("train.py", "script", training=False)), ""),
     ],
 )
 def test_what_must_not_be_compared_says_why(b: Run, reason: str) -> None:
@@ -364,21 +365,25 @@ def test_what_must_not_be_compared_says_why(b: Run, reason: str) -> None:
 
 
 def test_two_models_and_other_sizes_are_not_comparable() -> None:
-    a, b = (pairs.run(request=Request(f"timm:{name}", "timm")) for name in ("resnet18", "resnet50"))
+    a, b = (pairs.run(request=BreakdownRequest(f"timm:{name}", "timm")) for name in ("resnet18", "resnet50"))
     assert compare(a, b).reasons == ("A is timm:resnet18, B is timm:resnet50: two models",)
     larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
     found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
     assert not found.comparable and "their inputs differ in size" in found.reasons[0]
     foreign = [pairs.triton("triton_poi_fused_cos_9", 1e-3, ("cos",))]
-    found = compare(pairs.run(), pairs.run(foreign, request=Request("other.py", "script")))
+    found = compare(pairs.run(), pairs.run(foreign, request=BreakdownRequest("other.py", "script")))
     assert "nothing in common" in found.reasons[0]
     mostly = [*pairs.kernels()[3:], pairs.triton("triton_poi_fused_cos_9", 9e-3, ("cos",))]
-    found = compare(pairs.run(), pairs.run(mostly, request=Request("/home/me/other.py", "script")))
+    found = compare(pairs.run(), pairs.run(mostly, request=BreakdownRequest("/home/me/other.py", "script")))
     assert found.reasons == (), "a tenth of the time of A is in a kernel of both"
     first, other = (pairs.run([*pairs.kernels()[3:], cosine(name)]) for name in ("a", "b"))
-    first, other = (replace(one, request=Request(f"{n}.py", "script")) for n, one in (("a", first), ("b", other)))
+    first, other = (
+        replace(one, request=BreakdownRequest(f"{n}.py", "script")) for n, one in (("a", first), ("b", other))
+    )
     assert "A is a.py, B is b.py, and" in compare(first, other).reasons[0]
-    assert compare(first, replace(other, request=Request("x/a.py", "script"))).comparable, "one program, edited"
+    assert compare(first, replace(other, request=BreakdownRequest("x/a.py", "script"))).comparable, (
+        "one program, edited"
+    )
 
 
 def cosine(name: str) -> Kernel:

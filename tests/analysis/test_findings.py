@@ -12,7 +12,7 @@ import step_runs
 from inline import change, make
 from quiet_runs import quiet, run_of, with_kernel
 
-from inductor_bench.analysis.findings.finding import SHARED_FLAGS, SHARED_OPTIONS, Finding, RunEvidence, short_paths
+from inductor_bench.analysis.findings.finding import SHARED, Finding, RunEvidence, short_paths
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import RULES, Rule, findings
@@ -23,8 +23,9 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.retune import FASTER, Retune
-from inductor_bench.records.run import Capture, Request, Run
+from inductor_bench.records.run import Capture, Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 
 
@@ -74,7 +75,7 @@ def test_a_cuda_graph_that_takes_as_long_is_not_recommended() -> None:
 
 
 def test_a_program_that_uses_cuda_graphs_is_not_told_to() -> None:
-    run = replace(build.densenet(), request=Request("x", "timm", mode="reduce-overhead"))
+    run = replace(build.densenet(), request=BreakdownRequest("x", "timm", mode="reduce-overhead"))
     assert "; mode='reduce-overhead' replays CUDA graphs in the program" in the(run, "launch-bound").text
 
 
@@ -116,7 +117,7 @@ def test_a_busy_graph_that_a_cuda_graph_makes_faster() -> None:
     assert "fine" in kinds(run_of(quiet(graph_time_s=4.8e-3)))
     assert "no launch gaps" not in the(run_of(quiet(graph_time_s=4.8e-3)), "fine").text
     assert "cuda-graph" not in kinds(run_of(quiet(graph_time_s=5.08e-3)))
-    already = Request("x", "timm", mode="reduce-overhead")
+    already = BreakdownRequest("x", "timm", mode="reduce-overhead")
     assert "cuda-graph" not in kinds(run_of(quiet(graph_time_s=4.8e-3), request=already))
 
 
@@ -575,25 +576,25 @@ SEARCHED, PINNED = retuned({"cudnn_benchmark": True}), retuned({"XBLOCK": 64}, C
     ("request_", "typed", "retunes", "expected"),
     [
         (
-            Request("train.py", "script", ("--fast",)),
+            BreakdownRequest("train.py", "script", ("--fast",)),
             "train.py -- --fast",
             (PINNED,),
             ["apply runs/m-1 --verify -- python train.py --fast"],
         ),
         (
-            Request("train.py", "script", ("--top", "3")),
+            BreakdownRequest("train.py", "script", ("--top", "3")),
             "--python /opt/py --steps=9 train.py --autotune max --top 5 -o x -- --top 3",
             (SEARCHED,),
             ["modes train.py --python /opt/py --steps=9 --mode default --with default,cudnn-benchmark -- --top 3"],
         ),
         (
-            Request("python train.py", "command", ("python", "train.py")),
+            BreakdownRequest("python train.py", "command", ("python", "train.py")),
             "--stop -- python train.py",
             (SEARCHED,),
             ["modes --mode default --with default,cudnn-benchmark -- python train.py"],
         ),
         (
-            Request("timm:resnet50", "timm", training=False, batch_size=128, mode="max-autotune"),
+            BreakdownRequest("timm:resnet50", "timm", training=False, batch_size=128, mode="max-autotune"),
             "timm:resnet50 --inference --batch-size 128 --mode max-autotune --no-plots",
             (SEARCHED, PINNED),
             [
@@ -602,11 +603,11 @@ SEARCHED, PINNED = retuned({"cudnn_benchmark": True}), retuned({"XBLOCK": 64}, C
                 "breakdown runs/m-1 --autotune max --top 1",
             ],
         ),
-        (Request("c.py", "module"), "c.py", (SEARCHED,), []),
+        (BreakdownRequest("c.py", "module"), "c.py", (SEARCHED,), []),
     ],
 )
 def test_after_a_retune_the_next_command_fits_the_winners_and_the_program(
-    request_: Request, typed: str, retunes: tuple[Retune, ...], expected: list[str]
+    request_: BreakdownRequest, typed: str, retunes: tuple[Retune, ...], expected: list[str]
 ) -> None:
     command = f"inductor-bench breakdown {typed}"
     run = replace(step_runs.transformer(), request=request_, retunes=retunes, command=command)
@@ -621,7 +622,7 @@ def test_options_that_a_command_keeps_are_those_of_both_verbs() -> None:
         {name for one in verb.command.params for name in (*one.opts, *one.secondary_opts)}
         for verb in (breakdown, modes)
     ]
-    assert set(SHARED_FLAGS + SHARED_OPTIONS) <= verbs[0] & verbs[1]
+    assert SHARED.keys() <= verbs[0] & verbs[1]
 
 
 def commands(run: Run) -> list[str]:
@@ -635,7 +636,7 @@ def again(command: str, **fields: object) -> str:
 
 def test_a_timeout_leads_to_a_longer_one_before_the_arguments_of_the_program() -> None:
     late = (Failure("capture", "timeout", "took too long"),)
-    request = Request("m.py", "script", timeout_s=60)
+    request = BreakdownRequest("m.py", "script", timeout_s=60)
     command = "inductor-bench breakdown m.py --timeout 60 -- --timeout 3"
     assert again(command, failures=late, request=request) == (
         "inductor-bench breakdown m.py --timeout 120 -- --timeout 3"
@@ -654,7 +655,7 @@ def test_a_program_that_failed_is_to_be_run_again(kind: str) -> None:
 def test_a_failed_profile_leads_to_a_live_one_only_once() -> None:
     broken = (Failure("profile", "exit", "exited with 1", subject="forward"),)
     assert again("inductor-bench breakdown m.py", failures=broken) == "inductor-bench breakdown m.py --live"
-    live = Request("m.py", "script", live=True)
+    live = BreakdownRequest("m.py", "script", live=True)
     assert "--live" not in again("inductor-bench breakdown m.py", failures=broken, request=live)
 
 

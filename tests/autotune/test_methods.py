@@ -10,8 +10,9 @@ from fake_device import Line
 from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.kernel import command
 from inductor_bench.errors import UsageError
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.tuning import BY_DEFAULT
-from inductor_bench.workflows.cross_compile import TargetOptions, compile_for_target
+from inductor_bench.workflows.cross_compile import compile_for_target
 from inductor_bench.workflows.options import Silent
 
 
@@ -45,7 +46,7 @@ def test_only_methods_that_follow_times_are_refused_with_a_target() -> None:
     following = [name for name, method in METHODS.items() if method.untimed is None]
     for name in following:
         with pytest.raises(UsageError, match=f"--autotune {name} follows times") as refused:
-            compile_for_target(TargetOptions((), "sm_90", autotune=name), Silent())
+            compile_for_target(KernelRequest((), name, target="sm_90"), Silent())
         others = [other for other in METHODS if other not in following]
         assert refused.value.hint == f"use {' or '.join(others)}"
     assert "coordesc" in following and BY_DEFAULT not in following

@@ -18,7 +18,8 @@ from full_disks import FullDisk
 from inductor_bench.cli import main as entry
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.store.folder import BatchFolder, RunFolder
 
 KINDS = runs.H200 / "gpu_kinds"
@@ -33,7 +34,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(folder / "run", folder / "other")
     batch = BatchFolder(folder / "batch")
     shutil.copytree(folder / "run", batch.run("one").path)
-    row = BatchModel(ModelRequest("one", "timm:one"), "done", run="models/one")
+    row = BatchModel(ModelRequest("timm:one", name="one"), "done", run="models/one")
     batch.save(Batch(1, "0.1.0", "2026-11-25T12:00:00+00:00", "inductor-bench batch list.txt", "list.txt", (row,)))
     (folder / "module.py").write_bytes(gzip.decompress((KINDS / "0_forward.py.gz").read_bytes()))
     shutil.copyfile(KINDS / "0_forward.trace.json.gz", folder / "trace.json.gz")

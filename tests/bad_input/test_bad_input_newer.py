@@ -24,10 +24,11 @@ from inductor_bench.cli.output.presentation import show
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.category import Category
 from inductor_bench.records.mode_comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.program import Timeline
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.report.formats import View
 from inductor_bench.report.models_document import LIST_FORMATS
@@ -179,7 +180,7 @@ BATCH = ("one", "two")
 
 def batch_of(tmp_path: Path, name: str, records: Iterable[Data]) -> Path:
     folder = BatchFolder(tmp_path / name)
-    rows = tuple(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}") for name in BATCH)
+    rows = tuple(BatchModel(ModelRequest(f"timm:{name}", name=name), "done", run=f"models/{name}") for name in BATCH)
     for name, data in zip(BATCH, records, strict=True):
         save(data, folder.run(name).path)
     folder.save(Batch(1, __version__, "2026-11-25T12:00:00+00:00", "inductor-bench batch list.txt", "list.txt", rows))

@@ -15,10 +15,11 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.marks import MARK
+from inductor_bench.records.request import BreakdownRequest, ExtractRequest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.breakdown import run_breakdown
-from inductor_bench.workflows.extract import ExtractOptions, run_extract
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.extract import run_extract
+from inductor_bench.workflows.options import Silent
 
 SECRET = "the text of a victim"
 
@@ -128,12 +129,12 @@ def test_the_next_command_ends_what_a_killed_one_left(verb: str, run: Path, tmp_
     (written / ".lock").write_text(f"999999999 {mark}\n")
     with subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: mark + "f" * 32}) as left:
         if verb == "analyse":
-            run_breakdown(BreakdownOptions((str(run),), plots=False), Silent())
+            run_breakdown(BreakdownRequest(str(run), plots=False), Silent())
         elif verb == "extract":
-            run_extract(ExtractOptions((str(run),), written), Silent())
+            run_extract(ExtractRequest((str(run),), written), Silent())
         else:
             (tmp_path / "script.py").write_text("print('hello')\n")
-            run_breakdown(BreakdownOptions((str(tmp_path / "script.py"),), output=written, plots=False), Silent())
+            run_breakdown(BreakdownRequest(str(tmp_path / "script.py"), output=written, plots=False), Silent())
         left.wait(600)  # its status may have been collected by who ended it
     assert not (written / ".lock").exists()
 
@@ -178,7 +179,7 @@ def detail(name: str, value: object) -> Callable[[Path], None]:
 def test_a_good_record_is_not_replaced_by_a_worse_one(damage: Callable[[Path], None], said: str, run: Path) -> None:
     before = RunFolder(run).load()
     damage(run)
-    done = run_breakdown(BreakdownOptions((str(run),), plots=False), Silent())
+    done = run_breakdown(BreakdownRequest(str(run), plots=False), Silent())
     after = RunFolder(run).load()
     assert after == done.run and said in " ".join(failure.message for failure in after.failures)
     assert after.modules[0] == before.modules[0]

@@ -13,8 +13,9 @@ import pytest
 from full_disks import full_disk
 
 from inductor_bench.cli import main as entry
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.workflows.breakdown import run_breakdown
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 KINDS = runs.H200 / "gpu_kinds"
 
@@ -42,7 +43,7 @@ def module(tmp_path: Path) -> Path:
 def test_a_trace_that_is_none(content: bytes, message: str, module: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_bytes(content)
-    options = BreakdownOptions((str(module),), trace=trace, output=tmp_path / "run", plots=False)
+    options = BreakdownRequest(str(module), trace=trace, output=tmp_path / "run", plots=False)
     run = run_breakdown(options, Silent()).run
     assert not run.modules and message in run.failures[0].message and run.failures[0].hint
     assert trace.read_bytes() == content

@@ -24,7 +24,7 @@ def parsed(verb: str, *words: str) -> tuple[str, list[str]]:
     command: click.Command = import_module(f"inductor_bench.cli.{verb}").command
     values: dict[str, Any] = command.make_context(verb, list(words)).params
     targets = values[VERBS[verb]]
-    return values["autotune"], list(targets) if isinstance(targets, tuple) else [str(targets)]
+    return values.get("method", values.get("autotune")), list(targets) if isinstance(targets, tuple) else [str(targets)]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -15,6 +15,7 @@ from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.base import Failure
+from inductor_bench.records.request import DoctorRequest
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.report.doctor_document import doctor_document
 from inductor_bench.report.formats import as_json
@@ -136,7 +137,7 @@ def test_libraries_of_models_beside_a_torchvision_of_another_torch_are_called_br
 
 
 def test_an_interpreter_that_is_no_python_is_named() -> None:
-    report = run_doctor(None, False, Silent(), python="true")
+    report = run_doctor(DoctorRequest(python="true"), Silent())
     assert not report.healthy and report.failure is not None
     assert report.failure.message == "true is no Python interpreter"
     assert report.failure.hint == "name an interpreter that has torch with --python"

@@ -14,18 +14,19 @@ from inductor_bench.cli.main import main
 from inductor_bench.cli.modes import command, exit_code
 from inductor_bench.records.base import Failure
 from inductor_bench.records.mode_comparison import NOT_TIMED, ModeComparison, ModelModes, ModesByModel
+from inductor_bench.records.request import ModesRequest
 from inductor_bench.workflows import modes
 from inductor_bench.workflows import modes as models
-from inductor_bench.workflows.modes import ModesInterrupted, ModesOptions, ModesOutcome
+from inductor_bench.workflows.modes import ModesInterrupted, ModesOutcome
 from inductor_bench.workflows.options import Progress
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ModesOptions]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ModesRequest]:
     monkeypatch.chdir(tmp_path)
-    found: list[ModesOptions] = []
+    found: list[ModesRequest] = []
 
-    def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
+    def run_modes(options: ModesRequest, progress: Progress) -> ModesOutcome:
         found.append(options)
         return ModesOutcome(compared(), Path("modes/train"), measured=False)
 
@@ -37,19 +38,20 @@ def compared() -> ModeComparison:
     return mode_rows.comparison(mode_rows.row("eager", [0.1] * 4), mode_rows.row("default", [0.05] * 4, 10.0))
 
 
-def test_each_option_reaches_the_request(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_option_reaches_the_request(asked: list[ModesRequest], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["modes", "--mode", "eager", "--with", "tf32", "--env", "A=1", "--option", "inductor.x=2", "--rounds", "6"]
     assert main([*words, "--amp", "bf16", "--timeout", "9", "--", "python", "train.py", "--lr", "1"]) == 0
     (options,) = asked
-    assert [row.name for row in options.rows] == ["eager", "default + tf32", "default + A=1", "default + inductor.x=2"]
+    assert (options.modes, options.withs, options.variables) == (("eager",), ("tf32",), (("A", "1"),))
+    assert options.inductor == ("inductor.x=2",)
     assert options.rounds == 6 and options.program.arguments == ("python", "train.py", "--lr", "1")
-    assert (options.program.amp, options.program.timeout_s, options.program.targets) == ("bfloat16", 9.0, ())
+    assert (options.program.amp, options.program.timeout_s, options.program.target) == ("bfloat16", 9.0, "")
     printed = capsys.readouterr()
     assert "Take default" in printed.out and "nothing was run; --force measures again" in printed.err
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "md", "html"])
-def test_each_format_is_printed(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str], form: str) -> None:
+def test_each_format_is_printed(asked: list[ModesRequest], capsys: pytest.CaptureFixture[str], form: str) -> None:
     assert main(["modes", "train.py", "--format", form, "-q"]) == 0
     printed = capsys.readouterr()
     assert "default" in printed.out and printed.err == ""
@@ -58,12 +60,12 @@ def test_each_format_is_printed(asked: list[ModesOptions], capsys: pytest.Captur
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_an_interrupted_comparison_shows_rows_of_one_round(
-    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+    asked: list[ModesRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     eager, default = mode_rows.row("eager", []), mode_rows.row("default", [0.0512], 10.0)
     outcome = ModesOutcome(mode_rows.comparison(eager, default), Path("modes/train"), measured=True)
 
-    def interrupted(options: ModesOptions, progress: Progress) -> ModesOutcome:
+    def interrupted(options: ModesRequest, progress: Progress) -> ModesOutcome:
         raise ModesInterrupted(outcome) from KeyboardInterrupt()
 
     monkeypatch.setattr(modes, "run_modes", interrupted)
@@ -75,7 +77,7 @@ def test_an_interrupted_comparison_shows_rows_of_one_round(
 
 
 def test_an_interrupted_list_shows_its_models(
-    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: list[ModesRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = ModesByModel("list.txt", (ModelModes("first", compared()),))
 
@@ -88,9 +90,9 @@ def test_an_interrupted_list_shows_its_models(
     assert "first" in printed.out and "interrupted; what was measured until then is in modes/list" in printed.err
 
 
-def test_a_setting_that_is_none_exits_with_2(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_that_is_none_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["modes", "train.py", "--with", "warp-speed"]) == 2
-    assert "'warp-speed' is no setting" in capsys.readouterr().err and asked == []
+    assert "'warp-speed' is no setting" in capsys.readouterr().err
 
 
 def test_the_exit_code_tells_failures_from_rows_that_cannot_be_timed() -> None:
@@ -105,7 +107,7 @@ def test_the_exit_code_tells_failures_from_rows_that_cannot_be_timed() -> None:
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "md", "html"])
 def test_a_list_is_compared_model_by_model(
-    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+    asked: list[ModesRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     whole = ModelModes("first", compared())
     broken = ModelModes("second", failure=Failure("mode", "invalid", "no such model"))
@@ -121,8 +123,8 @@ def test_the_help_lists_the_switches() -> None:
     assert all(name in shown for name in ("tf32", "cudnn-benchmark", "channels-last", "freezing", "cpp-wrapper"))
 
 
-def test_the_library_has_the_same(asked: list[ModesOptions]) -> None:
+def test_the_library_has_the_same(asked: list[ModesRequest]) -> None:
     inductor_bench.modes("train.py", sets=["tf32"], output="x", training=True)
     (options,) = asked
-    assert options.rows[-1].name == "default + tf32" and len(options.rows) == 6
+    assert options.withs == ("tf32",) and options.modes == ()
     assert options.program.output == Path("x") and options.program.training

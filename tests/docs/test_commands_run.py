@@ -17,7 +17,8 @@ from documented import commands, documented
 
 from inductor_bench.cli.main import main
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.workflows import batch
 
@@ -122,7 +123,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.run(name).path.mkdir(parents=True)
         record = gzip.decompress((h200.FOLDER / "batch_two" / f"{name}.json.gz").read_bytes())
         folder.run(name).record.write_bytes(record)
-    rows = (BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}") for name in names)
+    rows = (BatchModel(ModelRequest(f"timm:{name}", name=name), "done", run=f"models/{name}") for name in names)
     folder.save(Batch(1, "0", "", "", "", tuple(rows)))
     monkeypatch.chdir(tmp_path)
     return tmp_path

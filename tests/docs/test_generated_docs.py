@@ -17,7 +17,8 @@ from conftest import ROOT
 
 from inductor_bench.cli.main import VERBS, group
 from inductor_bench.records.base import Inline, Place
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.store.codec import encode
 
@@ -171,7 +172,7 @@ def mismatches(kind: Any, data: Any, place: str = "") -> Iterator[str]:
 
 
 def test_the_keys_are_those_that_are_written() -> None:
-    batch = Batch(1, "0", "", "", "", (BatchModel(ModelRequest("a", "timm:a")),))
+    batch = Batch(1, "0", "", "", "", (BatchModel(ModelRequest("timm:a", name="a")),))
     for kind, value in ((Run, run_builder.mixnet()), (Run, run_builder.cpu()), (Batch, batch)):
         assert list(mismatches(kind, encode(value))) == []
     data = encode(run_builder.cpu())

@@ -18,7 +18,7 @@ from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.comparison_words import signed, signed_percent
 from inductor_bench.records.comparison import RunComparison
 from inductor_bench.records.program import EAGER, Part
-from inductor_bench.records.run import Request
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.report import names
 from inductor_bench.report.comparison_document import FORMATS, comparison_document
 from inductor_bench.report.formats import View
@@ -56,7 +56,9 @@ def test_the_first_screen_answers(comparison: RunComparison) -> None:
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
 def test_no_line_is_wider_than_the_console(comparison: RunComparison, columns: int) -> None:
     new = [pairs.triton(f"triton_poi_fused_cos_{number}", 1e-4, (f"cos_{number}",)) for number in range(3, 20)]
-    elsewhere = pairs.run([*pairs.kernels(), *new], request=Request("/home/user/project/models/train.py", "script"))
+    elsewhere = pairs.run(
+        [*pairs.kernels(), *new], request=BreakdownRequest("/home/user/project/models/train.py", "script")
+    )
     others = compare_runs([pairs.without_step(pairs.run())], [elsewhere])
     for shown in (comparison, compare_runs([pairs.run()], [pairs.run()]), others):
         for line in table(shown, columns).splitlines():

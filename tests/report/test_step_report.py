@@ -15,9 +15,10 @@ import step_runs
 from printed import run_markdown, run_page, run_screen
 
 from inductor_bench.analysis.batch_aggregation import summarize_model
-from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelRequest, ModelResult
+from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
 from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.report import names, palette
 from inductor_bench.report.batch_document import lead_words, model_notes, progress_words, wall_words
@@ -211,7 +212,7 @@ def test_the_timeline_of_a_folder_is_drawn_and_a_damaged_one_costs_only_its_pict
 
 def digest(run: Run, folder: Path) -> Any:
     RunFolder(folder).save(run)
-    return read_digest(BatchModel(ModelRequest("m", "m.py"), DONE), RunFolder(folder).record)
+    return read_digest(BatchModel(ModelRequest("m.py", name="m"), DONE), RunFolder(folder).record)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

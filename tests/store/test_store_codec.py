@@ -27,7 +27,8 @@ from inductor_bench.records.program import (
     RankSteps,
     Timeline,
 )
-from inductor_bench.records.run import Environment, Peaks, Request, Run
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.store import codec
 from inductor_bench.store import codec as schema
 from inductor_bench.store.folder import RunFolder
@@ -58,7 +59,7 @@ RUN = Run(
     command="inductor-bench breakdown model.py",
     target="model.py",
     title="model.py",
-    request=Request("model.py", "script", arguments=("--steps", "3")),
+    request=BreakdownRequest("model.py", "script", arguments=("--steps", "3")),
     environment=make(Environment, torch="2.13.0", variables={"OMP_NUM_THREADS": "2"}),
     peaks=Peaks("NVIDIA H200", 4.3e12, {"float16": 7.9e14}),
     modules=(
@@ -212,6 +213,7 @@ def test_a_recorded_record_is_written_again_with_the_same_keys_and_values(name: 
         if retune["kernel"] is not None and retune["kernel"]["tuning"] is not None:
             retune["kernel"]["tuning"]["cut_short"] = ""
     data["request"].update({"steps": None, "skip": None, "stop": False, "eager": False})
+    data["request"].update({"others": [], "retune": None, "values": "drawn", "values_limit_bytes": 64_000_000})
     data["capture"].setdefault("compile_phases", [])
     written, recorded = (
         json.dumps(

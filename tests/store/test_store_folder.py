@@ -17,12 +17,13 @@ import pytest
 import run_builder
 
 from inductor_bench.errors import InductorBenchError, UnwritableError, UsageError
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import lock as locks
 from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
 from inductor_bench.store.folder import OWN_FILES, RunFolder, new_run_folder
 from inductor_bench.store.lock import is_locked, locked
 from inductor_bench.workflows.breakdown import run_breakdown
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.options import Silent
 from inductor_bench.workflows.query import run_report
 
 RUN = run_builder.cpu()
@@ -212,7 +213,7 @@ def test_a_folder_that_is_a_link_is_not_written(run: Path, tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(run)
     before = sorted(run.rglob("*"))
     with pytest.raises(InductorBenchError, match="symbolic link"):
-        run_breakdown(BreakdownOptions((str(tmp_path / "link"),)), Silent())
+        run_breakdown(BreakdownRequest(str(tmp_path / "link")), Silent())
     shown, problem = run_report(tmp_path / "link")
     assert shown == RUN and problem is not None and str(run) in problem.hint
     assert sorted(run.rglob("*")) == before

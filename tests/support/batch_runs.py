@@ -10,8 +10,9 @@ from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.launch import executors
 from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.request import BatchRequest, BreakdownRequest
 from inductor_bench.workflows import batch as batch_devices
-from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.batch import run_batch
 from inductor_bench.workflows.options import Silent
 
 
@@ -44,7 +45,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(tmp_path: Path, lines: str, listener: Silent | None = None, **options: object) -> dict[str, BatchModel]:
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
-    request = BatchOptions(tmp_path / "list.txt", tmp_path / "b", **options)  # type: ignore[arg-type]
+    names = [name for name in ("retune", "redact", "python", "plots") if name in options]
+    models = BreakdownRequest(**{name: options.pop(name) for name in names})  # type: ignore[arg-type]
+    request = BatchRequest(tmp_path / "list.txt", tmp_path / "b", models=models, **options)  # type: ignore[arg-type]
     return rows(run_batch(request, listener or Silent()).batch)
 
 

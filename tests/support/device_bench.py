@@ -23,15 +23,16 @@ from inductor_bench.messages.kernel_requests import (
 )
 from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.base import DeviceUse
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows.kernel_session import KernelSession
-from inductor_bench.workflows.options import KernelOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 
 class Bench(KernelSession):
     """A kernel session whose requests get fixed answers. ``asked`` lists the types of the requests."""
 
-    def __init__(self, options: KernelOptions, folder: Path, use: DeviceUse | None) -> None:
+    def __init__(self, options: KernelRequest, folder: Path, use: DeviceUse | None) -> None:
         pool = WorkerPool("python", folder, {})
         super().__init__(
             options, pool, Silent(), make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")

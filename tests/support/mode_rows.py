@@ -10,7 +10,8 @@ from inline import make
 
 from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.records.mode_comparison import ModeComparison, ModeProcess, ModeRow, ModeSet
-from inductor_bench.records.run import Environment, Request
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Environment
 
 ENVIRONMENT = make(Environment, torch="2.13.0", cpu="A CPU", threads=2)
 
@@ -36,7 +37,7 @@ def comparison(*rows: ModeRow, kind: str = "factory", rounds: int = 4) -> ModeCo
             command="inductor-bench modes train.py",
             target="train.py",
             title="train.py",
-            request=Request("train.py", kind),
+            request=BreakdownRequest("train.py", kind),
             environment=ENVIRONMENT,
             rounds=rounds,
             rows=rows,

@@ -21,6 +21,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.request import BreakdownRequest, KernelRequest, RetuneRequest
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store import codec
@@ -28,7 +29,7 @@ from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel import KernelOutcome, OnResult
-from inductor_bench.workflows.options import BreakdownOptions, KernelOptions, RetuneOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 SPEEDUPS = {"red": 2.0, "poi": 1.25, "mm": 1.0}
 KERNELS = (
@@ -95,10 +96,10 @@ class Engine:
 
     def __init__(self, outcome: Callable[[str, str], MeasuredKernel | Failure | BaseException] = retuned) -> None:
         self.begun: list[str] = []
-        self.requests: list[KernelOptions] = []
+        self.requests: list[KernelRequest] = []
         self._outcome = outcome
 
-    def __call__(self, options: KernelOptions, progress: object, report: OnResult) -> KernelOutcome:
+    def __call__(self, options: KernelRequest, progress: object, report: OnResult) -> KernelOutcome:
         assert options.autotune is not None
         self.requests.append(options)
         for file in options.targets:
@@ -120,7 +121,8 @@ def main(words: list[str]) -> int:
         make_run(folder)
     run = folder.load()
     if "--autotune" in words:
-        method, top = words[words.index("--autotune") + 1], int(words[words.index("--top") + 1])
+        method = words[words.index("--autotune") + 1]
+        top = int(words[words.index("--top") + 1]) if "--top" in words else RetuneRequest.top
         stop = name == "stopped" and new
 
         def outcome(file: str, method: str) -> MeasuredKernel:
@@ -131,7 +133,7 @@ def main(words: list[str]) -> int:
 
         retuning.run_kernel = Engine(outcome)  # type: ignore[assignment]
         retuning.visible_gpus = lambda: ("0",)
-        options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top))
+        options = BreakdownRequest(str(folder.path), retune=RetuneRequest(method, top))
         run = retuning.autotune_run(run, folder, options, Silent(), folder.save)
     return 1 if run.failures else 0
 

@@ -11,9 +11,9 @@ from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.request import WorkerRequest
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows.kernel_session import KernelSession
-from inductor_bench.workflows.options import KernelOptions
 
 Answers = dict[type[WorkerRequest[Any]], Any]
 Asked = list[tuple[type[WorkerRequest[Any]], float]]
@@ -55,7 +55,7 @@ class Bench(KernelSession):
     def __init__(self, folder: Path, answers: Answers, **options: Any) -> None:
         memory = {"accelerator_memory_bytes": 140 << 30}
         environment = make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0", **memory)
-        super().__init__(KernelOptions((), **options), WorkerPool("python", folder, {}), Silent(), environment)
+        super().__init__(KernelRequest((), **options), WorkerPool("python", folder, {}), Silent(), environment)
         self.answers, self.asked, self.started = answers, Asked(), list[str]()
         self.variables: list[dict[str, str]] = []
 

@@ -18,7 +18,8 @@ from inductor_bench.records.category import Category as C
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import CategoryTotal, IdleTime, ModuleRecord
-from inductor_bench.records.run import Capture, Environment, Peaks, Request, Run
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Capture, Environment, Peaks, Run
 from inductor_bench.store.codec import FORMAT
 
 H200 = Peaks(
@@ -312,7 +313,7 @@ def run(title: str, modules: list[ModuleRecord], **fields: object) -> Run:
         "created": "2025-01-01T00:00:00Z",
         "command": f"inductor-bench breakdown {title}.py",
         "target": f"{title}.py",
-        "request": Request(target=f"{title}.py", kind="script"),
+        "request": BreakdownRequest(target=f"{title}.py", kind="script"),
         "environment": GPU,
         "capture": Capture(printed=len(modules), structured=len(modules), exit_code=0, time_s=61.0),
         "modules": tuple(modules),
@@ -325,7 +326,9 @@ def mixnet() -> Run:
     """Builds mixnet_l training on an H200: two graphs with 285 and 356 kernels."""
     forward = module("forward", _kernels("forward", _FORWARD), 15.737e-3, H200, peak_memory_bytes=11_344_190_000)
     backward = module("backward", _kernels("backward", _BACKWARD), 45.888e-3, H200, peak_memory_bytes=10_632_186_000)
-    request = Request(target="timm:mixnet_l", kind="timm", training=True, batch_size=128, amp="float16", device="cuda")
+    request = BreakdownRequest(
+        target="timm:mixnet_l", kind="timm", training=True, batch_size=128, amp="float16", device="cuda"
+    )
     return run(
         "mixnet_l",
         [forward, backward],
@@ -354,7 +357,7 @@ def densenet() -> Run:
         for i in range(30)
     ]
     only = module("inference", kernels, 4.1e-3, H200, graph_time_s=1.4e-3, peak_memory_bytes=310_000_000)
-    request = Request(target="timm:densenet121", kind="timm", training=False, batch_size=1)
+    request = BreakdownRequest(target="timm:densenet121", kind="timm", training=False, batch_size=1)
     return run(
         "densenet121",
         [only],

@@ -19,6 +19,7 @@ from inductor_bench.messages.job_requests import LAUNCH_GAP, ListLaunches, TellA
 from inductor_bench.messages.observed import RunProgram
 from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code import Details
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.bench import Bench
@@ -164,7 +165,7 @@ def test_an_amd_gpu_is_refused_in_words_wherever_it_is_opened(tmp_path: Path) ->
 @pytest.mark.usefixtures("rocm")
 def test_a_program_is_refused_on_an_amd_gpu_and_runs_on_its_cpu(tmp_path: Path) -> None:
     refusal = tmp_path / "refusal"
-    job = RunProgram("factory", "absent.py:f", 1, str(refusal))
+    job = RunProgram(BreakdownRequest("absent.py:f", "factory"), str(refusal))
     (tmp_path / "job").write_text(json.dumps(codec.encode(job)))
     assert best_device_type() == "cuda" and programs.main([str(tmp_path / "job")]) == 1
     said = json.loads(refusal.read_text())

@@ -12,6 +12,7 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.diagnosis import remedy
 from inductor_bench.messages.observed import Refusal, RunProgram
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.capture.zoo.example import build_model
@@ -35,7 +36,7 @@ def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(place: str, folder: Path, **options: str) -> Refusal:
     """Runs a factory as a worker does, and returns what it leaves."""
-    job = RunProgram("factory", place, 1, str(folder / "refusal"), **options)  # type: ignore[arg-type]
+    job = RunProgram(BreakdownRequest(place, "factory", **options), str(folder / "refusal"))  # type: ignore[arg-type]
     (folder / "job").write_text(json.dumps(codec.encode(job)))
     assert programs.main([str(folder / "job")]) == 1
     return codec.decode(Refusal, json.loads((folder / "refusal").read_text()))
@@ -59,7 +60,7 @@ def test_a_factory_that_is_of_no_use(
 
 def test_an_exception_of_a_factory_is_its_own(factories: Path) -> None:
     with pytest.raises(ValueError, match="no such size: huge"):
-        programs.run_program(RunProgram("factory", f"{factories}:raises", 1, "", device="cpu"))
+        programs.run_program(BreakdownRequest(f"{factories}:raises", "factory", device="cpu"))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from breakdown_runs import H200
 
 from inductor_bench.launch.worker import WorkerPool
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.source import module_reader as source_module
 from inductor_bench.source.module_reader import read_header, read_module
 from inductor_bench.store.folder import RunFolder, read_index
@@ -17,7 +18,7 @@ from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.modules import module_analysis
 from inductor_bench.workflows.modules.kernel_files import extract_run
 from inductor_bench.workflows.modules.module_profiling import Survey
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 
 def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +31,7 @@ def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeyp
     module = tmp_path / "forward.py"
     module.write_bytes(gzip.decompress((H200 / "gpu_kinds" / "0_forward.py.gz").read_bytes()))
     trace = H200 / "gpu_kinds" / "0_forward.trace.json.gz"
-    options = BreakdownOptions((str(module),), trace=trace, output=tmp_path / "run", plots=False)
+    options = BreakdownRequest(str(module), trace=trace, output=tmp_path / "run", plots=False)
     read_module.cache_clear()
     folder = RunFolder(breakdown.run_breakdown(options, Silent()).folder)
     assert sorted(seen) == ["module", "trace"]

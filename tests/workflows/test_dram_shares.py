@@ -15,7 +15,8 @@ from inductor_bench.analysis.kernel_aggregation import steady_iterations
 from inductor_bench.analysis.traffic import EagerOperator, EagerOperators
 from inductor_bench.messages.observed import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
 from inductor_bench.records.code import Details
-from inductor_bench.records.run import Capture, Environment, Peaks, Request, Run
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Capture, Environment, Peaks, Run
 from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
@@ -85,7 +86,7 @@ def test_a_graph_call_between_evicts_the_weights_and_dram_limits_the_kernels(
     (found,) = with_dram_shares([module], captured_with(module, CALL, other), PEAKS, folder, {})
     assert max(found.profiled.details.dram_shares.values()) > 0.6
     record = describe_module(found, folder, {})
-    run = Run(1, "", "", "", "", "", "", Request("", "script"), Environment(), modules=(record,))
+    run = Run(1, "", "", "", "", "", "", BreakdownRequest("", "script"), Environment(), modules=(record,))
     (judged,) = with_roofs(run, PEAKS).modules
     assert "memory" in {kernel.roof.bound for kernel in judged.kernels}
     alone = with_roofs(replace(run, modules=(describe_module(module, folder, {}),)), PEAKS).modules[0]

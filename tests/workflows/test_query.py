@@ -16,8 +16,9 @@ import run_builder
 from inductor_bench import units
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Answer, Failure
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.category import Category as C
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.report.query_document import MOST_ROWS, answer_document, answer_json
 from inductor_bench.report.terminal import document_text
@@ -51,7 +52,7 @@ def batch(tmp_path: Path) -> Path:
     rows = []
     for line, name in enumerate([*RUNS, "bad", "missing"], 1):
         status = {"bad": "failed", "missing": "waiting"}.get(name, "done")
-        row = BatchModel(ModelRequest(name, f"timm:{name}", line, training=False, batch_size=8), status)
+        row = BatchModel(ModelRequest(f"timm:{name}", name=name, line=line, training=False, batch_size=8), status)
         rows.append(replace(row, failure=Failure("capture", "program", "no such model")) if name == "bad" else row)
         if name in RUNS:
             folder.run(name).path.mkdir(parents=True)

@@ -16,6 +16,7 @@ from ...records.category import Category
 from ...records.kernel import Kernel
 from ...records.model_sources import PROGRAMS
 from ...records.module import ModuleRecord
+from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest, option_fields, option_words
 from ...records.run import Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
 
@@ -318,41 +319,44 @@ def is_max_autotuned(run: Run, rows: Iterable[CostedKernel]) -> bool:
 # Rewrites the command of a run with other options, so that the user can run it again.
 
 
-SHARED_FLAGS = ("--training", "--inference", "--dynamic", "--no-dynamic")
-SHARED_OPTIONS = (
-    "--amp",
-    "--batch-size",
-    "--device",
-    "--python",
-    "--redact",
-    "--seed",
-    "--skip",
-    "--steps",
-    "--timeout",
-)
-"""What ``breakdown`` and ``modes`` both have, without and with a value."""
+_OPTIONS = {one.name: one.option for one in option_fields(BreakdownRequest)}
+
+SHARED = {
+    name: "/" in one.option.names[-1]
+    for one in option_fields(ModesRequest)
+    if one.name in _OPTIONS and one.name not in ("output", "force")
+    for name in one.option.names[-1].split("/")
+}
+"""The options that ``breakdown`` and ``modes`` both have, and whether they are switches without a value."""
 
 
-def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
+def command_again(run: Run, *, elsewhere: bool = False, **changes: object) -> str:
     """Returns the command of a run with other options, or an empty string if the command cannot be parsed.
 
     Args:
         run: the record that holds the command.
-        option: the option to add, with its value.
-        replaces: the name of an option to remove.
         elsewhere: let the new run write a new folder; otherwise it replaces the folder of ``run``.
+        changes: other values of fields of ``BreakdownRequest`` that are options.
     """
     begin, options, rest = _split(run)
     if not begin:
         return ""
-    for dropped in (replaces, *(("-o", "--output") if elsewhere else ())):
-        options = _without(options, dropped) if dropped else options
+    for name, value in changes.items():
+        options = options if isinstance(value, bool) else _without(options, _OPTIONS[name].name)
     if elsewhere:
+        for dropped in _OPTIONS["output"].names:
+            options = _without(options, dropped)
         options = [word for word in options if word != "--force"]
     elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
         options = ["--force", *options]
-    # The new option stands between the target and the arguments of the program.
-    return shlex.join([*begin, *options, *shlex.split(option), *rest])
+    # The new options stand between the target and the arguments of the program.
+    added = [word for name, value in changes.items() for word in _OPTIONS[name].words(value)]
+    return shlex.join([*begin, *options, *added, *rest])
+
+
+def retune_command(place: str, retune: RetuneRequest) -> str:
+    """The command that retunes kernels of a RUN, whose path is as a shell reads it."""
+    return f"inductor-bench breakdown {place} {shlex.join(option_words(retune))}"
 
 
 def modes_command(run: Run, setting: str) -> str:
@@ -386,9 +390,9 @@ def _shared(options: Sequence[str]) -> Iterator[str]:
     """The options that ``modes`` has, too, with their values."""
     for place, word in enumerate(options):
         name, _, value = word.partition("=")
-        if word in SHARED_FLAGS or name in SHARED_OPTIONS:
+        if name in SHARED:
             yield word
-        if name in SHARED_OPTIONS and not value:
+        if not SHARED.get(name, True) and not value:
             yield from options[place + 1 : place + 2]
 
 

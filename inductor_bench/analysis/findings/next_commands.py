@@ -12,10 +12,11 @@ from ...records.base import ELSEWHERE, VERIFY, Failure
 from ...records.kernel import Kernel
 from ...records.mode_comparison import CUDNN_BENCHMARK
 from ...records.model_sources import COMPILED_HERE
+from ...records.request import RetuneRequest
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
 from ...records.run import Run
 from ..step_costs import Cost, cost_of, host_sets_pace, runs_on_host, step_of
-from .finding import LEAST_SHARE, apply_command, command_again, modes_command, program_words
+from .finding import LEAST_SHARE, apply_command, command_again, modes_command, program_words, retune_command
 from .headline import headline
 from .rule_table import findings
 
@@ -75,7 +76,7 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
         finding.kind.startswith(("below-", "copied-")) and _TUNED in finding.text for finding in findings(run)
     )
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
-        again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
+        again = command_again(run, elsewhere=True, mode=_TUNED)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
 
@@ -128,7 +129,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         return
     program = program_words(run)
     if run.verification is None and _is_proven_here(run):
-        again = f"inductor-bench breakdown {place} --autotune {winners[0].method} --top 1"  # all winners are compared
+        again = retune_command(place, RetuneRequest(winners[0].method, top=1))  # all winners are compared
         yield NextCommand(again, "says what the faster configs save in the model's steps")
     elif run.verification is None:
         yield NextCommand(apply_command(place, program, "--verify"), "says what the faster configs save in it")
@@ -160,11 +161,11 @@ def _repair_commands(run: Run) -> Iterator[NextCommand]:
     kinds = {failure.kind for failure in run.failures}
     if "timeout" in kinds:
         limit = int(2 * run.request.timeout_s) if run.request.timeout_s else 1200
-        again = command_again(run, f"--timeout {limit}", "--timeout")
+        again = command_again(run, timeout_s=limit)
         if again:
             yield NextCommand(again, "gives it more time")
     if any(_may_succeed_live(failure) for failure in run.failures) and not run.request.live:
-        again = command_again(run, "--live")
+        again = command_again(run, live=True)
         if again:
             yield NextCommand(again, "profiles inside the program, with its own inputs")
 

@@ -48,17 +48,6 @@ def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
     return add
 
 
-def redact_option(function: F) -> F:
-    """Adds ``--redact``."""
-    return click.option(
-        "--redact",
-        metavar="NAME",
-        multiple=True,
-        help="Keep the value of this option or variable out of what is written, as those of keys, tokens and passwords "
-        "are. May be given again.",
-    )(function)
-
-
 def take_view(values: dict[str, Any]) -> tuple[str, View]:
     """Removes the presentation options from the parsed values and returns the format's name and the view."""
     return values.pop("format"), View(sort=values.pop("sort", "time"), top=values.pop("top"))

@@ -20,6 +20,7 @@ from ... import step_marks
 from ...errors import InductorBenchError
 from ...messages.observed import Refusal, RunProgram
 from ...records.mode_comparison import TF32
+from ...records.request import DEFAULT_BATCH_SIZE, BreakdownRequest
 from ...store import codec
 from ...store.files import read_json, write_json
 from ..device.runtime import SharedDevice
@@ -49,7 +50,7 @@ OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 def main(arguments: list[str]) -> int:
     job = codec.decode(RunProgram, read_json(Path(arguments[0])))
     try:
-        run_program(job)
+        run_program(job.request)
     except InductorBenchError as error:
         kind = "download" if isinstance(error, DownloadNeededError) else "program"
         write_json(Path(job.refusal), codec.encode(Refusal(kind, error.message, error.hint)))
@@ -58,8 +59,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def run_program(job: RunProgram) -> None:
-    """Compiles the model of a job and runs it :data:`STEPS` times, and further until its steps are measured.
+def run_program(request: BreakdownRequest) -> None:
+    """Compiles the model of a request and runs it :data:`STEPS` times, and further until its steps are measured.
 
     Raises:
         InductorBenchError: the model cannot be built or trained, or the device is missing.
@@ -68,32 +69,32 @@ def run_program(job: RunProgram) -> None:
 
     from ..device.runtimes import best_device_type, open_device
 
-    torch.manual_seed(job.seed)
-    device = job.device or best_device_type()
+    torch.manual_seed(request.seed or 0)
+    device = request.device or best_device_type()
     runtime, place = open_device(device)
-    training = job.training
+    training = request.training
     shared = SharedDevice()
-    if job.kind == "factory":
+    if request.kind == "factory":
         if os.environ.get(OFFLINE):
             torch.hub.download_url_to_file = _refuse_download
         shared.use()
-        example = Example(*_call_factory(job.place))
+        example = Example(*_call_factory(request.place))
     else:
-        example = build_model(job.kind, job.place, job.batch_size, bool(training))
+        example = build_model(request.kind, request.place, request.batch_size or DEFAULT_BATCH_SIZE, bool(training))
         import_compiler()
     shared.use()
-    shared.leave_while_compiling(job.mode)
+    shared.leave_while_compiling(request.mode)
     function, inputs, keywords = _place(example, device)
     loss = example.loss or _sum_of_means
     if training is None:
-        training = job.kind == "factory" and isinstance(function, torch.nn.Module) and function.training
+        training = request.kind == "factory" and isinstance(function, torch.nn.Module) and function.training
     if isinstance(function, torch.nn.Module):
         function.train(training)
     precision: AbstractContextManager[Any] = torch.autocast(
-        place.type, dtype=_dtype(job.amp), enabled=job.amp is not None
+        place.type, dtype=_dtype(request.amp), enabled=request.amp is not None
     )
-    comparison = _compare(function, inputs, keywords, runtime, precision, job)
-    compiled: Callable[..., Any] = torch.compile(function, mode=job.mode, dynamic=job.dynamic)
+    comparison = _compare(function, inputs, keywords, runtime, precision, request)
+    compiled: Callable[..., Any] = torch.compile(function, mode=request.mode, dynamic=request.dynamic)
     if comparison is not None:
         compiled = comparison.noting(compiled)
 
@@ -119,7 +120,7 @@ def _compare(
     keywords: Any,
     runtime: DeviceRuntime,
     autocast: AbstractContextManager[Any],
-    job: RunProgram,
+    request: BreakdownRequest,
 ) -> OutputComparison | None:
     """Runs the function without compilation where its outputs are compared; otherwise ``None``."""
     change = next((setter.change for setter in mode_setter.active if setter.change.compares), None)
@@ -127,7 +128,7 @@ def _compare(
         return None
     from .output_comparison import OutputComparison
 
-    precision = _dtype(job.amp) if job.amp else None
+    precision = _dtype(request.amp) if request.amp else None
     return OutputComparison(
         function, inputs, keywords, runtime, autocast=autocast, precision=precision, tf32=TF32 in change.switches
     )

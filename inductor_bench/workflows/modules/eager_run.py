@@ -12,7 +12,8 @@ from ...launch.process import ProcessResult
 from ...messages.observed import ObservedSteps
 from ...records.base import Failure
 from ...records.program import PATTERN, Program
-from ...records.run import Request, Run
+from ...records.request import DRAWN, BreakdownRequest
+from ...records.run import Run
 from ...store.folder import RunFolder
 from ..options import Progress
 from .measured_environment import observed_environment
@@ -33,7 +34,12 @@ NO_EAGER_STEPS = "no step was timed in the run without compilation"
 
 
 def time_eager(
-    run: Run, request: Request, folder: RunFolder, environment: Mapping[str, str], python: str, progress: Progress
+    run: Run,
+    request: BreakdownRequest,
+    folder: RunFolder,
+    environment: Mapping[str, str],
+    python: str,
+    progress: Progress,
 ) -> tuple[Run, tuple[Failure, ...]]:
     """The run with the time of the program's step without compilation, and what went wrong.
 
@@ -65,7 +71,7 @@ def time_eager(
 
 def _run_eager(
     program: Program,
-    request: Request,
+    request: BreakdownRequest,
     folder: RunFolder,
     environment: Mapping[str, str],
     python: str,
@@ -73,7 +79,7 @@ def _run_eager(
 ) -> ProcessResult:
     work = folder.work / FOLDER
     work.mkdir(exist_ok=True)
-    observed = observed_environment(request, folder.work, environment, repeat=1, values_limit_bytes=None)
+    observed = observed_environment(replace(request, repeat=1, values=DRAWN), folder.work, environment)
     observed.pop("TORCH_TRACE", None)
     observed |= {
         "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
@@ -99,7 +105,7 @@ def eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) 
     return max(times, default=None)
 
 
-def _failure(request: Request, ended: ProcessResult) -> Failure:
+def _failure(request: BreakdownRequest, ended: ProcessResult) -> Failure:
     message = NO_EAGER_STEPS if ended.ok else f"the program without compilation {ended.outcome}"
     hint = "give it more time with --timeout SECONDS" if ended.timed_out else f"read {shlex.quote(str(ended.log))}"
     return Failure("eager", "exit" if ended.ok else ended.kind, message, hint, ended.tail(), request.target)

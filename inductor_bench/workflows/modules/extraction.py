@@ -26,6 +26,7 @@ from ...records.code import (
 )
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
+from ...records.request import RECORDED, Selection, option_words
 from ...records.run import Environment, Run
 from ...source.identity import launch_key, operator_id
 from ...source.labels import ModuleLabel
@@ -36,7 +37,6 @@ from ...store.folder import INDEX, RunFolder, read_index
 from ...store.run_files import load_details
 from ...trace.attribution import align_calls
 from ...version import __version__
-from ..options import RECORDED
 from .module_analysis import AttributedModule
 from .module_profiling import ModuleValues, ProfiledModule, RecordedValues, drawn_note, read_values, values_work
 from .reanalysis import attribute_again, load_profiled
@@ -426,45 +426,30 @@ def _lost(
 # The selection of kernels: by name, by category, or the most expensive ones.
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The selected kernels: by a glob over names, by a category, and the ``top`` most expensive ones."""
-
-    glob: str | None = None
-    category: Category | None = None
-    top: int | None = None
-
-    @property
-    def words(self) -> str:
-        """The selection as command-line options."""
-        parts = (("--kernel", self.glob), ("--category", self.category.value if self.category else None))
-        return " ".join(f"{option} {value!r}" for option, value in parts if value is not None)
-
-    def choose(self, candidates: Sequence[ExtractionCandidate]) -> list[ExtractionCandidate]:
-        """The selected candidates: with ``top`` the most expensive first, otherwise in their order."""
-        chosen = [
-            one
-            for one in candidates
-            if (self.glob is None or fnmatchcase(one.header.name, self.glob))
-            and (self.category is None or one.header.category is self.category)
-        ]
-        if self.top is None:
-            return chosen
-        return sorted(chosen, key=lambda one: -(one.header.time_s or 0.0))[: self.top]
-
-
 def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> list[ExtractionCandidate]:
-    """The selected kernels of the modules.
+    """The selected kernels of the modules, with ``top`` the most expensive first, otherwise in their order.
 
     Raises:
         UsageError: the modules have kernels, but the selection is empty.
     """
     candidates = [one for module in modules for one in (*list_candidates(module), *list_lost_kernels(module))]
-    chosen = selection.choose(candidates)
+    chosen = [one for one in candidates if _fits(one.header, selection)]
+    if selection.top is not None:
+        chosen = sorted(chosen, key=lambda one: -(one.header.time_s or 0.0))[: selection.top]
     if candidates and not chosen:
         categories = ", ".join(sorted({one.header.category.value for one in candidates}))
         raise UsageError(
-            f"none of the {len(candidates)} kernels fits {selection.words}",
+            f"none of the {len(candidates)} kernels fits {_words(selection)}",
             f"--list shows them all; their categories: {categories}",
         )
     return chosen
+
+
+def _fits(header: StandaloneHeader, selection: Selection) -> bool:
+    named = selection.glob is None or fnmatchcase(header.name, selection.glob)
+    return named and (selection.category is None or header.category is selection.category)
+
+
+def _words(selection: Selection) -> str:
+    parts = option_words(replace(selection, top=None))
+    return " ".join(f"{option} {value!r}" for option, value in zip(parts[::2], parts[1::2], strict=True))

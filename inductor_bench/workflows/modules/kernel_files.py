@@ -10,13 +10,13 @@ from ...errors import InductorBenchError
 from ...records.base import Failure
 from ...records.extraction import ExtractedKernel
 from ...records.module import ModuleRecord
+from ...records.request import DRAWN, Selection
 from ...records.run import Run
 from ...source.standalone_writer import file_name, file_text
 from ...store import codec
 from ...store.files import own_folder, sha256_of_text, write_json, write_text
 from ...store.folder import INDEX, RunFolder, is_edited, rows_in
-from ..options import DRAWN
-from .extraction import ExtractionCandidate, RunInMaking, Selection, call_facts, choose_kernels, modules_of_run
+from .extraction import ExtractionCandidate, RunInMaking, call_facts, choose_kernels, modules_of_run
 from .module_profiling import SUFFIX
 
 

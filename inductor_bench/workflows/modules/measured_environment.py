@@ -12,7 +12,7 @@ from pathlib import Path
 from ...launch.interpreter import SAFE_PATH
 from ...launch.worker import expose_package, join_paths
 from ...records.model_sources import COMMAND
-from ...records.run import Request
+from ...records.request import BreakdownRequest
 from ...store.caches import keep_probes, lend_probes
 from ...store.files import ensure_private_folder
 
@@ -67,15 +67,13 @@ def keep_for_later_runs(work: Path) -> None:
     keep_probes(work / "cache")
 
 
-def observed_environment(
-    request: Request, work: Path, environment: Mapping[str, str], repeat: int, values_limit_bytes: int | None
-) -> dict[str, str]:
+def observed_environment(request: BreakdownRequest, work: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of the program, in which its Python processes observe themselves."""
     observed = {
         "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
         "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
-        "INDUCTOR_BENCH_REPEAT": str(repeat),
-        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
+        "INDUCTOR_BENCH_REPEAT": str(request.repeat or ""),
+        "INDUCTOR_BENCH_VALUES_LIMIT": str(request.recorded_bytes or ""),
         "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
         "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),

@@ -29,7 +29,8 @@ from ...records.base import Failure
 from ...records.code import SourceLine
 from ...records.module import ModuleRecord
 from ...records.program import GRAPH, Program, RankSteps, Timeline
-from ...records.run import Request, Run
+from ...records.request import BreakdownRequest
+from ...records.run import Run
 from ...records.traced import Activity, ProgramTrace, Work
 from ...source.user_lines import UserFiles
 from ...store.folder import RunFolder
@@ -314,7 +315,7 @@ class DescribedProgram:
 
 
 def find_step(
-    request: Request,
+    request: BreakdownRequest,
     captured: CapturedProgram,
     profiled: Sequence[ProfiledModule],
     attributed: Sequence[AttributedModule],

@@ -29,7 +29,8 @@ from ...messages.observed import (
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
 from ...records.model_sources import COMMAND
-from ...records.run import Capture, Request
+from ...records.request import BreakdownRequest
+from ...records.run import Capture
 from ...records.tuning import Config
 from ...source.labels import ModuleLabel, group_ranks, label_modules
 from ...source.structured_trace import StructuredTrace, printed_module_paths, read_structured_trace
@@ -286,27 +287,23 @@ class CapturedProgram:
 
 
 def capture_program(
-    request: Request,
+    request: BreakdownRequest,
     folder: RunFolder,
     environment: Mapping[str, str],
-    *,
     python: str,
-    repeat: int,
     progress: Progress,
-    values_limit_bytes: int | None = None,
 ) -> CapturedProgram:
     """Runs the program of a request, and finds the modules that it compiled.
 
     A program that fails after it has compiled modules becomes a failure in the result, with its modules.
-    ``environment`` comes from ``environment.capture_environment``. With ``values_limit_bytes``, modules that are
-    profiled live also record the values that their launches read.
+    ``environment`` comes from ``environment.capture_environment``.
 
     Raises:
         InductorBenchError: the program cannot be started.
     """
     work = folder.work
     refusal = work / "refusal.json"
-    observed = observed_environment(request, work, environment, repeat, values_limit_bytes)
+    observed = observed_environment(request, work, environment)
     command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
     watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
     ended = run_program(request, command, observed, log, progress, watch)
@@ -337,7 +334,7 @@ def capture_program(
 
 
 def run_program(
-    request: Request,
+    request: BreakdownRequest,
     command: list[str],
     environment: dict[str, str],
     log: Path,
@@ -365,27 +362,14 @@ def run_program(
     )
 
 
-def program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+def program_command(request: BreakdownRequest, work: Path, python: str, refusal: Path) -> list[str]:
     """The command that runs the program of a request. A job for it is written into ``work``."""
     if request.kind == COMMAND:
         return list(request.arguments)
     if request.kind == "script":
         return [python, request.target, *request.arguments]
     job = work / "program.job.json"
-    place = request.target if request.kind == "factory" else request.target.removeprefix(f"{request.kind}:")
-    program = RunProgram(
-        kind=request.kind,
-        place=place,
-        batch_size=request.batch_size or DEFAULT_BATCH_SIZE,
-        refusal=str(refusal),
-        training=request.training,
-        mode=request.mode,
-        dynamic=request.dynamic,
-        amp=request.amp,
-        device=request.device,
-        seed=request.seed or 0,
-    )
-    write_json(job, codec.encode(program))
+    write_json(job, codec.encode(RunProgram(request, str(refusal))))
     return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
 
 
@@ -464,7 +448,7 @@ def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
     return ", ".join(parts)
 
 
-def no_python(request: Request, ended: ProcessResult, observed: Path, python: str) -> Failure | None:
+def no_python(request: BreakdownRequest, ended: ProcessResult, observed: Path, python: str) -> Failure | None:
     """The failure of a program that ended without any observed Python; ``None`` where its output says more.
 
     Args:
@@ -486,7 +470,9 @@ def no_python(request: Request, ended: ProcessResult, observed: Path, python: st
     return Failure("capture", NO_PYTHON, message, hint, ended.tail(), request.target)
 
 
-def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:
+def program_failures(
+    request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, compiled: bool
+) -> tuple[Failure, ...]:
     """What went wrong with a program that has ended; ``compiled`` says whether there are modules of it."""
     if refusal.is_file():
         said = codec.decode(Refusal, read_json(refusal))

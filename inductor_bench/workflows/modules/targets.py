@@ -6,17 +6,28 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ...records.model_sources import BY_KIND, COMMAND, LIBRARIES, NAMED_IN_HINTS, PROGRAMS, accepted_hint, listed
+from ...records.model_sources import (
+    BY_KIND,
+    COMMAND,
+    COMPILED_HERE,
+    LIBRARIES,
+    NAMED_IN_HINTS,
+    PROGRAMS,
+    accepted_hint,
+    listed,
+)
+from ...records.request import DEFAULT_BATCH_SIZE, RECORDED, BreakdownRequest
 from ...source.structured_trace import printed_module_paths, read_structured_trace
 from ...store.files import read_text
 from ...store.folder import RECORD
-from ..options import RECORDED, BreakdownOptions
-from .program_run import FoundModule, program_of, read_module_text, typed
+from ...store.redaction import Redaction
+from .program_run import FoundModule, arguments_of, program_of, read_module_text, typed
 
 _SHOWN = 100
 ACCEPTED = accepted_hint()
@@ -33,39 +44,41 @@ class Target:
     name: str
     paths: tuple[Path, ...] = ()
 
+    def resolved(self, request: BreakdownRequest) -> BreakdownRequest:
+        """The request with the name and the kind of its target."""
+        return replace(request, target=self.name, kind=self.kind)
 
-def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Target:
+
+def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Target:
     """The target of a request, with its kind. ``accepted`` describes valid targets in the error for another one.
 
     Raises:
         UsageError: the target is missing, or the options do not fit it.
     """
-    if not options.targets:
-        return _command(options)
-    if len(options.targets) > 1:
-        return _several_modules(options, accepted)
-    name = options.targets[0]
+    name = request.target
     if not name:
-        raise UsageError("the target is an empty name", accepted)
+        return _command(request)
+    if request.others:
+        return _several_modules(request, accepted)
     source, colon, model = name.partition(":")
     if colon and source in LIBRARIES:
         if not model:
             raise UsageError(
                 f"{source}: needs a model name", f"try: inductor-bench breakdown {LIBRARIES[source].example}"
             )
-        return _checked(Target(source, name), options)
+        return _checked(Target(source, name), request)
     path = Path(name)
     if find(path):
-        return _checked(Target(_kind_of(path, accepted), name, (path,)), options)
+        return _checked(Target(_kind_of(path, accepted), name, (path,)), request)
     file, colon, function = name.rpartition(":")
     if colon and find(Path(file)) == "file" and function.isidentifier():
-        return _checked(Target("factory", name, (Path(file),)), options)
-    raise UsageError(f"{name} does not exist", _guess(options, accepted))
+        return _checked(Target("factory", name, (Path(file),)), request)
+    raise UsageError(f"{name} does not exist", _guess(request, accepted))
 
 
-def _command(options: BreakdownOptions) -> Target:
+def _command(request: BreakdownRequest) -> Target:
     """The target of a request without one: the command after ``--``."""
-    words = options.arguments
+    words = request.arguments
     if not words:
         raise UsageError("no target given", "try: inductor-bench breakdown model.py")
     if shutil.which(words[0]) is None:
@@ -73,7 +86,7 @@ def _command(options: BreakdownOptions) -> Target:
         if words[0].endswith(".py") and find(Path(words[0])) == "file":
             hint = f"try: {typed(['python', *words])}"
         raise UsageError(f"{words[0]!r} is not a command that can be run", hint)
-    return _checked(Target(COMMAND, program_of(words)), options)
+    return _checked(Target(COMMAND, program_of(words)), request)
 
 
 def find(path: Path) -> str:
@@ -169,8 +182,8 @@ def _is_compiled_module(head: str, path: Path) -> bool:
     return path.suffix == ".py" and ("async_compile = AsyncCompile()" in head or "CppWrapperCodeCache" in head)
 
 
-def _several_modules(options: BreakdownOptions, accepted: str) -> Target:
-    paths = tuple(dict.fromkeys(Path(name) for name in options.targets))
+def _several_modules(request: BreakdownRequest, accepted: str) -> Target:
+    paths = tuple(dict.fromkeys(Path(name) for name in (request.target, *request.others)))
     for path in paths:
         if find(path) != "file":
             raise UsageError(f"{path} does not exist")
@@ -178,68 +191,107 @@ def _several_modules(options: BreakdownOptions, accepted: str) -> Target:
             raise UsageError(
                 f"{path} is not a compiled module", "several targets are possible only for compiled modules"
             )
-    return _checked(Target("module", options.targets[0], paths), options)
+    return _checked(Target("module", request.target, paths), request)
 
 
-def _checked(target: Target, options: BreakdownOptions) -> Target:
-    if options.trace is not None:
+def _checked(target: Target, request: BreakdownRequest) -> Target:
+    if request.trace is not None:
         if target.kind != "module" or len(target.paths) != 1:
             raise UsageError("--trace goes with one compiled module", "inductor-bench breakdown c….py --trace FILE")
-        if find(options.trace) != "file":
-            raise UsageError(f"the trace {options.trace} does not exist")
+        if find(request.trace) != "file":
+            raise UsageError(f"the trace {request.trace} does not exist")
         target = Target("trace", target.name, target.paths)
-    for complaint in _misfits(target, options):
+    for complaint in _misfits(target, request):
         raise complaint
     return target
 
 
-def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
+def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
     """The options that would have no effect on this target; the request is refused with them."""
     takes = BY_KIND[target.kind].takes
-    if options.arguments and "arguments" not in takes:
+    if request.arguments and "arguments" not in takes:
         yield UsageError("arguments after -- go to a script, and the target is not one")
-    for option, given in (("--steps", options.steps), ("--skip", options.skip), ("--stop", options.stop or None)):
+    for option, given in (("--steps", request.steps), ("--skip", request.skip), ("--stop", request.stop or None)):
         if given is not None and "steps" not in takes:
             hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
             yield UsageError(f"{option} is for a script or a command, and the target is a {target.kind}", hint)
-    for option, asked in (("--live", options.live), ("--eager", options.eager)):
+    for option, asked in (("--live", request.live), ("--eager", request.eager)):
         if asked and target.kind not in PROGRAMS:
             yield UsageError(f"{option} needs a program to run", f"give the {_PROGRAM} instead")
-    if options.values == RECORDED and target.kind in ("run", "trace"):
+    if request.values == RECORDED and target.kind in ("run", "trace"):
         yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
-    if options.retune is not None and target.kind == "trace":
+    if request.retune is not None and target.kind == "trace":
         yield UsageError("--autotune needs a run that was measured here, and --trace runs nothing", "leave one out")
     for option, field in (
-        ("--training" if options.training else "--inference", "training"),
+        ("--training" if request.training else "--inference", "training"),
         ("--mode", "mode"),
         ("--dynamic", "dynamic"),
         ("--amp", "amp"),
         ("--device", "device"),
     ):
-        if getattr(options, field) is not None and field not in takes:
+        if getattr(request, field) is not None and field not in takes:
             hint = "a script decides that itself; give it arguments of its own after --"
             yield UsageError(
                 f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
-    if options.batch_size is not None and "batch_size" not in takes:
+    if request.batch_size is not None and "batch_size" not in takes:
         yield UsageError(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
-    if options.output is not None and target.kind == "run":
+    if request.output is not None and target.kind == "run":
         yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
-    if options.python is not None and shutil.which(options.python) is None:
-        yield UsageError(f"--python {options.python} is not a program that can be run", "give an interpreter's path")
-    kept = [*target.paths, *([options.trace] if options.trace else [])]
-    if options.output is not None and find(options.output) and options.force:
-        cleared = options.output.resolve()
+    if request.python is not None and shutil.which(request.python) is None:
+        yield UsageError(f"--python {request.python} is not a program that can be run", "give an interpreter's path")
+    kept = [*target.paths, *([request.trace] if request.trace else [])]
+    if request.output is not None and find(request.output) and request.force:
+        cleared = request.output.resolve()
         for path in kept:
             if cleared in (path.resolve(), *path.resolve().parents):
                 yield UsageError(f"--force would delete {path}", ANOTHER_FOLDER)
 
 
-def _guess(options: BreakdownOptions, accepted: str) -> str:
-    name = options.targets[0]
+def _guess(request: BreakdownRequest, accepted: str) -> str:
+    name = request.target
     if accepted == ACCEPTED and shutil.which(name) is not None:
-        return f"a command is given after --: {typed([name, *options.arguments])}"
+        return f"a command is given after --: {typed([name, *request.arguments])}"
     if ":" in name and accepted == ACCEPTED:
         return "a factory is given as FILE.py:FUNCTION; the file was not found"
     return accepted
+
+
+# The request in words: its secrets, its title, and the name of its folder.
+
+
+def find_secrets(request: BreakdownRequest) -> Redaction:
+    """The values that must not be written anywhere."""
+    commands = [sys.argv[1:] if is_command() else (), request.arguments]
+    return Redaction.find(commands, {**os.environ, **dict(request.variables)}, request.redact)
+
+
+def is_command() -> bool:
+    """Whether this process is the command-line tool; false in a program that calls the tool from Python."""
+    return Path(sys.argv[0]).name in ("inductor-bench", "__main__.py")
+
+
+def title_of(request: BreakdownRequest) -> str:
+    """The title of a breakdown, for people."""
+    if request.kind == COMMAND:
+        return " ".join([Path(request.target).name, *arguments_of(request.arguments)])
+    model = request.kind in LIBRARIES
+    name = request.place if model else Path(request.target).name
+    parts = [" ".join([name, *request.arguments])]
+    if request.kind in COMPILED_HERE:
+        if request.training is not None or model:
+            parts.append("training" if request.training else "inference")
+        if model:
+            parts.append(f"batch {request.batch_size or DEFAULT_BATCH_SIZE}")
+        parts += [f"{request.amp} autocast"] if request.amp else []
+        parts += [request.mode] if request.mode else []
+    return " · ".join(parts)
+
+
+def folder_title_of(request: BreakdownRequest) -> str:
+    """The title from which the name of a RUN folder is made where the user gives none."""
+    if request.kind == COMMAND:
+        return Path(request.target).name.removesuffix(".py").rpartition(".")[2]
+    stem = request.place if request.kind in LIBRARIES else Path(request.target.partition(":")[0]).stem
+    return stem + ("-training" if request.training else "")

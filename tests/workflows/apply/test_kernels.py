@@ -8,10 +8,10 @@ import pytest
 
 from inductor_bench.messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
 from inductor_bench.records.category import Category
+from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import RetuneRow, TritonPin
 from inductor_bench.trace.program_trace import StepDurations
 from inductor_bench.workflows import apply
-from inductor_bench.workflows.apply import ApplyOptions
 from inductor_bench.workflows.pins import PinnedRun, Unpinned
 from inductor_bench.workflows.proof import savings_by_kernel, savings_by_name
 
@@ -67,6 +67,6 @@ def test_a_program_that_says_nothing_leaves_the_reasons_that_are_known(
     pinned = PinnedRun(pins, {}, rows, (Unpinned(row, "another number of threads"),))
     monkeypatch.setattr(apply, "run_in_terminal", lambda command, environment: 0)
     monkeypatch.setattr(apply, "read_states", lambda work: [])
-    outcome = apply._run(tmp_path, pinned, ApplyOptions(tmp_path, ("python", "train.py")))
+    outcome = apply._run(tmp_path, pinned, ApplyRequest(tmp_path, ("python", "train.py")))
     reasons = {kernel.name: kernel.reason for kernel in outcome.kernels}
     assert reasons == {"triton_poi_0": apply.SILENT, "mm": "another number of threads"}

@@ -30,7 +30,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("words", "lines"),
     [
         ("", "resnet18 --batch-size 128|vit_a --batch-size 8|BertForMaskedLM --batch-size 4"),
-        ("--filter vit --training --amp bf16", "vit_a --training --batch-size 8 --amp bfloat16"),
+        ("--filter vit --training --amp bf16", "vit_a --training --amp bfloat16 --batch-size 8"),
         ("--shard 2/2 --batch-size 2 --no-dynamic", "vit_a --no-dynamic --batch-size 2"),
         ("--exclude vit --exclude Bert --inference", "resnet18 --inference --batch-size 128"),
     ],

@@ -13,8 +13,9 @@ from inline import change
 
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.cli import main as entry
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.code import MachineLoad
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.store.folder import BatchFolder
 
@@ -33,7 +34,7 @@ def with_gain(run: Run, load: MachineLoad | None) -> Run:
 
 def batch_of(tmp_path: Path, **runs: Run) -> Path:
     folder = BatchFolder(tmp_path / "batch")
-    rows = tuple(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}") for name in runs)
+    rows = tuple(BatchModel(ModelRequest(f"timm:{name}", name=name), "done", run=f"models/{name}") for name in runs)
     for name, run in runs.items():
         folder.run(name).path.mkdir(parents=True)
         folder.run(name).save(run)

@@ -10,7 +10,8 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batch import BatchModel, ModelRequest
+from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.workflows.batch_state import breakdown_words
 from inductor_bench.workflows.model_list import merge, read_list, select
 
@@ -166,7 +167,7 @@ def test_bad_yaml_is_named(text: str, message: str, tmp_path: Path) -> None:
 
 
 def requests(*names: str) -> tuple[ModelRequest, ...]:
-    return tuple(ModelRequest(name, f"timm:{name}") for name in names)
+    return tuple(ModelRequest(f"timm:{name}", name=name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +204,15 @@ def test_nothing_left_is_said() -> None:
 
 
 def test_options_of_the_whole_batch_go_where_they_fit() -> None:
-    every = [ModelRequest("a", "timm:a", batch_size=8), ModelRequest("s", "/x/s.py"), ModelRequest("f", "/x/s.py:make")]
-    model, script, factory = merge(every, {"training": True, "batch_size": 2, "repeat": 5, "amp": None})
-    assert breakdown_words(BatchModel(model)) == ["timm:a", "--training", "--batch-size", "2", "--repeat", "5"]
-    assert breakdown_words(BatchModel(script)) == ["/x/s.py", "--repeat", "5"]
-    assert breakdown_words(BatchModel(factory)) == ["/x/s.py:make", "--training", "--repeat", "5"]
+    every = [
+        ModelRequest("timm:a", name="a", batch_size=8),
+        ModelRequest("/x/s.py", name="s"),
+        ModelRequest("/x/s.py:make", name="f"),
+    ]
+    model, script, factory = merge(every, {"training": True, "batch_size": 2, "repeat": 5})
+    assert breakdown_words(BatchModel(model)) == ("--training", "--batch-size", "2", "--repeat", "5")
+    assert breakdown_words(BatchModel(script)) == ("--repeat", "5")
+    assert breakdown_words(BatchModel(factory)) == ("--training", "--repeat", "5")
 
 
 def test_a_pipe_is_read_to_its_end_and_not_waited_for(tmp_path: Path) -> None:

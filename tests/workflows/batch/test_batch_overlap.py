@@ -22,11 +22,12 @@ from inductor_bench.launch import executors
 from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, Began, Job, compile_threads, jobs_at_once
 from inductor_bench.launch.local_executor import LocalExecutor
 from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import TURN, WAITING, DeviceTurn
 from inductor_bench.worker.device.runtime import SharedDevice
 from inductor_bench.workflows import batch as batch_devices
-from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.batch import run_batch
 from inductor_bench.workflows.options import Silent
 
 
@@ -186,7 +187,7 @@ def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[di
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
-    batch = run_batch(BatchOptions(tmp_path / "list.txt", tmp_path / "b", overlap=True), Silent()).batch
+    batch = run_batch(BatchRequest(tmp_path / "list.txt", tmp_path / "b", overlap=True), Silent()).batch
     events = [line.removesuffix(" 0") for line in (tmp_path / "b" / "events").read_text().splitlines()]
     return {model.request.name: model for model in batch.models}, events
 
@@ -358,7 +359,7 @@ def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path
             use(self)
         programs.SharedDevice.use = told
         assert "torch._inductor.compile_fx" not in sys.modules
-        programs.run_program(RunProgram("timm", "x", 1, "", device="cpu"))
+        programs.run_program(BreakdownRequest("timm:x", "timm", batch_size=1, device="cpu"))
     """
     child = start(program)
     assert child.communicate(timeout=600)[0] == "True\n" and child.returncode == 0

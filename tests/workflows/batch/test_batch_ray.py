@@ -25,9 +25,10 @@ from inductor_bench.launch.ray_cluster import (
 )
 from inductor_bench.launch.ray_executor import Order
 from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.workflows import batch
-from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.batch import run_batch
 from inductor_bench.workflows.options import Silent
 
 
@@ -134,7 +135,7 @@ def run(
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
     nodes.forget()
     address = more.pop("address", nodes.address)
-    options = BatchOptions(tmp_path / "list.txt", tmp_path / "b", executor="ray", address=address, **more)
+    options = BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray", address=address, **more)
     return {model.request.name: model for model in run_batch(options, listener or Silent()).batch.models}
 
 
@@ -200,7 +201,7 @@ def test_an_address_where_nothing_answers(tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip("ray")
     monkeypatch.setattr(ray_executor, "CONNECT_S", 3.0)
     (tmp_path / "list.txt").write_text("good")
-    options = BatchOptions(tmp_path / "list.txt", tmp_path / "b", executor="ray", address="127.0.0.1:9")
+    options = BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray", address="127.0.0.1:9")
     with pytest.raises(UsageError, match=r"no Ray cluster answers at 127\.0\.0\.1:9 within 3 s"):
         run_batch(options, Silent())
     assert not (tmp_path / "b").exists()
@@ -210,7 +211,7 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_executor.importlib.util, "find_spec", lambda name: None)
     (tmp_path / "list.txt").write_text("good")
     with pytest.raises(UsageError, match="not installed") as refused:
-        run_batch(BatchOptions(tmp_path / "list.txt", tmp_path / "b", executor="ray"), Silent())
+        run_batch(BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray"), Silent())
     assert refused.value.hint == "pip install 'inductor-bench[ray]'"
 
 
@@ -263,7 +264,7 @@ def test_a_model_that_takes_its_machines_down_is_given_up(tmp_path: Path, monkey
     monkeypatch.setattr(batch, "RayExecutor", lambda address, on_line: LosesEverything())
     monkeypatch.setattr(LosesEverything, "gpus", 1, raising=False)
     (tmp_path / "list.txt").write_text("good")
-    options = BatchOptions(tmp_path / "list.txt", tmp_path / "b", executor="ray", retries=9)
+    options = BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray", retries=9)
     (row,) = run_batch(options, Silent()).batch.models
     assert (row.status, row.attempts, row.notes) == ("failed", 1, ("far was lost: begun again",) * 2)
     assert row.failure is not None and row.failure.kind == "lost"

@@ -25,8 +25,9 @@ from inductor_bench.analysis.batch_aggregation import (
 )
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel, BatchResults, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel, BatchResults
 from inductor_bench.records.category import Category as C
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.report import names
@@ -67,7 +68,7 @@ def batch(tmp_path: Path) -> BatchFolder:
     rows = []
     for line, name in enumerate([*RUNS, "bad", "missing", "damaged"], 1):
         status = {"bad": "failed", "missing": "waiting"}.get(name, "done")
-        row = BatchModel(ModelRequest(name, f"timm:{name}", line, batch_size=8), status, run=f"models/{name}")
+        row = BatchModel(ModelRequest(f"timm:{name}", name=name, line=line, batch_size=8), status, run=f"models/{name}")
         rows.append(replace(row, failure=FAILURE) if name == "bad" else row)
         if status == "done":
             folder.run(name).path.mkdir(parents=True)

@@ -18,7 +18,8 @@ from inductor_bench.cli import main as entry
 from inductor_bench.launch import executors
 from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
 from inductor_bench.launch.ray_executor import Order
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
 from inductor_bench.records.retune import Saving, Verification
 from inductor_bench.report.batch_document import FORMATS
 from inductor_bench.report.batch_tables import BatchView
@@ -27,10 +28,10 @@ from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows import batch as batch_run
 from inductor_bench.workflows import retuning
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 __all__ = ["quick"]
-ONE, TWO, SLOW = RetuneOptions("max", 1), RetuneOptions("max", 2), RetuneOptions("exhaustive", 1)
+ONE, TWO, SLOW = RetuneRequest("max", 1), RetuneRequest("max", 2), RetuneRequest("exhaustive", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -138,9 +139,9 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
         made = make_run(place, wall_s)
         if name != "plain":
             monkeypatch.setattr(retuning, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
-            options = BreakdownOptions((str(place.path),), retune=RetuneOptions("max"))
+            options = BreakdownRequest(str(place.path), retune=RetuneRequest("max"))
             retuning.autotune_run(made, place, options, Silent(), place.save)
-        models.append(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}"))
+        models.append(BatchModel(ModelRequest(f"timm:{name}", name=name), "done", run=f"models/{name}"))
     folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", "", "suite.txt", tuple(models)))
     return folder
 

@@ -16,12 +16,13 @@ from batch_runs import Listener, begun, quick, rows, run, statuses
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.request import BatchRequest, BreakdownRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import batch as batch_devices
 from inductor_bench.workflows import batch_state
 from inductor_bench.workflows import batch_state as attempt
-from inductor_bench.workflows.batch import BatchOptions, default_folder, find_devices, find_jobs_at_once, run_batch
+from inductor_bench.workflows.batch import default_folder, find_devices, find_jobs_at_once, run_batch
 from inductor_bench.workflows.batch_state import BatchState
 from inductor_bench.workflows.options import Silent
 
@@ -111,7 +112,7 @@ def test_the_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
 
 def test_memory_that_one_sample_does_not_have_is_a_failure() -> None:
     failure = attempt.Failure("capture", "memory", "out of memory")
-    request = attempt.ModelRequest("m", "timm:m", batch_size=1)
+    request = attempt.ModelRequest("timm:m", name="m", batch_size=1)
     assert attempt.try_again(BatchModel(request, "failed", 1, failure=failure), 5) is None
 
 
@@ -124,7 +125,7 @@ def test_retries(tmp_path: Path) -> None:
 
 def test_a_time_limit_ends_a_model_and_not_the_batch(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("models: [{target: hangs, timeout: 0.5}, good]")
-    found = rows(run_batch(BatchOptions(tmp_path / "list.yaml", tmp_path / "b"), Silent()).batch)
+    found = rows(run_batch(BatchRequest(tmp_path / "list.yaml", tmp_path / "b"), Silent()).batch)
     failure = found["hangs"].failure
     assert failure is not None and failure.kind == "timeout" and "time limit after" in failure.message
     assert "--timeout" in failure.hint and found["good"].status == "done"
@@ -229,8 +230,8 @@ def test_an_earlier_batch_is_refused_where_that_is_wished(tmp_path: Path) -> Non
 
 
 def test_the_folder_is_the_same_each_time() -> None:
-    assert default_folder(BatchOptions(Path("configs/timm.txt"))) == Path("batches/timm")
-    assert default_folder(BatchOptions(Path("a.txt"), overrides={"training": True})) == Path("batches/a-training")
+    assert default_folder(BatchRequest(Path("configs/timm.txt"))) == Path("batches/timm")
+    assert default_folder(BatchRequest(Path("a.txt"), overrides={"training": True})) == Path("batches/a-training")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,7 @@ def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.Monkey
 def test_the_time_left_counts_on_models_that_take_longer_than_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = cast(Any, None)
     state = BatchState(
-        batch, batch, [], words=(), retune=None, retries=0, jobs=None, progress=Listener(), redaction=Redaction()
+        batch, batch, [], common=BreakdownRequest(), retries=0, jobs=None, progress=Listener(), redaction=Redaction()
     )
     state._slots, state._times = 2, [100.0]
     monkeypatch.setattr(batch_state.time, "monotonic", lambda: 1000.0)

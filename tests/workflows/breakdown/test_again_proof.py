@@ -13,6 +13,7 @@ from retune_fakes import retuned
 
 from inductor_bench.autotune.cpp_edits import default_config
 from inductor_bench.records.base import Failure
+from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import Retune, Verification
 from inductor_bench.records.run import Run
 from inductor_bench.source.standalone_writer import recorded_facts, source_text
@@ -20,7 +21,7 @@ from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.apply import with_verification
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.options import Silent
 from inductor_bench.workflows.retuning import lacks_proof
 
 pytestmark = pytest.mark.xdist_group("captures")
@@ -75,9 +76,7 @@ def test_a_run_that_is_retuned_again_is_proven_once(
     monkeypatch.setattr(breakdown, "verify_retunes", prove)
     monkeypatch.setattr(breakdown, "autotune_run", lambda run, *_: run)
     monkeypatch.setattr(breakdown, "read_environment", lambda python: folder.load().environment)
-    options = BreakdownOptions(
-        (str(folder.path),), retune=RetuneOptions("coordesc", 1, verify=verify), python="python3"
-    )
+    options = BreakdownRequest(str(folder.path), retune=RetuneRequest("coordesc", 1, verify=verify), python="python3")
     breakdown.break_down_again(folder, options, Redaction(), Silent())
     run = folder.load()
     assert calls == ["python3"] * asked
@@ -97,6 +96,6 @@ def test_on_another_machine_or_without_its_file_a_run_is_not_proven(
     monkeypatch.setattr(breakdown, "verify_retunes", lambda *_: pytest.fail("the program was run"))
     monkeypatch.setattr(breakdown, "autotune_run", lambda run, *_: run)
     monkeypatch.setattr(breakdown, "read_environment", lambda python: here)
-    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("coordesc", 1), python="python3")
+    options = BreakdownRequest(str(folder.path), retune=RetuneRequest("coordesc", 1), python="python3")
     breakdown.break_down_again(folder, options, Redaction(), Silent())
     assert folder.load().verification is None and not folder.load().failures

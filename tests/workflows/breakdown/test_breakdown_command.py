@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
 
 from inductor_bench.errors import UsageError
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.workflows.modules.program_run import arguments_of, interpreter_of, program_of
-from inductor_bench.workflows.modules.request_words import folder_title_of, request_of, title_of
-from inductor_bench.workflows.modules.targets import resolve_target
-from inductor_bench.workflows.options import BreakdownOptions
+from inductor_bench.workflows.modules.targets import folder_title_of, resolve_target, title_of
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,10 @@ def test_the_program_in_a_command(command: str, program: str, arguments: str) ->
 
 
 def test_a_command_is_named_after_its_program() -> None:
-    options = BreakdownOptions((), (sys.executable, "-m", "pkg.train", "--lr", "1"), steps=3, skip=0, stop=True)
-    target = resolve_target(options)
-    assert (target.kind, target.name) == ("command", "pkg.train")
-    assert title_of(target, options) == "pkg.train --lr 1" and folder_title_of(target, options) == "train"
-    request = request_of(target, options)
-    assert (request.arguments, request.steps, request.skip, request.stop) == (options.arguments, 3, 0, True)
+    asked = BreakdownRequest(arguments=(sys.executable, "-m", "pkg.train", "--lr", "1"), steps=3, skip=0, stop=True)
+    request = resolve_target(asked).resolved(asked)
+    assert request == replace(asked, kind="command", target="pkg.train")
+    assert title_of(request) == "pkg.train --lr 1" and folder_title_of(request) == "train"
 
 
 def test_the_interpreter_of_a_command(tmp_path: Path) -> None:
@@ -52,7 +50,7 @@ def test_the_interpreter_of_a_command(tmp_path: Path) -> None:
 
 def test_a_command_without_the_dashes_is_told_how_to_type_it() -> None:
     with pytest.raises(UsageError, match="sh does not exist") as caught:
-        resolve_target(BreakdownOptions(("sh",), ("-c", "a b")))
+        resolve_target(BreakdownRequest("sh", arguments=("-c", "a b")))
     assert caught.value.hint == "a command is given after --: inductor-bench breakdown -- sh -c 'a b'"
 
 
@@ -60,15 +58,15 @@ def test_what_is_no_command_and_what_takes_no_steps(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     with pytest.raises(UsageError, match=r"'train\.py' is not a command") as caught:
-        resolve_target(BreakdownOptions((), ("train.py", "1")))
+        resolve_target(BreakdownRequest(arguments=("train.py", "1")))
     assert caught.value.hint == "try: inductor-bench breakdown -- python train.py 1"
     with pytest.raises(UsageError, match="no target given"):
-        resolve_target(BreakdownOptions(()))
+        resolve_target(BreakdownRequest())
     with pytest.raises(UsageError, match="--stop is for a script or a command"):
-        resolve_target(BreakdownOptions(("timm:resnet18",), stop=True))
+        resolve_target(BreakdownRequest("timm:resnet18", stop=True))
     Path("run.log").write_text("Compiled module path: x.py\n")
     with pytest.raises(UsageError, match="--eager needs a program to run"):
-        resolve_target(BreakdownOptions(("run.log",), eager=True))
+        resolve_target(BreakdownRequest("run.log", eager=True))
 
 
 def test_a_command_that_starts_no_python(tmp_path: Path) -> None:

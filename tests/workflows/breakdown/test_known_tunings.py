@@ -11,15 +11,17 @@ from inline import change
 from printed import run_screen
 from retune_fakes import Engine, make_run, retuned
 
+from inductor_bench.cli.options import make_request
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import NO_CANDIDATES, Failure
+from inductor_bench.records.request import BreakdownRequest, RetuneRequest, option_words
 from inductor_bench.records.retune import Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel_timing import busy_notes
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.options import Silent
 from inductor_bench.workflows.retuning import digest_launch
 
 FILE = """RECORDED = {
@@ -62,7 +64,7 @@ def tune(
     folder, engine, progress = RunFolder(place), engine or Engine(), Listening()
     run = make_run(folder, text=text, environment=environment)
     monkeypatch.setattr(retuning, "run_kernel", engine)
-    wanted = BreakdownOptions((str(place),), retune=RetuneOptions("max", **options))
+    wanted = BreakdownRequest(str(place), retune=RetuneRequest("max", **options))
     run = retuning.autotune_run(run, folder, wanted, progress, folder.save)
     assert folder.load() == run and not run.failures
     return run, engine.begun, progress.notes
@@ -160,8 +162,8 @@ def test_retunes_that_come_later_undo_the_proof_of_a_run(tmp_path: Path, monkeyp
     run, _, _ = tune(tmp_path / "first", monkeypatch)
     folder, proof = RunFolder(tmp_path / "first"), Verification("steps", 1e-3)
     monkeypatch.setattr(retuning, "run_kernel", Engine())
-    for options, kept in ((RetuneOptions("max"), proof), (RetuneOptions("coordesc"), None)):
-        wanted = BreakdownOptions((str(folder.path),), retune=options)
+    for options, kept in ((RetuneRequest("max"), proof), (RetuneRequest("coordesc"), None)):
+        wanted = BreakdownRequest(str(folder.path), retune=options)
         again = retuning.autotune_run(replace(run, verification=proof), folder, wanted, Silent(), folder.save)
         assert again.verification == kept, options.method
 
@@ -222,9 +224,7 @@ def test_a_launch_is_told_by_its_sizes() -> None:
 
 
 def test_remeasure_needs_a_retune() -> None:
-    from inductor_bench.cli.options import take_autotune
-
     with pytest.raises(UsageError, match="--remeasure is for a retune"):
-        take_autotune({"autotune": None, "budget_s": None, "remeasure": True, "verify": None}, 3)
-    made = take_autotune({"autotune": "max", "budget_s": None, "remeasure": True, "verify": None}, 3)
-    assert made is not None and made.words == ("--autotune", "max", "--top", "3", "--remeasure")
+        make_request(BreakdownRequest, {"method": None, "remeasure": True})
+    made = make_request(BreakdownRequest, {"method": "max", "remeasure": True, "top": 3})
+    assert option_words(made) == ("--autotune", "max", "--top", "3", "--remeasure")

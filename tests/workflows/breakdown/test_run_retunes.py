@@ -21,6 +21,7 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.records.program import GRAPH, Part
+from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel
@@ -31,7 +32,7 @@ from inductor_bench.store.lock import locked
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.modules.kernel_files import extract_run
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions, Silent
+from inductor_bench.workflows.options import Silent
 from inductor_bench.workflows.pins import make_pins
 
 
@@ -47,7 +48,7 @@ def retune(
 ) -> Run:
     monkeypatch.setattr(retuning, "run_kernel", engine)
     monkeypatch.setattr(retuning, "visible_gpus", lambda: ("0",))
-    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top, 7.0), python="python3")
+    options = BreakdownRequest(str(folder.path), retune=RetuneRequest(method, top, 7.0), python="python3")
     found = retuning.autotune_run(folder.load(), folder, options, Silent(), folder.save)
     assert folder.load() == found, "all of it is in the record"
     return found
@@ -93,7 +94,7 @@ def test_what_is_there_is_not_done_again(folder: RunFolder, monkeypatch: pytest.
 def test_a_file_that_somebody_edited_is_not_the_models_kernel(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, options = folder.kernels / "triton_poi_2.py", RetuneOptions("max", 2)
+    file, options = folder.kernels / "triton_poi_2.py", RetuneRequest("max", 2)
     file.write_text("# tl.store(p, x, mask, eviction_policy='evict_first')\n")
     engine = Engine()
     run = retune(folder, monkeypatch, engine, top=2)
@@ -128,7 +129,7 @@ def test_a_damaged_index_is_written_again(text: str, folder: RunFolder, monkeypa
     index = folder.kernels / "kernels.json"
     whole = index.read_text()
     index.write_text(text)
-    options = RetuneOptions("max", 1, None)
+    options = RetuneRequest("max", 1, None)
     assert retuning.has_retunes_left((), folder, options), "a batch goes on with it"
 
     def write(folder: RunFolder, values: str) -> None:
@@ -190,7 +191,7 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
     assert "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "where it was" in failure.hint
     assert {one.row.problem for one in run.retunes if one.file} == {INTERRUPTED}
     monkeypatch.setattr(retuning, "visible_gpus", tuple)
-    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2))
+    options = BreakdownRequest(str(folder.path), retune=RetuneRequest("max", 2))
     (failure,) = retuning.autotune_run(run, folder, options, Silent(), folder.save).failures
     assert failure.message == "the run was measured on NVIDIA H200, and there is no GPU here"
     assert failure.kind == run.failures[0].kind == "elsewhere"
@@ -201,7 +202,7 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
 def test_two_at_once_on_one_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     monkeypatch.setattr(retuning, "run_kernel", engine)
-    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2), plots=False)
+    options = BreakdownRequest(str(folder.path), retune=RetuneRequest("max", 2), plots=False)
     with locked(folder.path), pytest.raises(UsageError, match=f"another .* is writing .*process {os.getpid()}"):
         run_breakdown(options, Silent())
     assert not engine.begun and not retune(folder, monkeypatch, engine).failures

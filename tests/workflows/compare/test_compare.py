@@ -21,15 +21,16 @@ import inductor_bench
 from inductor_bench.cli.compare import command
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.batch import DONE, FAILED, Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch import DONE, FAILED, Batch, BatchModel
+from inductor_bench.records.request import BreakdownRequest, CompareRequest, ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RECORD, BatchFolder, RunFolder
 from inductor_bench.store.run_files import unpacked_run
 from inductor_bench.workflows import compare as pair_workflow
 from inductor_bench.workflows.breakdown import BreakdownOutcome
-from inductor_bench.workflows.compare import PairOptions, compare_program, compare_records, interleaved, run_pair
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.compare import compare_program, compare_records, interleaved, run_pair
+from inductor_bench.workflows.options import Silent
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 
@@ -248,7 +249,7 @@ def save_batch(path: Path, **runs: Run | None) -> Path:
         place = f"models/{name}"
         if run is not None:
             save(path / place, run)
-        request = ModelRequest(name, f"timm:{name}")
+        request = ModelRequest(f"timm:{name}", name=name)
         models.append(BatchModel(request, DONE if run else FAILED, run=place if run else None))
     path.mkdir(exist_ok=True)
     folder.save(Batch(1, "0", "", "", "list.txt", tuple(models)))
@@ -281,9 +282,9 @@ def test_a_model_that_b_lost_fails_above_any_limit(tmp_path: Path) -> None:
 
 def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(interleaved(3)) == "abbaab"
-    asked: list[BreakdownOptions] = []
+    asked: list[BreakdownRequest] = []
 
-    def measure(options: BreakdownOptions, progress: object) -> BreakdownOutcome:
+    def measure(options: BreakdownRequest, progress: object) -> BreakdownOutcome:
         asked.append(options)
         run = pairs.run(longer=1.3 if options.variables else 1.0)
         assert options.output is not None
@@ -291,8 +292,10 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
     monkeypatch.setenv("X", "old")
-    options = PairOptions(
-        BreakdownOptions(("train.py",), ("--fast",), output=tmp_path / "out"), ("p", "q"), (("X", "1"),)
+    options = CompareRequest(
+        ("p", "q"),
+        (("X", "1"),),
+        breakdown=BreakdownRequest("train.py", arguments=("--fast",), output=tmp_path / "out"),
     )
     found = compare_program(options, Silent()).comparison
     assert [str(one.output)[-3:] for one in asked] == ["a-1", "b-1", "b-2", "a-2"]
@@ -321,7 +324,7 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(options: BreakdownOptions, progress: object) -> BreakdownOutcome:
+    def measure(options: BreakdownRequest, progress: object) -> BreakdownOutcome:
         assert options.output is not None
         if options.output.name == "a-2":
             raise KeyboardInterrupt
@@ -333,7 +336,7 @@ def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anyt
     folder = tmp_path / "out"
     variables = (("API_TOKEN", "swordfish99"), ("X", "1"))
     with pytest.raises(KeyboardInterrupt, match=rf"`inductor-bench compare {folder}` compares the finished runs"):
-        run_pair(PairOptions(BreakdownOptions(("train.py",), output=folder), variables=variables), Silent())
+        run_pair(CompareRequest(breakdown=BreakdownRequest("train.py", output=folder), variables=variables), Silent())
     assert re.findall("hunter2|swordfish", (folder / "pair.json").read_text()) == []
     code, text = invoke(folder, "-q", "--format", "json")
     found = json.loads(text)
@@ -351,7 +354,7 @@ def test_a_run_that_measures_nothing_ends_the_comparison(tmp_path: Path, monkeyp
     empty = BreakdownOutcome(build.run("train", []), tmp_path)
     monkeypatch.setattr(pair_workflow, "run_breakdown", lambda options, progress: empty)
     with pytest.raises(InductorBenchError, match=r"the run of A in .*a-1 measured nothing"):
-        run_pair(PairOptions(BreakdownOptions(("train.py",), output=tmp_path / "out")), Silent())
+        run_pair(CompareRequest(breakdown=BreakdownRequest("train.py", output=tmp_path / "out")), Silent())
 
 
 def test_comparing_needs_no_torch(a: Path, b: Path) -> None:

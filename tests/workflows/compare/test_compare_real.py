@@ -14,9 +14,10 @@ from conftest import ROOT
 import inductor_bench
 from inductor_bench.records.comparison import ADDED, CODE, CONFIG, REMOVED, SPLIT, UNCHANGED
 from inductor_bench.records.program import EAGER
+from inductor_bench.records.request import BreakdownRequest, CompareRequest
 from inductor_bench.workflows.breakdown import run_breakdown
-from inductor_bench.workflows.compare import PairOptions, compare_program
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.compare import compare_program
+from inductor_bench.workflows.options import Silent
 
 PROGRAM = ROOT / "tests" / "programs" / "compared.py"
 
@@ -32,7 +33,7 @@ def recorded(name: str, folder: Path) -> Path:
     folder.mkdir()
     module, trace = (h200.FOLDER / name / file for file in ("forward.py.gz", "forward.trace.json.gz"))
     (folder / "forward.py").write_bytes(gzip.decompress(module.read_bytes()))
-    options = BreakdownOptions((str(folder / "forward.py"),), trace=trace, output=folder / "run", plots=False)
+    options = BreakdownRequest(str(folder / "forward.py"), trace=trace, output=folder / "run", plots=False)
     return run_breakdown(options, Silent()).folder
 
 
@@ -52,9 +53,9 @@ def test_two_compilations_of_one_model_differ_in_configs_alone(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_program_is_run_for_both_sides_and_its_changes_are_told_apart(tmp_path: Path) -> None:
-    breakdown = BreakdownOptions((str(PROGRAM),), output=tmp_path / "runs", plots=False)
+    breakdown = BreakdownRequest(str(PROGRAM), output=tmp_path / "runs", plots=False)
     variables = (("ADD_EAGER", "1"), ("NO_TANH", "1"))
-    found = compare_program(PairOptions(breakdown, variables=variables, runs=1), Silent()).comparison
+    found = compare_program(CompareRequest(breakdown=breakdown, variables=variables, runs=1), Silent()).comparison
     assert [(row.name, row.b) for row in found.environment_differences] == list(variables)
     causes = {change.cause for change in found.kernels}
     assert causes & {CODE, SPLIT, ADDED, REMOVED}, "the forward graph has other code"

@@ -17,6 +17,7 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.messages.job_requests import FindDeviceUse
 from inductor_bench.messages.kernel_requests import Load, Measure
 from inductor_bench.records.base import DeviceUse, OtherProcess
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.tuning import MeasuredKernel, TimingClock
 from inductor_bench.worker.device import nvml
 from inductor_bench.worker.device.nvml import (
@@ -31,7 +32,6 @@ from inductor_bench.worker.device.nvml import (
 )
 from inductor_bench.workflows.kernel import _measure_all
 from inductor_bench.workflows.kernel_timing import advise, measure_file
-from inductor_bench.workflows.options import KernelOptions
 
 GIB = 1 << 30
 NOBODY = 4_194_305
@@ -78,7 +78,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def test_a_gpu_in_use_is_refused_before_anything_is_measured_there(tmp_path: Path, files: list[Path]) -> None:
-    bench = Bench(KernelOptions(()), tmp_path, TAKEN)
+    bench = Bench(KernelRequest(()), tmp_path, TAKEN)
     outcome = _measure_all(files, bench, lambda found, environment: None)
     assert [kernel.device for kernel in outcome.kernels] == ["a CPU"]  # for which nobody looked
     (failure,) = outcome.failures
@@ -88,7 +88,7 @@ def test_a_gpu_in_use_is_refused_before_anything_is_measured_there(tmp_path: Pat
 
 
 def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -> None:
-    bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
+    bench = Bench(KernelRequest((), force=True), tmp_path, TAKEN)
     outcome = _measure_all(files, bench, lambda found, environment: None)
     assert len(outcome.kernels) == 3 and not outcome.failures and bench.asked.count(FindDeviceUse) == 1
     assert outcome.kernels[0].shared_device == "" and outcome.kernels[0].advice == ()
@@ -101,7 +101,7 @@ def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -
 def test_times_are_taken_again_where_the_clock_was_held_back(
     tmp_path: Path, files: list[Path], clocks: tuple[float, float], kept: float
 ) -> None:
-    bench, answers = Bench(KernelOptions(()), tmp_path, None), iter(clocks)
+    bench, answers = Bench(KernelRequest(()), tmp_path, None), iter(clocks)
     bench.clock_of = lambda: next(answers)
     kernel = measure_file(files[1], bench)
     assert kernel.clock.clock_mhz == kept and bench.asked.count(Measure) == 2 and not list(answers)
@@ -112,7 +112,7 @@ def test_roofs_are_not_measured_on_a_gpu_in_use(
 ) -> None:
     monkeypatch.setattr("inductor_bench.workflows.kernel_timing.load_peaks", lambda key: None)
     monkeypatch.setattr("inductor_bench.workflows.kernel_timing.take_survey", None)
-    bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
+    bench = Bench(KernelRequest((), force=True), tmp_path, TAKEN)
     del bench.peaks["cuda"]
     (kernel,) = _measure_all(files[1:2], bench, lambda found, environment: None).kernels
     assert kernel.roof.peak_share is None and bench.peaks["cuda"] is None
@@ -120,7 +120,7 @@ def test_roofs_are_not_measured_on_a_gpu_in_use(
 
 @pytest.mark.parametrize("use", [FREE, None])
 def test_a_gpu_that_is_free_or_unknown_is_measured(tmp_path: Path, files: list[Path], use: DeviceUse | None) -> None:
-    bench = Bench(KernelOptions(()), tmp_path, use)
+    bench = Bench(KernelRequest(()), tmp_path, use)
     outcome = _measure_all(files, bench, lambda found, environment: None)
     assert len(outcome.kernels) == 3 and bench.asked.count(FindDeviceUse) == 1
     on_gpu = outcome.kernels[1]

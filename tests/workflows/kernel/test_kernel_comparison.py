@@ -31,13 +31,13 @@ from inductor_bench.messages.kernel_requests import (
 from inductor_bench.messages.request import Answer, WorkerRequest
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import Pairing, TimedPair
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.tuning import Config, MeasuredKernel, Ratio, Tuning
 from inductor_bench.report.kernel_document import compared_document, explain_difference
 from inductor_bench.report.terminal import document_text
 from inductor_bench.source.standalone_header import takes_alike
 from inductor_bench.workflows import kernel_comparison
 from inductor_bench.workflows.kernel_comparison import find_config_conflict
-from inductor_bench.workflows.options import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
 SPACE = {"value": (0, 2, 3, 4)}
@@ -47,7 +47,7 @@ SPACE = {"value": (0, 2, 3, 4)}
 class Work:
     """Stands in for ``KernelSession``: a kernel takes the time of its file and its configuration."""
 
-    options: KernelOptions = field(default_factory=lambda: KernelOptions(("first.py",)))
+    options: KernelRequest = field(default_factory=lambda: KernelRequest(("first.py",)))
     wrong: tuple[int, ...] = ()
     kernels: dict[int, tuple[str, int]] = field(default_factory=dict)
     peaks: dict[str, None] = field(default_factory=lambda: {"cpu": None})
@@ -131,7 +131,7 @@ def test_two_processes_are_not_checked_against_each_other(monkeypatch: pytest.Mo
 
 
 def test_the_best_of_each_are_timed_afresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    work = Work(KernelOptions(("first.py",), autotune="max"))
+    work = Work(KernelRequest(("first.py",), autotune="max"))
     found = compared(monkeypatch, tmp_path, [work, work], {"first": tuning(2, 0), "second": tuning(4, 3)})
     best = found.best_of_each
     assert configs(best) == (2, 4) and best is not None and best.verdict == "faster"
@@ -140,7 +140,7 @@ def test_the_best_of_each_are_timed_afresh(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_what_cannot_be_retuned_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    work = Work(KernelOptions(("first.py",), autotune="max"))
+    work = Work(KernelRequest(("first.py",), autotune="max"))
     failure = Failure("kernel", "invalid", "nothing else to try", "", "", "first.py")
     found = compared(monkeypatch, tmp_path, [work, work], {"first": failure, "second": tuning(4, 3)})
     assert configs(found.best_of_each) == (0, 4) and found.failures == (failure,)

@@ -12,6 +12,7 @@ from inline import change, make
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.category import Category
 from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.kernel_document import measured_document
@@ -20,7 +21,6 @@ from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_file, write_json
 from inductor_bench.workflows.kernel import KernelOutcome
 from inductor_bench.workflows.kernel_timing import judge_times, measure_file
-from inductor_bench.workflows.options import KernelOptions
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
 KERNEL = make(
@@ -72,7 +72,7 @@ def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path
     files[1].write_text("RECORDED = {}  # edited\n")
 
     def edited() -> list[bool]:
-        bench = Bench(KernelOptions(()), tmp_path, None)
+        bench = Bench(KernelRequest(()), tmp_path, None)
         return [measure_file(file, bench).edited for file in files]
 
     assert edited() == [False, True]

@@ -10,20 +10,20 @@ import pytest
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.mode_comparison import ModeComparison, ModeProcess
-from inductor_bench.records.run import Request
+from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner, read_sets
-from inductor_bench.workflows.modes import ListInterrupted, ModesOptions, folder_of, is_list, run_list
+from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner
+from inductor_bench.workflows.modes import ListInterrupted, folder_of, is_list, run_list
 from inductor_bench.workflows.modules.module_profiling import Survey
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 STEPS = {"eager": 0.1, "default": 0.05}
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[BreakdownRequest]:
     """The requests of the processes that ran. A list of two models lies in a folder of its own."""
-    requests: list[Request] = []
+    requests: list[BreakdownRequest] = []
 
     def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         requests.append(self._request)
@@ -37,12 +37,12 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
 
 
 def compare(**options: object) -> dict[str, ModeComparison | None]:
-    program = BreakdownOptions(targets=("models.txt",), **options)  # type: ignore[arg-type]
-    found = run_list(ModesOptions(program, read_sets(["eager", "default"], [], [], []), 2), Silent())
+    program = BreakdownRequest("models.txt", **options)  # type: ignore[arg-type]
+    found = run_list(ModesRequest(("eager", "default"), rounds=2, program=program), Silent())
     return {model.name: model.comparison for model in found.models}
 
 
-def test_each_model_has_a_comparison_in_a_folder_of_its_own(ran: list[Request]) -> None:
+def test_each_model_has_a_comparison_in_a_folder_of_its_own(ran: list[BreakdownRequest]) -> None:
     found = compare(training=True)
     assert [comparison is not None and comparison.is_complete for comparison in found.values()] == [True, True]
     sizes = {(one.target, one.batch_size, one.training) for one in ran}
@@ -52,19 +52,19 @@ def test_each_model_has_a_comparison_in_a_folder_of_its_own(ran: list[Request]) 
     assert compare(training=True) == found and ran == [], "the same command runs nothing again"
 
 
-def test_options_of_the_command_line_precede_those_of_the_list(ran: list[Request]) -> None:
+def test_options_of_the_command_line_precede_those_of_the_list(ran: list[BreakdownRequest]) -> None:
     compare(batch_size=2, output=Path("mine"))
     assert {one.batch_size for one in ran} == {2} and Path("mine/convnext_tiny").is_dir()
 
 
-def test_a_model_that_cannot_be_compared_does_not_end_the_others(ran: list[Request]) -> None:
+def test_a_model_that_cannot_be_compared_does_not_end_the_others(ran: list[BreakdownRequest]) -> None:
     Path("modes/models/mixnet_l").mkdir(parents=True)
     Path("modes/models/mixnet_l/notes.txt").write_text("mine")
     found = compare()
     assert found["mixnet_l"] is None and found["convnext_tiny"] is not None
 
 
-def test_a_folder_with_other_files_or_a_link_is_refused(ran: list[Request]) -> None:
+def test_a_folder_with_other_files_or_a_link_is_refused(ran: list[BreakdownRequest]) -> None:
     Path("run").mkdir()
     Path("run/record.json").write_text("{}")
     with pytest.raises(UsageError, match="run is not empty and holds no comparison of modes"):
@@ -75,7 +75,9 @@ def test_a_folder_with_other_files_or_a_link_is_refused(ran: list[Request]) -> N
     assert not ran and not Path("run/report.html").exists()
 
 
-def test_an_interrupted_list_has_what_was_measured(ran: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_list_has_what_was_measured(
+    ran: list[BreakdownRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = ProgramRunner.run
 
     def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
@@ -93,14 +95,12 @@ def test_an_interrupted_list_has_what_was_measured(ran: list[Request], monkeypat
 
 
 def test_a_list_is_known_by_its_name() -> None:
-    assert is_list(BreakdownOptions(targets=("a.yaml",))) and is_list(BreakdownOptions(targets=("a.txt",)))
-    assert not is_list(BreakdownOptions(targets=("a.py",))) and not is_list(
-        BreakdownOptions(targets=(), arguments=("a.txt",))
-    )
-    assert folder_of(BreakdownOptions(targets=("lists/a.txt",))) == Path("modes/a")
+    assert is_list(BreakdownRequest("a.yaml")) and is_list(BreakdownRequest("a.txt"))
+    assert not is_list(BreakdownRequest("a.py")) and not is_list(BreakdownRequest(arguments=("a.txt",)))
+    assert folder_of(BreakdownRequest("lists/a.txt")) == Path("modes/a")
 
 
-def test_a_list_that_is_missing_is_refused(ran: list[Request]) -> None:
+def test_a_list_that_is_missing_is_refused(ran: list[BreakdownRequest]) -> None:
     Path("models.txt").unlink()
     with pytest.raises(UsageError, match="does not exist"):
         compare()

@@ -18,7 +18,7 @@ from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import DONE, ModeReport, ObservedSteps
 from inductor_bench.records.base import Failure
 from inductor_bench.records.mode_comparison import ModeSet
-from inductor_bench.records.run import Request
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner, describe
@@ -58,7 +58,7 @@ def test_the_busy_share_is_that_of_the_timed_step(step_s: float, share: float, t
 
 
 def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Failure:
-    request = Request("python", "command", (sys.executable, "-c", code), timeout_s=timeout_s, stop=True)
+    request = BreakdownRequest("python", "command", (sys.executable, "-c", code), timeout_s=timeout_s, stop=True)
     folder = ModesFolder(tmp_path)
     folder.records.mkdir()
     runner = ProgramRunner(request, folder, os.environ, sys.executable, Redaction(), Silent(), profiles=False)

@@ -17,14 +17,14 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.mode_comparison import NOT_TIMED, ModeProcess, ModeSet
 from inductor_bench.records.program import PATTERN
-from inductor_bench.records.run import Request
+from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.mode_process import UNCOMPILED, ProcessTurn, ProgramRunner, read_sets
-from inductor_bench.workflows.modes import LATER, ModesInterrupted, ModesOptions, Turns, run_modes
+from inductor_bench.workflows.mode_process import UNCOMPILED, ProcessTurn, ProgramRunner
+from inductor_bench.workflows.modes import LATER, ModesInterrupted, Turns, run_modes
 from inductor_bench.workflows.modules.module_profiling import Survey
-from inductor_bench.workflows.options import BreakdownOptions, Silent
+from inductor_bench.workflows.options import Silent
 
 STEPS = {"eager": 0.1, "default": 0.05, "max-autotune": 0.04}
 Answer = Callable[[ProcessTurn], ModeProcess | Failure]
@@ -50,9 +50,9 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]], ans
 
 
 def compare(rounds: int = 2, target: str = "train.py", **options: object) -> modes.ModesOutcome:
-    program = BreakdownOptions(targets=(target,), **options)  # type: ignore[arg-type]
-    rows = read_sets(["eager", "default", "max-autotune"], [], [], [])
-    return run_modes(ModesOptions(program, rows, rounds), Silent())
+    program = BreakdownRequest(target, **options)  # type: ignore[arg-type]
+    request = ModesRequest(("eager", "default", "max-autotune"), rounds=rounds, program=program)
+    return run_modes(request, Silent())
 
 
 def test_rows_take_turns_and_each_is_as_often_early_as_late() -> None:
@@ -157,7 +157,7 @@ def test_a_program_that_never_compiles_is_run_once(monkeypatch: pytest.MonkeyPat
 def test_eager_is_not_run_where_its_end_would_not_be_known(
     tmp_path: Path, other: ModeProcess | None, said: str
 ) -> None:
-    folder, request = ModesFolder(tmp_path), Request("train.py", "script")
+    folder, request = ModesFolder(tmp_path), BreakdownRequest("train.py", "script")
     runner = ProgramRunner(request, folder, {}, "python", Redaction(), Silent(), profiles=False)
     found = runner.run(ProcessTurn(0, "eager", ModeSet("eager"), 0), 4, other)
     assert isinstance(found, Failure) and found.kind == NOT_TIMED and said in found.message
@@ -195,10 +195,10 @@ def test_eager_gets_the_first_process_that_compiled(
 
 def test_secrets_stay_out_of_the_folder(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
     answer_with(monkeypatch, ran)
-    rows = read_sets(["default"], [], [("API_KEY", "wonderland-17")], [])
-    program = BreakdownOptions(targets=("train.py",), arguments=("--token", "swordfish-42"))
+    variables = (("API_KEY", "wonderland-17"),)
+    program = BreakdownRequest("train.py", arguments=("--token", "swordfish-42"))
     for _ in range(2):
-        run_modes(ModesOptions(program, rows, 1), Silent())
+        run_modes(ModesRequest(("default",), variables=variables, rounds=1, program=program), Silent())
     text = Path("modes/train/modes.json").read_text()
     assert "wonderland" not in text and "swordfish" not in text and "API_KEY=***" in text
 
@@ -213,9 +213,9 @@ def test_a_target_that_is_no_program_is_refused(ran: list[tuple[str, int]], targ
 
 @pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DISABLE", "INDUCTOR_BENCH_MODE"])
 def test_a_variable_that_the_comparison_sets_itself_is_no_row(ran: list[tuple[str, int]], name: str) -> None:
-    rows = read_sets([], [], [(name, "1")], [])
+    request = ModesRequest(variables=((name, "1"),), program=BreakdownRequest("train.py"))
     with pytest.raises(UsageError, match=f"{name} cannot be compared"):
-        run_modes(ModesOptions(BreakdownOptions(targets=("train.py",)), rows), Silent())
+        run_modes(request, Silent())
     assert not Path("modes").exists()
 
 

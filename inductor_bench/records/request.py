@@ -1,0 +1,581 @@
+"""The request of each verb. A field that is an option of the command line says so in its metadata.
+
+From these fields come click's options (``cli.options``), the keys of a list of models (``workflows.model_list``), the
+request in a record, the program's job, and the words of a command that is printed (:func:`option_words`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from .base import IN_RECORD, FileName
+from .category import Category
+from .model_sources import LIBRARIES, listed
+
+DRAWN, RECORDED = "drawn", "recorded"
+VALUES_LIMIT_BYTES = 64_000_000
+DEFAULT_BATCH_SIZE = 32
+"""The batch size of a library's model where none is given."""
+
+AMP = {"float16": "float16", "fp16": "float16", "half": "float16", "bfloat16": "bfloat16", "bf16": "bfloat16"}
+"""torch's names of the dtypes of autocast, by their usual names."""
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+# What the metadata of a field say about its option.
+
+
+class Needs(NamedTuple):
+    """Another field without which an option means nothing.
+
+    Attributes:
+        field: the name of the other field.
+        message: what the error says after the option's name.
+        hint: what to type.
+        refused: a value of the other field with which the option means nothing, beside ``None``.
+    """
+
+    field: str
+    message: str
+    hint: str
+    refused: object = None
+
+
+JOINED = {"pairs": "=", "shard": "/", "names": ","}
+"""By the kind of an option what stands between the texts of one word."""
+
+ONE_WORD = ("shard", "names")
+"""Kinds whose several texts are one word. Other options with several values are given again for each."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """The option of a field. The type of the field decides the type of its value where nothing else is said."""
+
+    names: tuple[str, ...]  # as click takes them: ("-o", "--output"), ("--training/--inference",)
+    help: str = ""
+    metavar: str | None = None
+    kind: str = ""  # a word of ``cli.options.KINDS`` for a value that is no plain text, number or path
+    choices: tuple[str, ...] | Mapping[str, Any] = ()  # the words, or the value of each word
+    least: int | None = None  # of a number
+    shown: bool | str = False  # whether the help tells the default, or how it tells it
+    needs: Needs | None = None
+    late: bool = False  # whether the help has it after the options of formats
+    shared: bool = False  # whether another option has this name, so that this field takes its value
+
+    @property
+    def name(self) -> str:
+        """The long name, as in an error: ``--training``."""
+        return self.names[-1].partition("/")[0]
+
+    @property
+    def key(self) -> str:
+        """The key in a list of models: ``batch_size``."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    def words(self, value: object) -> Iterator[str]:
+        """The words that give the field this value."""
+        if isinstance(value, bool):
+            yield self.name if value else self.names[-1].rpartition("/")[2]
+            return
+        several = isinstance(value, tuple) and self.kind not in ONE_WORD
+        for one in value if several else (value,):  # type: ignore[attr-defined]
+            text = self._text(one)
+            yield from [f"{self.name}={text}"] if text.startswith("-") else [self.name, text]
+
+    def _text(self, value: object) -> str:
+        if isinstance(self.choices, Mapping):
+            return next(word for word, chosen in self.choices.items() if chosen == value)
+        if isinstance(value, float):
+            return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        return JOINED[self.kind].join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+WHOLE, ASKED, GIVEN = "whole", "asked", "given"
+"""What a part holds: the other request, the same if an option asks for it, or only the values that were given."""
+
+
+class Part(NamedTuple):
+    """The options that a request takes from another one.
+
+    Attributes:
+        kind: the other request.
+        names: its fields, in the order of the help.
+        changes: what is said otherwise about the options of some.
+        form: :data:`WHOLE`, :data:`ASKED` or :data:`GIVEN`.
+    """
+
+    kind: type
+    names: tuple[str, ...]
+    changes: Mapping[str, Mapping[str, Any]]
+    form: str
+
+
+class OptionField(NamedTuple):
+    """A field that is an option, and its default."""
+
+    name: str
+    kind: type  # the request that has it
+    option: Option
+    default: Any
+
+    @property
+    def hint(self) -> Any:
+        """The type of the field."""
+        return _hints(self.kind)[self.name]
+
+    def changed(self, said: Mapping[str, Any]) -> OptionField:
+        """The same with something said otherwise about its option."""
+        return self._replace(option=replace(self.option, **said))
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+OPTION, PART = "option", "part"
+"""The keys of the metadata."""
+
+
+def option(default: Any, *names: str, recorded: bool = True, **said: Any) -> Any:
+    """A field that is an option; ``said`` are the fields of :class:`Option`."""
+    return field(default=default, metadata={OPTION: Option(names, **said), IN_RECORD: recorded})
+
+
+def same(kind: type, name: str, **changes: Any) -> Any:
+    """A field that is the same option as that of another request, with some changes."""
+    (found,) = (item for item in fields(kind) if item.name == name)
+    default = changes.pop("default", found.default)
+    return field(default=default, metadata={OPTION: replace(found.metadata[OPTION], **changes)})
+
+
+def part(kind: type, names: str, form: str = WHOLE, **changes: Mapping[str, Any]) -> Any:
+    """A field that takes its options from another request; see :class:`Part`."""
+    make: Any = {WHOLE: kind, ASKED: lambda: None, GIVEN: dict}[form]
+    return field(default_factory=make, metadata={PART: Part(kind, tuple(names.split()), changes, form)})
+
+
+def option_fields(kind: type) -> list[OptionField]:
+    """The options of a request and of its parts, in the order of the help."""
+    return [one for found in options_by_field(kind).values() for one in found]
+
+
+def options_by_field(kind: type) -> dict[str, list[OptionField]]:
+    """The options of a request by its fields; a field that is a part has several."""
+    found: dict[str, list[OptionField]] = {}
+    for item in fields(kind):
+        taken: Part | None = item.metadata.get(PART)
+        if taken is not None:
+            theirs = options_by_field(taken.kind)
+            own = [one for name in taken.names for one in theirs[name]]
+            found[item.name] = [one.changed(taken.changes.get(one.name, {})) for one in own]
+        elif OPTION in item.metadata:
+            found[item.name] = [OptionField(item.name, kind, item.metadata[OPTION], item.default)]
+    return found
+
+
+def option_words(request: Any) -> tuple[str, ...]:
+    """The options of the command line that give this request: those that differ from their defaults."""
+    found: list[str] = []
+    for item in fields(request):
+        value = getattr(request, item.name)
+        if PART in item.metadata:
+            found += option_words(value) if is_dataclass(value) else ()
+        elif OPTION in item.metadata and value != item.default:
+            found += item.metadata[OPTION].words(value)
+    return tuple(found)
+
+
+def recorded(request: Any) -> Any:
+    """The request as a record holds it: at its default is what records leave out, such as the folder to write."""
+    left_out = [item for item in fields(request) if not item.metadata.get(IN_RECORD, True)]
+    return replace(request, **{item.name: item.default for item in left_out})
+
+
+# The requests that records hold.
+
+TARGET = ("target", "others", "arguments")
+"""The fields of what is broken down, which are no options."""
+
+_RETUNE = Needs("method", "is for a retune", "add --autotune")
+
+
+@dataclass(frozen=True)
+class RetuneRequest:
+    """The retuning of a run's most expensive kernels.
+
+    Attributes:
+        method: the name of a method.
+        top: the number of kernels.
+        budget_s: the limit of all of it in seconds.
+        remeasure: whether kernels are retuned also where their result is known from another run.
+        verify: whether the program is run again afterwards, to prove what the faster configs save.
+    """
+
+    method: str = option(
+        MISSING,
+        "--autotune",
+        kind="method",
+        help="Then retune the kernels that take most time, as many as --top says, like `kernel --autotune`.",
+    )
+    top: int = option(10, "--top", shared=True)
+    budget_s: float | None = option(
+        None,
+        "--budget",
+        metavar="SECONDS",
+        kind="seconds",
+        help="Of the retune of a model: begin no kernel and no candidate after that.",
+        needs=_RETUNE,
+    )
+    remeasure: bool = option(
+        False,
+        "--remeasure",
+        help="Retune also kernels that are known from the retune of another run.",
+        needs=_RETUNE,
+    )
+    verify: bool = option(
+        True,
+        "--verify/--no-verify",
+        help="After a retune, run the program's steps with the winners and without, in turn (the default).",
+        needs=_RETUNE,
+    )
+
+
+@dataclass(frozen=True)
+class BreakdownRequest:
+    """The request of a run. The tool decides what is ``None``.
+
+    Attributes:
+        target: what was measured: a path, a model's name or a command.
+        kind: what the target is: ``script``, ``command``, ``factory``, a library such as ``timm``, ``module``, ``log``,
+            ``structured-trace``, ``run`` or ``trace``.
+        arguments: the arguments of the program, or the words of a command.
+        others: further compiled modules that were measured with the target.
+        training: whether a factory or a named model got a loss and a backward pass.
+        mode: the ``mode`` of ``torch.compile``.
+        dynamic: the ``dynamic`` of ``torch.compile``.
+        amp: the dtype of autocast: ``float16`` or ``bfloat16``.
+        device: the requested device: ``cpu``, ``cuda``, ``cuda:1``, …
+        seed: the seed of random weights and inputs.
+        batch_size: the batch size of a library's model.
+        live: whether every module was profiled inside the program, with the program's inputs.
+        trace: a trace recorded elsewhere, which is analysed instead of a run.
+        steps: the number of the program's steps to time, and of those to profile.
+        skip: the number of steps before them; ``None`` waits until compilation has settled.
+        stop: whether the program was to end once its steps were measured.
+        eager: whether the program was also to run without compilation.
+        timeout_s: limit of each started process in seconds.
+        repeat: the number of profiled iterations.
+        retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
+        values: ``recorded`` for the values that the kernels read beside their standalone files, ``drawn`` for none.
+        values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
+        python: the interpreter that ran the program.
+        output: the RUN folder.
+        force: whether an earlier run in the RUN folder may be replaced.
+        redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
+        plots: whether plots are drawn.
+        variables: environment variables of the program, as pairs of name and value, beside those of this process.
+    """
+
+    target: str = ""
+    kind: str = ""
+    arguments: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    training: bool | None = option(
+        None, "--training/--inference", help="With a loss and a backward pass, or without gradients."
+    )
+    mode: str | None = option(None, "--mode", choices=MODES, help="The mode of torch.compile.")
+    dynamic: bool | None = option(None, "--dynamic/--no-dynamic", help="The dynamic argument of torch.compile.")
+    amp: str | None = option(None, "--amp", metavar="DTYPE", choices=AMP, help="Autocast to float16 or bfloat16.")
+    device: str | None = option(
+        None, "--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given."
+    )
+    seed: int | None = option(0, "--seed", shown=True, help="Of random weights and inputs.")
+    batch_size: int | None = option(None, "--batch-size", least=1, help=f"Of a {listed(LIBRARIES)} model.")
+    live: bool = option(False, "--live", help="Profile inside the program, with the inputs that it really gets.")
+    trace: Path | None = option(
+        None,
+        "--trace",
+        recorded=False,
+        metavar="FILE",
+        kind="file",
+        help="Analyse this trace of the compiled module, recorded elsewhere; nothing is run.",
+    )
+    steps: int | None = option(
+        None, "--steps", metavar="N", least=1, help="Time N of the program's steps, profile N more."
+    )
+    skip: int | None = option(
+        None, "--skip", metavar="N", least=0, help="Begin N steps after the first, settled or not."
+    )
+    stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
+    eager: bool = option(False, "--eager", help="Also time the program's steps without compilation, in a second run.")
+    timeout_s: float | None = option(
+        None,
+        "--timeout",
+        metavar="SECONDS",
+        kind="seconds",
+        help="The limit of each process that is started.",
+    )
+    repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="Profiled iterations.")
+    retune: RetuneRequest | None = part(RetuneRequest, "method verify budget_s remeasure top", ASKED)
+    values: str = option(
+        DRAWN,
+        "--values",
+        choices=(DRAWN, RECORDED),
+        shown=True,
+        help="What large tensors in the kernels' files hold: random numbers, or what the kernels really read, in "
+        "safetensors files beside.",
+    )
+    values_limit_bytes: int = option(
+        VALUES_LIMIT_BYTES,
+        "--values-limit",
+        metavar="SIZE",
+        kind="size",
+        help="Of the recorded values of one kernel; what is above is drawn.",
+        shown=f"{VALUES_LIMIT_BYTES // 10**6}MB",
+        needs=Needs("values", "is for recorded values, and these are drawn", "add --values recorded", DRAWN),
+    )
+    python: str | None = option(
+        None, "--python", metavar="PATH", help="The interpreter to run the program under, with another torch."
+    )
+    output: Path | None = option(
+        None, "-o", "--output", recorded=False, metavar="RUN", help="The folder to write; runs/NAME-1, -2, …"
+    )
+    force: bool = option(False, "--force", recorded=False, help="Replace an earlier run in that folder.")
+    redact: tuple[str, ...] = option(
+        (),
+        "--redact",
+        recorded=False,
+        metavar="NAME",
+        help="Keep the value of this option or variable out of what is written, as those of keys, tokens and passwords "
+        "are. May be given again.",
+    )
+    plots: bool = option(
+        True, "--plots/--no-plots", recorded=False, late=True, help="Draw the plots (the default) or not."
+    )
+    variables: tuple[tuple[str, str], ...] = field(default=(), metadata={IN_RECORD: False})
+
+    @property
+    def recorded_bytes(self) -> int | None:
+        """Maximum size of the recorded values of one kernel; ``None`` where they are drawn."""
+        return self.values_limit_bytes if self.values == RECORDED else None
+
+    @property
+    def place(self) -> str:
+        """The target without the name of a library before it."""
+        return self.target.removeprefix(f"{self.kind}:") if self.kind in LIBRARIES else self.target
+
+
+@dataclass(frozen=True)
+class ModelRequest(BreakdownRequest):
+    """The request for one model of a batch.
+
+    Attributes:
+        name: unique in the batch; also the name of the model's RUN folder.
+        line: line number in the list, from 1.
+        timeout_s: limit in seconds of one attempt with all its processes.
+    """
+
+    name: FileName = field(kw_only=True)
+    line: int = field(default=0, kw_only=True)
+
+
+# The requests of the other verbs.
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """The request of a batch."""
+
+    source: Path  # the list
+    output: Path | None = option(None, "-o", "--output", metavar="BATCH", help="The folder; batches/NAME.")
+    listing: bool = option(False, "--list", help="Show the models that would be measured; run nothing.")
+    filters: tuple[str, ...] = option((), "--filter", metavar="GLOB", help="Only these: a glob or a part of the name.")
+    excludes: tuple[str, ...] = option((), "--exclude", metavar="GLOB", help="Not these.")
+    shard: tuple[int, int] | None = option(
+        None, "--shard", metavar="I/N", kind="shard", help="Every N-th model, beginning with the I-th."
+    )
+    bare: str | None = option(None, "--source", choices=tuple(LIBRARIES), help="Of bare names.")
+    resume: bool = option(
+        True, "--resume/--no-resume", help="Continue the batch in the folder (the default), or refuse to."
+    )
+    force: bool = option(False, "--force", help="Measure again what the folder has already.")
+    retries: int = option(0, "--retries", metavar="N", least=0, help="Try a model that failed again.")
+    devices: tuple[str, ...] = option(
+        (), "--devices", metavar="0,1,…", kind="names", help="These GPUs; all where not given."
+    )
+    jobs: int | None = option(None, "--jobs", metavar="N", least=1, help="The most models at once.")
+    overlap: bool | None = option(
+        None,
+        "--overlap/--no-overlap",
+        help="Compile a model while another is timed on its GPU; where there are cores for it if not said.",
+    )
+    executor: str = option("local", "--executor", choices=("local", "ray"), help="This machine, or a Ray cluster.")
+    address: str | None = option(
+        None, "--address", metavar="HOST:PORT", help="Of the Ray cluster; Ray looks for one where not given."
+    )
+    overrides: Mapping[str, Any] = part(  # options for all models by field, which precede the list's own
+        BreakdownRequest,
+        "timeout_s training batch_size mode dynamic amp device seed live repeat values",
+        GIVEN,
+        timeout_s={"help": "Of a model."},
+        batch_size={"help": "Instead of those in the list."},
+        device={"metavar": None, "kind": "type of device", "help": "The best there is where not given."},
+        seed={"shown": False},
+        live={"help": "Profile inside the programs."},
+    )
+    models: BreakdownRequest = part(  # further options for all models
+        BreakdownRequest,
+        "values_limit_bytes python retune redact plots",
+        python={"help": "The interpreter to run the models under, with another torch."},
+    )
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """The request to time and retune standalone kernel files."""
+
+    targets: tuple[str, ...]  # files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob
+    autotune: str | None = option(
+        None, "--autotune", kind="method", help="Retune: METHODS. With --compare, both kernels."
+    )
+    configs: bool = option(False, "--configs", help="Time every config that Inductor chooses from; none wins.")
+    budget_s: float | None = option(
+        None, "--budget", metavar="SECONDS", kind="seconds", help="Build no more candidates after that."
+    )
+    state: str = option(
+        "cold",
+        "--state",
+        choices=("cold", "warm"),
+        shown=True,
+        help="What candidates are compared by: times with their data out of the caches, or in them.",
+    )
+    save: Path | None = option(None, "--save", metavar="PATH", help="Write the winner as a standalone file.")
+    other: str | None = option(
+        None, "--compare", metavar="OTHER", help="Time FILE and OTHER in turn: as they stand, in one config."
+    )
+    other_python: str | None = option(
+        None,
+        "--other-python",
+        metavar="PATH",
+        help="The interpreter to run OTHER under, as one with another torch.",
+        needs=Needs("other", "is for --compare", "add --compare OTHER"),
+    )
+    target: str | None = option(
+        None,
+        "--target",
+        metavar="ARCH",
+        help="Compile all candidates for a GPU such as sm_90, which need not be here; time none.",
+    )
+    ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
+    force: bool = option(False, "--force", help="Measure on a GPU that another job uses, too.")
+    check: bool = option(True, "--check/--no-check", shown=True, help="Compare outputs with the reference first.")
+    timeout_s: float | None = same(BreakdownRequest, "timeout_s", help="For each step of one kernel.")
+    python: str | None = same(BreakdownRequest, "python", help="The interpreter to run the kernels under.")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The selected kernels: by a glob over names, by a category, and the ``top`` most expensive ones."""
+
+    glob: str | None = option(
+        None, "--kernel", metavar="GLOB", help="Only kernels whose name fits, for example 'triton_red_*'."
+    )
+    category: Category | None = option(
+        None, "--category", choices={one.value: one for one in Category}, help="Only this category."
+    )
+    top: int | None = option(None, "--top", metavar="N", least=1, help="Only the N that take most time in the model.")
+
+
+@dataclass(frozen=True)
+class ExtractRequest:
+    """The request to write each kernel as a standalone file."""
+
+    targets: tuple[str, ...]  # a RUN folder, a log, a structured trace, or compiled modules
+    output: Path | None = option(None, "-o", "--output", metavar="DIR", help="The folder to write.")
+    listing: bool = option(False, "--list", help="Show what there is and write nothing.")
+    selection: Selection = part(Selection, "glob category top")
+    static: bool = option(False, "--static", help="Read the arguments from the module's text; run nothing.")
+    values: str = same(BreakdownRequest, "values")
+    values_limit_bytes: int | None = same(BreakdownRequest, "values_limit_bytes", default=None)  # a RUN has its own
+    timeout_s: float | None = same(BreakdownRequest, "timeout_s", help="")
+    python: str | None = same(BreakdownRequest, "python", help="The interpreter to run the modules under.")
+
+
+@dataclass(frozen=True)
+class ApplyRequest:
+    """The request to run a program with the configs of a RUN."""
+
+    run: Path | None  # the RUN with the retunes; ``None`` for all configs that are known for this machine
+    command: tuple[str, ...] = ()  # the program; empty to write ``RUN/tuned`` only
+    verify: bool = option(False, "--verify", help="Run the program's steps with the configs and without in turn.")
+    stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
+    timeout_s: float | None = same(
+        BreakdownRequest, "timeout_s", help="With --verify: the limit of each run of the program."
+    )
+    python: str | None = same(
+        BreakdownRequest, "python", help="The program's interpreter, where the command does not tell."
+    )
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """The request to run one program in two settings, interleaved, and to compare its runs."""
+
+    pythons: tuple[str, ...] = option((), "--python", metavar="PATH", help="The interpreter of A, and that of B.")
+    variables: tuple[tuple[str, str], ...] = option(
+        (), "--env", metavar="NAME=VALUE", kind="pairs", help="Set it in B."
+    )
+    runs: int = option(2, "--runs", metavar="N", least=1, shown="2", help="Make N runs of each side.")
+    breakdown: BreakdownRequest = part(  # of each run; its ``output`` is the folder of all runs
+        BreakdownRequest,
+        "output force training mode amp device batch_size steps skip timeout_s",
+        output={"metavar": "DIR", "help": "Where the runs are written."},
+        force={"help": "Replace earlier runs in that folder."},
+        training={"help": "Of a factory or a named model, as for breakdown."},
+        batch_size={"help": "Of a named model."},
+        timeout_s={"help": "Of each process."},
+    )
+
+
+@dataclass(frozen=True)
+class ModesRequest:
+    """The request to compare the modes of ``torch.compile`` for a program."""
+
+    modes: tuple[str, ...] = option((), "--mode", kind="compared mode", help="Only these; may be given again.")
+    withs: tuple[str, ...] = option((), "--with", metavar="SET", help="One more row; may be given again.")
+    variables: tuple[tuple[str, str], ...] = option(
+        (), "--env", metavar="NAME=VALUE", kind="pairs", help="One more row, with this variable."
+    )
+    inductor: tuple[str, ...] = option(
+        (), "--option", metavar="inductor.X=Y", help="One more row, with this option of Inductor."
+    )
+    rounds: int = option(
+        4,
+        "--rounds",
+        metavar="N",
+        kind="rounds",
+        shown=True,
+        help="Processes of each row; an even number cancels a drift of the machine.",
+    )
+    program: BreakdownRequest = part(  # its ``output`` and ``force`` are those of the comparison
+        BreakdownRequest,
+        "steps skip training dynamic amp device seed batch_size timeout_s python output force redact",
+        steps={"help": "Time N of a script's steps in each process."},
+        output={"metavar": "FOLDER", "help": "The folder; modes/NAME."},
+        force={"help": "Measure again what the folder has already."},
+    )
+
+
+@dataclass(frozen=True)
+class DoctorRequest:
+    """The request to look at what is installed, and at what a device can reach."""
+
+    device: str | None = same(BreakdownRequest, "device", help="cpu or cuda; the best there is where not given.")
+    remeasure: bool = option(False, "--remeasure", help="Measure the device again, also where it was measured before.")
+    python: str | None = same(BreakdownRequest, "python", help="The interpreter to look at, with another torch.")
