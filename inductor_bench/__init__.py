@@ -38,17 +38,17 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     """
     from pathlib import Path
 
-    from .records.request import BreakdownRequest
+    from .records.request import BreakdownRequest, target_fields
     from .workflows.breakdown import run_breakdown
     from .workflows.options import Silent
 
-    first, *others = map(str, (target,) if isinstance(target, str | Path) else target)
+    targets = [str(item) for item in ((target,) if isinstance(target, str | Path) else target)]
     for name in ("output", "trace"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
     if isinstance(options.get("redact"), str):
         options["redact"] = (options["redact"],)
-    request = BreakdownRequest(first, others=tuple(others), **options)
+    request = BreakdownRequest(**target_fields(targets), **options)
     return run_breakdown(request, Silent()).run
 
 

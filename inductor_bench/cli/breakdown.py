@@ -8,7 +8,7 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.model_sources import help_lines
-from ..records.request import BreakdownRequest
+from ..records.request import BreakdownRequest, target_fields
 from ..records.run import Run
 from ..report.run.run_document import FORMATS
 from .options import AutotuneCommand, complete_path, make_request, request_options
@@ -77,9 +77,12 @@ def command(context: click.Context, /, **values: Any) -> int:
 
 
 def target_of(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a request that say what is broken down: its target, and the words after ``--``."""
-    target, *others = values["targets"] or ("",)
-    return {"target": target, "others": tuple(others), "arguments": context.meta.get(ARGUMENTS, ())}
+    """The fields of a request that say what is broken down: its targets, and the words after ``--``.
+
+    Raises:
+        UsageError: a target is an empty word.
+    """
+    return {**target_fields(values["targets"]), "arguments": context.meta.get(ARGUMENTS, ())}
 
 
 def exit_code(run: Run) -> int:

@@ -18,19 +18,19 @@ from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..devices.table import DEVICES
 from ..errors import UsageError
 from ..records.mode_comparison import MODES
-from ..records.request import (
+from ..records.option_fields import (
     ASKED,
     GIVEN,
     ONE_WORD,
     OPTION,
     PART,
-    TARGET,
     Option,
     OptionField,
     Part,
     option_fields,
     options_by_field,
 )
+from ..records.request import TARGET
 from ..records.tuning import BY_DEFAULT
 from ..workflows.options import METHODS, METHODS_HELP
 

@@ -20,7 +20,8 @@ from ..records.base import Failure
 from ..records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING, Batch, BatchModel
 from ..records.model_sources import LIBRARIES
 from ..records.module import ModuleRecord
-from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest, option_words
+from ..records.option_fields import option_words
+from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest
 from ..records.run import Run
 from ..report.batch_document import write_batch
 from ..report.batch_tables import BatchView

@@ -19,7 +19,8 @@ from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import VERIFY, Failure
 from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
-from ..records.request import BreakdownRequest, RetuneRequest, recorded
+from ..records.option_fields import recorded
+from ..records.request import BreakdownRequest, RetuneRequest
 from ..records.run import Capture, Environment, Peaks, Run
 from ..report.run.run_document import write_report
 from ..source.labels import ModuleLabel

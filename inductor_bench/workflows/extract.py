@@ -18,7 +18,7 @@ from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
 from ..records.extraction import ExtractedKernel
-from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest
+from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, target_fields
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
 from ..source.module_reader import read_module
@@ -216,7 +216,8 @@ def run_extract(options: ExtractRequest, progress: Progress) -> ExtractOutcome:
         UsageError: the target is missing, or is a program that is not compiled yet.
         InductorBenchError: the output folder cannot be made, or no module of the target can be read.
     """
-    target = resolve_target(_breakdown_of(options), SOURCES)
+    program = BreakdownRequest(**target_fields(options.targets, SOURCES), python=options.python)
+    target = resolve_target(program, SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
         command = f"inductor-bench breakdown {shlex.quote(target.name)}"
         raise UsageError(f"{target.name} is not a compiled module", f"capture a program first: {command}")
@@ -227,11 +228,6 @@ def run_extract(options: ExtractRequest, progress: Progress) -> ExtractOutcome:
             _require_modules(modules, failures)
             return _conclude(modules, folder, options, progress, (), failures)
         return _extract_files(target, folder, options, progress)
-
-
-def _breakdown_of(options: ExtractRequest) -> BreakdownRequest:
-    target, *others = options.targets or ("",)
-    return BreakdownRequest(target, others=tuple(others), python=options.python)
 
 
 def _extract_files(target: Target, folder: Path | None, options: ExtractRequest, progress: Progress) -> ExtractOutcome:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..devices.table import DEVICES
 from ..errors import InductorBenchError, UsageError
 from ..records.model_sources import BY_KIND, LIBRARIES, ModelSource, bare_library
-from ..records.request import BatchRequest, ModelRequest, OptionField, options_by_field
+from ..records.option_fields import OptionField, options_by_field
+from ..records.request import BatchRequest, ModelRequest
 from ..store.folder import BATCH
 from .modules.targets import find
 

@@ -27,7 +27,8 @@ from ..records.mode_comparison import (
     ModeSet,
 )
 from ..records.model_sources import COMMAND, PROGRAMS
-from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest, options_by_field, recorded
+from ..records.option_fields import options_by_field, recorded
+from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest
 from ..records.run import Environment
 from ..store.files import own_folder, refuse_link, sha256_of_file
 from ..store.folder import FORMAT, PAGE, ModesFolder

@@ -19,12 +19,19 @@ from inductor_bench.cli.options import KINDS, make_request
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.records.base import IN_RECORD
 from inductor_bench.records.mode_comparison import MODES
-from inductor_bench.records.request import (
+from inductor_bench.records.option_fields import (
     ASKED,
     GIVEN,
     ONE_WORD,
     OPTION,
     PART,
+    Option,
+    option_fields,
+    option_words,
+    options_by_field,
+    recorded,
+)
+from inductor_bench.records.request import (
     RECORDED,
     VALUES_LIMIT_BYTES,
     ApplyRequest,
@@ -35,11 +42,6 @@ from inductor_bench.records.request import (
     ExtractRequest,
     KernelRequest,
     ModesRequest,
-    Option,
-    option_fields,
-    option_words,
-    options_by_field,
-    recorded,
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.model_list import read_list

@@ -16,7 +16,8 @@ from ...records.category import Category
 from ...records.kernel import Kernel
 from ...records.model_sources import PROGRAMS
 from ...records.module import ModuleRecord
-from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest, option_fields, option_words
+from ...records.option_fields import option_fields, option_words
+from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
 from ...records.run import Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
 

@@ -26,7 +26,8 @@ from ...records.code import (
 )
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
-from ...records.request import RECORDED, Selection, option_words
+from ...records.option_fields import option_words
+from ...records.request import RECORDED, Selection
 from ...records.run import Environment, Run
 from ...source.identity import launch_key, operator_id
 from ...source.labels import ModuleLabel
