@@ -334,7 +334,7 @@ class ApplyOutcome:
         return self.pinned.predicted_s
 
 
-def run_apply(options: ApplyRequest, progress: Progress) -> ApplyOutcome:
+def run_apply(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     """Writes the configurations of a RUN, or runs a program with them.
 
     Raises:
@@ -342,41 +342,41 @@ def run_apply(options: ApplyRequest, progress: Progress) -> ApplyOutcome:
             device, or the program cannot be started or compared.
         KeyboardInterrupt: the user stopped it before anything was compared.
     """
-    if options.run is None:
-        return _apply_known(options, progress)
-    folder = RunFolder(options.run)
-    with locked(folder.path, tool_mark()) if options.verify else nullcontext():  # the record is read and then written
-        return _apply_run(folder, options, progress)
+    if request.run is None:
+        return _apply_known(request, progress)
+    folder = RunFolder(request.run)
+    with locked(folder.path, tool_mark()) if request.verify else nullcontext():  # the record is read and then written
+        return _apply_run(folder, request, progress)
 
 
-def _apply_run(folder: RunFolder, options: ApplyRequest, progress: Progress) -> ApplyOutcome:
+def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     run = folder.load()
     require_retuned(run, folder)
     pinned = make_pins(run, folder)
-    if not options.command:
+    if not request.command:
         written = tuple(write_tuned(run, folder, pinned))
         return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run))
     progress.stage("looking at the machine")
-    require_same(pinned.pins, run.environment, read_environment(_python(options)))
-    if not options.verify:
-        return _run(folder.path, pinned, options)
-    found, interrupted = _verify(folder, pinned, options, progress, replays_graphs(run))
+    require_same(pinned.pins, run.environment, read_environment(_python(request)))
+    if not request.verify:
+        return _run(folder.path, pinned, request)
+    found, interrupted = _verify(folder, pinned, request, progress, replays_graphs(run))
     forget_dropped(found, run.environment)
     folder.save(with_verification(run, found))
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
-def _apply_known(options: ApplyRequest, progress: Progress) -> ApplyOutcome:
+def _apply_known(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     """Runs a program with all tunings that are known for its interpreter and this machine."""
     progress.stage("looking at the machine")
-    environment = read_environment(_python(options))
+    environment = read_environment(_python(request))
     pinned = pin_known(environment)
-    if not options.verify:
-        return _run(None, pinned, options)
+    if not request.verify:
+        return _run(None, pinned, request)
     place = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     keeps_log = False
     try:
-        found, interrupted = _verify(RunFolder(place), pinned, options, progress)
+        found, interrupted = _verify(RunFolder(place), pinned, request, progress)
         keeps_log = any(str(place) in note for note in found.notes)
     except InductorBenchError as error:
         keeps_log = str(place) in error.hint
@@ -388,26 +388,26 @@ def _apply_known(options: ApplyRequest, progress: Progress) -> ApplyOutcome:
     return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
-def _python(options: ApplyRequest) -> str:
-    return options.python or interpreter_of(options.command) or default_python()
+def _python(request: ApplyRequest) -> str:
+    return request.python or interpreter_of(request.command) or default_python()
 
 
 def _verify(
-    folder: RunFolder, pinned: PinnedRun, options: ApplyRequest, progress: Progress, replays: bool = False
+    folder: RunFolder, pinned: PinnedRun, request: ApplyRequest, progress: Progress, replays: bool = False
 ) -> tuple[Verification, bool]:
     """The comparison, and whether the user stopped it."""
-    plan = ProofPlan(folder, options.command, users_environment(), options.timeout_s, options.stop, replays)
+    plan = ProofPlan(folder, request.command, users_environment(), request.timeout_s, request.stop, replays)
     try:
         return verify(pinned, plan, progress), False
     except VerificationInterrupted as stop:
         return stop.found, True
 
 
-def _run(folder: Path | None, pinned: PinnedRun, options: ApplyRequest) -> ApplyOutcome:
+def _run(folder: Path | None, pinned: PinnedRun, request: ApplyRequest) -> ApplyOutcome:
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
         environment = pinned_environment(with_mode(pinned, APPLY), work, users_environment(), "nothing")
-        code = run_in_terminal(options.command, environment)
+        code = run_in_terminal(request.command, environment)
         processes = read_states(work)
         require_taken(processes)
         kernels = describe_kernels(pinned, join_states(processes), (), {})

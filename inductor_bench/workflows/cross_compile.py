@@ -85,28 +85,28 @@ class _Candidate:
     binary: Binary | None = None
 
 
-def compile_for_target(options: KernelRequest, progress: Progress) -> TargetOutcome:
+def compile_for_target(request: KernelRequest, progress: Progress) -> TargetOutcome:
     """Compiles the candidates of each kernel of the request for its target, without a GPU.
 
     Raises:
         UsageError: the target, the method or a file of the request is invalid.
         InductorBenchError: the interpreter has no torch or no triton, or no file holds a Triton kernel.
     """
-    architecture = ARCHITECTURES.get(options.target or "")
+    architecture = ARCHITECTURES.get(request.target or "")
     if architecture is None:
-        raise UsageError(f"{options.target} is no target that is known here", f"one of {', '.join(ARCHITECTURES)}")
-    listed = _find_listing(options.autotune)
-    files = [_File(path) for path in find_files(options.targets)]
-    method = options.autotune or DEFAULT
+        raise UsageError(f"{request.target} is no target that is known here", f"one of {', '.join(ARCHITECTURES)}")
+    listed = _find_listing(request.autotune)
+    files = [_File(path) for path in find_files(request.targets)]
+    method = request.autotune or DEFAULT
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        pool = _compile_pool(options, Path(name), progress, architecture)
+        pool = _compile_pool(request, Path(name), progress, architecture)
         try:
             progress.stage(f"reading {len(files)} file{'s' * (len(files) != 1)}")
             _read_files(files, pool, listed)
             candidates = [candidate for file in files for candidate in file.candidates]
             progress.stage(f"compiling {len(candidates)} candidates for {architecture.name}")
-            limit = options.budget_s
+            limit = request.budget_s
             _compile_candidates(candidates, pool, lambda: limit is not None and time.monotonic() - began > limit)
         finally:
             pool.end()
@@ -134,15 +134,15 @@ def _find_listing(method: str | None) -> Callable[[TritonVariants], Iterable[Con
     return listed
 
 
-def _compile_pool(options: KernelRequest, folder: Path, progress: Progress, architecture: Architecture) -> CompilePool:
+def _compile_pool(request: KernelRequest, folder: Path, progress: Progress, architecture: Architecture) -> CompilePool:
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), VISIBLE_GPUS: ""}
 
     def start(name: str) -> WorkerSession:
-        python, log = options.python or default_python(), folder / f"{name}.log"
+        python, log = request.python or default_python(), folder / f"{name}.log"
         return WorkerSession(python, folder, environment, log=log, on_line=progress.output)
 
     count = min(usable_cores(), MAXIMUM_WORKERS)
-    limit = options.timeout_s or STEP_S
+    limit = request.timeout_s or STEP_S
     return CompilePool(start, count, limit, limit, Pretend(architecture))
 
 

@@ -209,42 +209,42 @@ class ExtractOutcome:
     failures: tuple[Failure, ...] = ()
 
 
-def run_extract(options: ExtractRequest, progress: Progress) -> ExtractOutcome:
+def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
     """Extracts, or lists, the kernels of a target.
 
     Raises:
         UsageError: the target is missing, or is a program that is not compiled yet.
         InductorBenchError: the output folder cannot be made, or no module of the target can be read.
     """
-    program = BreakdownRequest(**target_fields(options.targets, SOURCES), python=options.python)
+    program = BreakdownRequest(**target_fields(request.targets, SOURCES), python=request.python)
     target = resolve_target(program, SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
         command = f"inductor-bench breakdown {shlex.quote(target.name)}"
         raise UsageError(f"{target.name} is not a compiled module", f"capture a program first: {command}")
-    _check_values(target, options)
-    with output_folder(options.output) as folder:
+    _check_values(target, request)
+    with output_folder(request.output) as folder:
         if target.kind == "run":
-            modules, failures = modules_of_run(RunFolder(target.paths[0]), options.values)
+            modules, failures = modules_of_run(RunFolder(target.paths[0]), request.values)
             _require_modules(modules, failures)
-            return _conclude(modules, folder, options, progress, (), failures)
-        return _extract_files(target, folder, options, progress)
+            return _conclude(modules, folder, request, progress, (), failures)
+        return _extract_files(target, folder, request, progress)
 
 
-def _extract_files(target: Target, folder: Path | None, options: ExtractRequest, progress: Progress) -> ExtractOutcome:
+def _extract_files(target: Target, folder: Path | None, request: ExtractRequest, progress: Progress) -> ExtractOutcome:
     listed, missing = find_listed_modules(target)
     found, unread = _readable(listed)
     _require_modules(found, unread)
     failures = (*(Failure("extract", "missing", f"{path} no longer exists", subject=path) for path in missing), *unread)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        runs = ModuleRuns(Path(name), options.python, options.timeout_s, progress)
-        modules, notes = _modules_of_files(found, runs, static=options.static)
-        if folder is None or options.values == DRAWN:
-            return _conclude(modules, folder, options, progress, notes, failures)
+        runs = ModuleRuns(Path(name), request.python, request.timeout_s, progress)
+        modules, notes = _modules_of_files(found, runs, static=request.static)
+        if folder is None or request.values == DRAWN:
+            return _conclude(modules, folder, request, progress, notes, failures)
         with tempfile.TemporaryDirectory(prefix=".values-", dir=folder) as values:
-            chosen = choose_kernels(modules, options.selection)
-            limit = options.values_limit_bytes or VALUES_LIMIT_BYTES
+            chosen = choose_kernels(modules, request.selection)
+            limit = request.values_limit_bytes or VALUES_LIMIT_BYTES
             modules, lost = runs.record(found, modules, chosen, Path(values), limit)
-            return _conclude(modules, folder, options, progress, notes, (*failures, *lost))
+            return _conclude(modules, folder, request, progress, notes, (*failures, *lost))
 
 
 def _readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
@@ -266,25 +266,25 @@ def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> 
         raise InductorBenchError(failures[0].message + others, failures[0].hint)
 
 
-def _check_values(target: Target, options: ExtractRequest) -> None:
-    if target.kind == "run" and options.values_limit_bytes is not None:
+def _check_values(target: Target, request: ExtractRequest) -> None:
+    if target.kind == "run" and request.values_limit_bytes is not None:
         hint = "leave --values-limit away; it is an option of breakdown as well"
         raise UsageError("the values in a RUN are recorded already, up to the limit that it had", hint)
-    if options.values == RECORDED and (options.static or options.output is None):
-        other = "--static runs nothing" if options.static else "--list writes nothing"
+    if request.values == RECORDED and (request.static or request.output is None):
+        other = "--static runs nothing" if request.static else "--list writes nothing"
         raise UsageError(f"--values recorded needs a run to record, and {other}", "leave one of the two out")
 
 
 def _conclude(
     modules: Sequence[ModuleKernels],
     folder: Path | None,
-    options: ExtractRequest,
+    request: ExtractRequest,
     progress: Progress,
     notes: tuple[str, ...] = (),
     failures: tuple[Failure, ...] = (),
 ) -> ExtractOutcome:
-    chosen = choose_kernels(modules, options.selection)
-    if options.selection.top is not None and all(one.header.time_s is None for one in chosen):
+    chosen = choose_kernels(modules, request.selection)
+    if request.selection.top is not None and all(one.header.time_s is None for one in chosen):
         notes = (*notes, NO_TIMES)
     if folder is None:
         return ExtractOutcome(tuple(_listed(candidate) for candidate in chosen), None, notes, failures)

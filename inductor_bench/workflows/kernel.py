@@ -199,14 +199,14 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
     """
     session.start_budget()
     measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
-    options = session.options
+    request = session.options
     timers: dict[Hashable, Tuner] = {
         file: ConfigTimer(
             str(file.resolve()),
             _find_listed_variants,
             session.numbers,
-            options.state,
-            options.timeout_s,
+            request.state,
+            request.timeout_s,
         )
         for file in kernels
     }
@@ -308,7 +308,7 @@ class KernelsInterrupted(KeyboardInterrupt):
 
 
 def run_kernel(
-    options: KernelRequest,
+    request: KernelRequest,
     progress: Progress,
     on_result: OnResult = lambda found, environment: None,
     stakes: Mapping[str, Stake] = MappingProxyType({}),
@@ -316,7 +316,7 @@ def run_kernel(
     """Measures every kernel of the request, and autotunes it where the request says so.
 
     Args:
-        options: the request.
+        request: the request.
         progress: the listener for stages and output.
         on_result: called with each tuned kernel and each failure as soon as it is known, and with the environment of
             the worker that measured.
@@ -328,20 +328,20 @@ def run_kernel(
         InductorBenchError: the interpreter has no working torch.
         KernelsInterrupted: the user stopped the request after the first measurement.
     """
-    if options.autotune not in (None, *METHODS):
-        raise UsageError(f"{options.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
-    if options.configs and options.autotune:
+    if request.autotune not in (None, *METHODS):
+        raise UsageError(f"{request.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
+    if request.configs and request.autotune:
         raise UsageError(
             "--configs times the kernel's own configs, and --autotune tries others", "leave one of them out"
         )
-    if options.save is not None and options.autotune is None:
+    if request.save is not None and request.autotune is None:
         raise UsageError("--save writes the winner of a retune", "add --autotune")
-    files = find_files(options.targets)
-    prepare_to_save(options.save, files)
+    files = find_files(request.targets)
+    prepare_to_save(request.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = kernel_environment(Path(name))
-        pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
-        session = KernelSession(options, pool, progress, stakes=stakes)
+        pool = WorkerPool(request.python or default_python(), Path(name), environment, on_line=progress.output)
+        session = KernelSession(request, pool, progress, stakes=stakes)
         try:
             if stakes:
                 session.start_ahead(files)
@@ -354,18 +354,18 @@ def run_kernel(
             session.close()
 
 
-def measure_one(options: KernelRequest, progress: Progress) -> MeasuredKernel:
+def measure_one(request: KernelRequest, progress: Progress) -> MeasuredKernel:
     """Measures the kernel of a request that names one kernel.
 
     Raises:
         InductorBenchError: as :func:`run_kernel`, or the failure of the kernel.
         UsageError: the request names several kernels.
     """
-    outcome = run_kernel(options, progress)
+    outcome = run_kernel(request, progress)
     for failure in outcome.failures:
         raise InductorBenchError(failure.message, failure.hint)
     if len(outcome.kernels) != 1:
-        raise UsageError(f"{options.targets[0]} names {len(outcome.kernels)} kernels", "give one file")
+        raise UsageError(f"{request.targets[0]} names {len(outcome.kernels)} kernels", "give one file")
     return outcome.kernels[0]
 
 

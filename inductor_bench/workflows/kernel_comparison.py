@@ -101,13 +101,13 @@ def find_config_conflict(config: Config, variants: Variants) -> str:
     return ""
 
 
-def run_comparison(options: KernelRequest, progress: Progress) -> TimedPair:
+def run_comparison(request: KernelRequest, progress: Progress) -> TimedPair:
     """Measures each of two kernels alone, and then both in alternation.
 
     They alternate as the files have them, in the first's configuration, and each in its best configuration.
 
     Args:
-        options: the request, with the first file as its only target, and the second, which is judged against it;
+        request: the request, with the first file as its only target, and the second, which is judged against it;
             ``autotune`` is the method that finds the best configurations, or ``None`` to leave these out.
         progress: the listener for stages and output.
 
@@ -115,13 +115,13 @@ def run_comparison(options: KernelRequest, progress: Progress) -> TimedPair:
         UsageError: the targets are more than two files.
         InductorBenchError: one of the files cannot be measured.
     """
-    files = [*find_files(options.targets), *find_files([options.other or ""])]
+    files = [*find_files(request.targets), *find_files([request.other or ""])]
     if len(files) != 2:
         raise UsageError("two kernels are compared, not more", "inductor-bench kernel FILE --compare OTHER")
-    pythons = [options.python or default_python(), options.other_python or options.python or default_python()]
+    pythons = [request.python or default_python(), request.other_python or request.python or default_python()]
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folders = {python: Path(name) / str(number) for number, python in enumerate(dict.fromkeys(pythons))}
-        sessions = {python: _open_session(options, python, folder, progress) for python, folder in folders.items()}
+        sessions = {python: _open_session(request, python, folder, progress) for python, folder in folders.items()}
         try:
             return _compare(files, [sessions[python] for python in pythons], progress)
         except WorkerLostError as lost:
@@ -131,10 +131,10 @@ def run_comparison(options: KernelRequest, progress: Progress) -> TimedPair:
                 session.close()
 
 
-def _open_session(options: KernelRequest, python: str, folder: Path, progress: Progress) -> KernelSession:
+def _open_session(request: KernelRequest, python: str, folder: Path, progress: Progress) -> KernelSession:
     folder.mkdir()
     pool = WorkerPool(python, folder, kernel_environment(folder), on_line=progress.output)
-    return KernelSession(options, pool, progress)
+    return KernelSession(request, pool, progress)
 
 
 def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress: Progress) -> TimedPair:

@@ -350,7 +350,7 @@ def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> N
 def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path) -> None:
     program = """
         import sys, torch
-        from inductor_bench.messages.observed import RunProgram
+        from inductor_bench.records.request import BreakdownRequest
         from inductor_bench.worker.capture import programs
         programs.build_model = lambda *_: programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
         use = programs.SharedDevice.use
