@@ -17,10 +17,10 @@ import pytest
 import run_builder
 
 from inductor_bench.errors import InductorBenchError, UnwritableError, UsageError
-from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.request import BreakdownRequest, ModelRequest
 from inductor_bench.store import lock as locks
 from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
-from inductor_bench.store.folder import OWN_FILES, RunFolder, new_run_folder
+from inductor_bench.store.folder import BATCH, OWN_FILES, BatchFolder, RunFolder, new_run_folder
 from inductor_bench.store.lock import is_locked, locked
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.options import Silent
@@ -335,3 +335,13 @@ def test_a_lock_that_does_not_fit_on_the_disk_is_named(tmp_path: Path, monkeypat
         raise AssertionError("it is not held")
     assert caught.value.message == f"cannot write {tmp_path / '.lock'}: No space left on device"
     assert not (tmp_path / ".lock").exists()
+
+
+def test_a_batch_of_an_earlier_version_has_null_for_what_its_list_did_not_say(tmp_path: Path) -> None:
+    unsaid = dict.fromkeys(("training", "amp", "mode", "dynamic", "device", "seed", "live", "repeat", "values"))
+    request = {"name": "a", "target": "timm:a", "line": 3, "arguments": [], "batch_size": 8, **unsaid}
+    row = {"request": {**request, "timeout_s": None}, "status": "done"}
+    text = {"tool_version": "0", "created": "", "command": "", "source": "list.txt", "models": [row]}
+    (tmp_path / BATCH).write_text(json.dumps({"format": 1, **text}))
+    (model,) = BatchFolder(tmp_path).load().models
+    assert model.request == ModelRequest("timm:a", name="a", line=3, batch_size=8)
