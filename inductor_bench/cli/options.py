@@ -184,14 +184,13 @@ def _make(kind: type[T], values: Mapping[str, Any]) -> T:
     made = {}
     for item in fields(kind):  # type: ignore[arg-type]
         if PART in item.metadata:
-            made[item.name] = _make_part(item.metadata[PART], values)
+            made[item.name] = _make_part(item.metadata[PART], options_by_field(kind)[item.name], values)
         elif item.name in values and (values[item.name] is not None or item.default is MISSING):
             made[item.name] = _meant(item.metadata.get(OPTION), values[item.name])
     return kind(**made)
 
 
-def _make_part(part: Part, values: Mapping[str, Any]) -> Any:
-    options = [one for name in part.names for one in options_by_field(part.kind)[name]]
+def _make_part(part: Part, options: list[OptionField], values: Mapping[str, Any]) -> Any:
     if part.form == GIVEN:
         found = {one.name: (one.option, values[one.name]) for one in options if _is_given(one, values[one.name])}
         return {name: _meant(*pair) for name, pair in found.items()}

@@ -152,6 +152,13 @@ def test_a_record_holds_a_request_but_for_where_it_is_written(request: Breakdown
     assert left_out == {"trace", "output", "force", "redact", "plots", "variables"}
 
 
+def test_what_is_typed_for_a_batch_precedes_its_list_also_where_it_is_the_default() -> None:
+    typed = ["--seed", "0", "--inference", "--amp", "fp16", "--values", "drawn", "--python", "p"]
+    request = parsed("batch", typed)
+    assert request.overrides == {"seed": 0, "training": False, "amp": "float16"}, "drawn is what help calls the default"
+    assert request.models == BreakdownRequest(python="p")
+
+
 def test_a_list_of_models_takes_the_options_of_batch(tmp_path: Path) -> None:
     values = {
         **{"timeout": 5, "training": True, "batch_size": 8, "mode": "max-autotune", "dynamic": False, "amp": "bf16"},
