@@ -16,7 +16,7 @@ from work import FACTOR, cpu_seconds, grows_linearly
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.traced import Trace
-from inductor_bench.report.text import names
+from inductor_bench.report import names
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_launches import read_static_launches
 from inductor_bench.source.structured_trace import read_structured_trace

@@ -353,7 +353,7 @@ def blamed_kernels(found: Verification) -> list[AppliedKernel]:
 def outputs_words(outputs: PinnedOutputs) -> str:
     """Whether the outputs agree."""
     if not outputs.graphs:
-        return f"PinnedOutputs in the program were not compared: {outputs.reason}"
+        return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
     apart = [
         (outputs.unrepeatable, "between two calls without the configs, too"),
@@ -363,20 +363,20 @@ def outputs_words(outputs: PinnedOutputs) -> str:
     words = [f"{n}{more} differ{'s' * (n == 1)} {how}" for n, how in apart if n]
     if words and not outputs.tensors:
         count = plural(outputs.unrepeatable + outputs.rounding, "tensor")
-        return f"PinnedOutputs in the program cannot be compared: of {count}, {', and '.join(words)}"
+        return f"Outputs in the program cannot be compared: of {count}, {', and '.join(words)}"
     rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if math.isinf(outputs.difference):
-        return f"PinnedOutputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
+        return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
     if outputs.difference > outputs.tolerance:
-        return f"PinnedOutputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
+        return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
     own = f", {outputs.own_difference:.0e} between two calls without the configs" if outputs.own_difference else ""
     what = (
         f"the largest difference is {outputs.difference:.0e} of the tensor's norm{own}"
         if outputs.difference
         else ("no bit differs")
     )
-    return f"PinnedOutputs agree for the same inputs: {what} ({tensors}){rest}"
+    return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
 
 
 def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
