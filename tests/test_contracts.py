@@ -21,7 +21,6 @@ from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import (
     batch_document,
     comparison_document,
-    compiled_document,
     doctor_document,
     extraction_document,
     kernel_document,
@@ -546,7 +545,6 @@ FORMAT_NAMES = {
         extraction_document.FORMATS,
         kernel_document.MEASURED,
         kernel_document.COMPARED,
-        compiled_document.COMPILED,
         modes_document.FORMATS,
         models_document.LIST_FORMATS,
         query_document.FORMATS,

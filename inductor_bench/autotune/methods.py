@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -81,7 +81,6 @@ class TuningMethod:
         name: the name on the command line and in the record.
         help: the configurations that it tries, as a clause of ``--help``.
         search: makes the search, which orders the configurations.
-        untimed: the configurations that it tries without timing; ``None`` where its search depends on times.
         wide: whether it tries Inductor's exhaustive choices for a library call, which take long to compile.
         ends_with_list: whether it tries max-autotune's list and nothing else.
     """
@@ -89,7 +88,6 @@ class TuningMethod:
     name: str
     help: str
     search: Callable[[Space], Search]
-    untimed: Callable[[Space], Iterable[Config]] | None = None
     wide: bool = False
     ends_with_list: bool = False
 
@@ -101,7 +99,6 @@ METHODS = {
             name=BY_DEFAULT,
             help="every config of Inductor's max-autotune, on a CPU every single change",
             search=try_max_autotune,
-            untimed=lambda space: space.listed_by_max_autotune(),
             ends_with_list=True,
         ),
         TuningMethod(
@@ -113,7 +110,6 @@ METHODS = {
             name="exhaustive",
             help="all combinations",
             search=exhaust,
-            untimed=lambda space: space.around(space.now),
             wide=True,
         ),
     )

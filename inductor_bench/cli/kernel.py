@@ -5,21 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import KernelRequest
-from ..report.compiled_document import COMPILED
 from ..report.formats import View
 from ..report.kernel_document import COMPARED, MEASURED
 from .options import AutotuneCommand, complete_path, make_request, request_options
 from .output.console import Console
 from .output.presentation import format_option, show
-
-TARGET_OPTIONS = {
-    *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
-    *("format", "verbose", "quiet", "help"),
-}
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
@@ -38,7 +31,6 @@ def command(**values: Any) -> int:
     inductor-bench kernel 'runs/train-1#cpp_fused_*' --autotune
     inductor-bench kernel original.py --compare edited.py
     inductor-bench kernel triton_red_fused_mean_3.py --configs
-    inductor-bench kernel 'runs/train-1#triton_red_*' --target sm_90 --autotune
 
     Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
     its reference or than the other, 2 for a request that cannot be carried out as typed, 130 where it was interrupted
@@ -47,14 +39,10 @@ def command(**values: Any) -> int:
     from ..workflows.kernel import KernelsInterrupted, run_kernel
 
     request, form = make_request(KernelRequest, values), values["format"]
-    if request.target:
-        _refuse_other_options(click.get_current_context())
-    elif request.other and (request.configs or request.save):
+    if request.other and (request.configs or request.save):
         refused = "--configs" if request.configs else "--save"
         raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave one of them out")
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
-        if request.target:
-            return _compile(request, console, form)
         if request.other:
             return _compare(request, console, form)
         try:
@@ -65,22 +53,6 @@ def command(**values: Any) -> int:
         show(MEASURED.get(form), outcome, View(columns=console.columns), console)
     wrong = any(kernel.checked is False for kernel in outcome.kernels)
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
-
-
-def _refuse_other_options(context: click.Context) -> None:
-    """Refuses the options that do not apply with ``--target``, which compiles without timing."""
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name not in TARGET_OPTIONS and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{parameter.opts[0]} makes no sense with --target, which times nothing", "leave it out")
-
-
-def _compile(request: KernelRequest, console: Console, form: str) -> int:
-    from ..workflows.cross_compile import compile_for_target, compiles
-
-    outcome = compile_for_target(request, console)
-    show(COMPILED.get(form), outcome, View(columns=console.columns), console)
-    return EXIT_FAILURE if outcome.failures or not all(map(compiles, outcome.kernels)) else EXIT_OK
 
 
 def _compare(request: KernelRequest, console: Console, form: str) -> int:

@@ -181,11 +181,6 @@ def compute_capability(environment: Environment) -> str | None:
     return None if is_rocm(environment) else environment.device.compute_capability
 
 
-def architecture_of(environment: Environment) -> Architecture | None:
-    """Returns the architecture of the GPU of an environment; ``None`` where :data:`ARCHITECTURES` has no entry."""
-    return ARCHITECTURES.get(f"sm_{(compute_capability(environment) or '').replace('.', '')}")
-
-
 # Describes NVIDIA's GPUs. Torch calls them ``cuda``, like AMD's GPUs, which ``rocm`` recognises.
 
 

@@ -310,12 +310,6 @@ class KernelRequest:
         help="The interpreter to run OTHER under, as one with another torch.",
         needs=Needs("other", "is for --compare", "add --compare OTHER"),
     )
-    target: str | None = option(
-        None,
-        "--target",
-        metavar="ARCH",
-        help="Compile all candidates for a GPU such as sm_90, which need not be here; time none.",
-    )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
     force: bool = option(False, "--force", help="Measure on a GPU that another job uses, too.")
     check: bool = option(True, "--check/--no-check", shown=True, help="Compare outputs with the reference first.")

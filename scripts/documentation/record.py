@@ -12,7 +12,6 @@ from inductor_bench.records.comparison import BatchComparison, RunComparison, Ti
 from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.mode_comparison import ModeComparison, ModesByModel
 from inductor_bench.records.run import Run
-from inductor_bench.workflows.cross_compile import TargetOutcome
 from inductor_bench.workflows.kernel import KernelOutcome
 
 from .fields import Field, about, fields_of, kinds_in, type_words
@@ -47,7 +46,6 @@ DOCUMENTS = (
     Document("Modes of a list", "`inductor-bench modes LIST --format json` prints it.", ModesByModel),
     Document("Timed kernels", "`inductor-bench kernel FILE --format json` prints it.", KernelOutcome),
     Document("Two kernels", "`inductor-bench kernel FILE --compare OTHER --format json` prints it.", TimedPair),
-    Document("Kernels for another GPU", "`inductor-bench kernel FILE --target ARCH --format json`.", TargetOutcome),
     Document("An extraction", "`kernels.json` beside the kernels' files: a list of these objects.", ExtractedKernel),
 )
 

@@ -544,10 +544,7 @@ def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:
     run = replace(run, environment=change(run.environment, compute_capability="9.0"))
     assert "inductor-bench breakdown runs/m-1 --autotune --top 20" in commands(run)
     refused = replace(run, failures=(Failure("retune", "elsewhere", "there is no GPU here"),))
-    _, compiled = commands(refused)
-    assert compiled == "inductor-bench kernel runs/m-1/kernels/triton_poi_fused_add_0.py --target sm_90 --autotune"
-    unknown = replace(refused, environment=change(run.environment, compute_capability="3.5"))
-    assert len(commands(unknown)) == 1
+    assert len(commands(refused)) == 1
 
 
 def test_on_a_cpu_a_retune_is_proposed_where_generated_kernels_take_a_part_of_the_step() -> None:

@@ -9,11 +9,7 @@ from fake_device import Line
 
 from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.kernel import command
-from inductor_bench.errors import UsageError
-from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.tuning import BY_DEFAULT
-from inductor_bench.workflows.cross_compile import compile_for_target
-from inductor_bench.workflows.options import Silent
 
 
 def test_the_command_line_offers_what_the_table_has() -> None:
@@ -27,7 +23,7 @@ def test_the_names_of_methods_are_theirs() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_is_tried_without_times_is_part_of_what_the_search_tries(name: str) -> None:
+def test_a_search_tries_all_that_max_autotune_lists(name: str) -> None:
     method, space = METHODS[name], Line({"value": 0, "y": 0}, {"value": (0, 1, 2), "y": (0, 1)})
     tried, search = [], method.search(space)
     configs = next(search)
@@ -37,16 +33,4 @@ def test_what_is_tried_without_times_is_part_of_what_the_search_tries(name: str)
             configs = search.send(space.now)
     except StopIteration:
         assert all(config in tried for config in space.listed_by_max_autotune())
-    if method.untimed is not None:
-        assert [config for config in method.untimed(space) if config not in tried] == []
     assert method.ends_with_list == (tried == space.listed_by_max_autotune())
-
-
-def test_only_methods_that_follow_times_are_refused_with_a_target() -> None:
-    following = [name for name, method in METHODS.items() if method.untimed is None]
-    for name in following:
-        with pytest.raises(UsageError, match=f"--autotune {name} follows times") as refused:
-            compile_for_target(KernelRequest((), name, target="sm_90"), Silent())
-        others = [other for other in METHODS if other not in following]
-        assert refused.value.hint == f"use {' or '.join(others)}"
-    assert "coordesc" in following and BY_DEFAULT not in following

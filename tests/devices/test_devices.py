@@ -9,13 +9,11 @@ import run_builder as build
 from inline import change, make
 from printed import run_markdown
 
-from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.hardware_counters import HOPPER_STALL, metrics_for
-from inductor_bench.devices.nvidia import NVIDIA, architecture_of, compute_capability
+from inductor_bench.devices.nvidia import NVIDIA, compute_capability
 from inductor_bench.devices.protocol import Device
 from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
-from inductor_bench.records.base import ELSEWHERE, Failure
 from inductor_bench.records.run import Environment
 from inductor_bench.store.caches import peaks_key
 
@@ -65,21 +63,9 @@ def test_no_table_of_nvidias_is_applied_to_an_amd_gpu() -> None:
     assert compute_capability(build.GPU) == "9.0" and NVIDIA.theoretical_occupancy(build.GPU, 4, 32, 0) == 1
     named = make(Environment, accelerator="AMD Instinct MI300X", compute_capability="9.0")  # as a trace tells
     for environment in (MI300X, named, change(MI300X, accelerator="a GPU")):
-        assert compute_capability(environment) is None and architecture_of(environment) is None
+        assert compute_capability(environment) is None
         assert NVIDIA.theoretical_occupancy(environment, 4, 32, 0) is None
         assert not any(HOPPER_STALL in metric for metric in metrics_for(compute_capability(environment)))
-
-
-def test_no_architecture_of_nvidias_is_suggested_for_an_amd_gpu() -> None:
-    lost = replace(build.mixnet(), failures=(Failure("retune", ELSEWHERE, "there is no GPU here"),))
-    modules = tuple(
-        replace(one, kernels=tuple(replace(each, file=f"kernels/{each.name}.py") for each in one.kernels))
-        for one in lost.modules
-    )
-    lost = replace(lost, modules=modules)
-    assert any("--target sm_90" in one.command for one in next_commands(lost, "RUN"))
-    amd = replace(lost, environment=MI300X)
-    assert not any("--target" in one.command for one in next_commands(amd, "RUN"))
 
 
 def test_a_record_of_an_unknown_device_is_shown_like_that_of_a_gpu() -> None:

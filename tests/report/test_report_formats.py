@@ -14,7 +14,6 @@ from inductor_bench.records.run import Run
 from inductor_bench.report import (
     batch_document,
     comparison_document,
-    compiled_document,
     doctor_document,
     extraction_document,
     kernel_document,
@@ -40,7 +39,6 @@ TABLES = {
     "query": query_document.FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,
-    "compiled": compiled_document.COMPILED,
     "extraction": extraction_document.FORMATS,
     "doctor": doctor_document.FORMATS,
 }
@@ -53,7 +51,7 @@ def test_each_result_has_a_table_by_default_and_json_and_finds_each_row_by_its_n
 
 
 def test_the_tables_behind_one_option_have_the_same_names() -> None:
-    assert kernel_document.MEASURED.names == kernel_document.COMPARED.names == compiled_document.COMPILED.names
+    assert kernel_document.MEASURED.names == kernel_document.COMPARED.names
 
 
 def test_a_row_is_all_that_a_format_needs() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...devices.nvidia import architecture_of
 from ...records.base import ELSEWHERE, VERIFY, Failure
 from ...records.kernel import Kernel
 from ...records.mode_comparison import CUDNN_BENCHMARK
@@ -89,7 +88,6 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
         if (kernel.file or "").startswith("kernels/")
     ]
     if any(failure.kind == ELSEWHERE for failure in run.failures):
-        yield from _target_commands(run, [pair for pair in written if pair[0].name.startswith("triton_")], place)
         return
     if written:
         best, _ = max(written, key=_potential)
@@ -141,15 +139,6 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         )
     else:
         yield NextCommand(apply_command(place, program), "runs the program with the faster configs")
-
-
-def _target_commands(run: Run, kernels: Sequence[tuple[Kernel, Cost]], place: str) -> Iterator[NextCommand]:
-    """Suggests commands for a GPU's kernels on a machine without a GPU."""
-    target = architecture_of(run.environment)
-    if kernels and target is not None:
-        best, _ = max(kernels, key=_potential)
-        command = f"inductor-bench kernel {place}/{best.file} --target {target.name} --autotune"
-        yield NextCommand(command, "compiles what a retune would try, which needs no GPU")
 
 
 def _potential(pair: tuple[Kernel, Cost]) -> tuple[float, float]:

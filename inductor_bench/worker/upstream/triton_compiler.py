@@ -64,7 +64,7 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     """
     if not import_triton_compiler():
         raise InductorBenchError(
-            "--target compiles with triton, which this Python does not have",
+            "Triton kernels are compiled with triton, which this Python does not have",
             "pip install triton, or name a Python that has it with --python",
         )
     import torch
