@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.kernel_aggregation import HELPERS
 from inductor_bench.analysis.residence import DEVICE_CACHE, CacheRules, StepCall, Traffic, step_traffic
 from inductor_bench.devices.hardware_counters import DRAM, TIME, DramTraffic, read_dram_traffic
-from inductor_bench.messages.observed import GraphCallTouches, ObservedSteps, ObservedTouches
 from inductor_bench.records.code import CallSite, ModuleBuffers, ModuleSource
+from inductor_bench.records.evidence import GraphCallTouches, ObservedSteps, ObservedTouches
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.workflows.kernel_session import INSTALL_PATTERNS

@@ -35,7 +35,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.statistics import CONFIDENCE, paired_ratio
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.observed import BOUNDARY, TIMING
+from inductor_bench.records.evidence import BOUNDARY, TIMING
 from inductor_bench.trace.program_trace import find_window, read_program_trace
 from inductor_bench.workflows.modules.program_ledger import MARKERS
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..records.evidence import ObservedGraph
 from ..records.mode_comparison import Agreement
 from ..records.request import BreakdownRequest
 from ..records.retune import AnyPin, CppPin, LibraryPin, TritonPin
@@ -74,106 +75,6 @@ class Observation:
     live_reason: str = ""
     live_error: str = ""
     live: dict[str, Any] | None = None
-
-
-# What a process of the user's program observed of its steps, and the names that its trace carries.
-
-
-BOUNDARY = "inductor_bench.boundary/"
-"""Name of the marker of a step's end in a trace, before the number of the step that begins there: an empty range."""
-
-GRAPH_CALL = "inductor_bench.graph/"
-"""Name of the range of one call of a compiled graph, before the number of the graph in ``ObservedSteps.graphs``."""
-
-WAITING, TIMING, PROFILING, DONE, FAILED = "waiting", "timing", "profiling", "done", "failed"
-"""States of an observation: compilation has not settled, the window is timed, profiled, measured; or it failed."""
-
-
-@dataclass(frozen=True)
-class ObservedGraph:
-    """One compiled graph of the process. Its place in ``ObservedSteps.graphs`` is its number in the trace.
-
-    Attributes:
-        path: the path of its compiled module; empty where the module is unknown.
-        cuda_graphs: whether calls replay CUDA graphs.
-        cuda_graph_refusal: Inductor's reason for not using CUDA graphs although they were asked for; else empty.
-    """
-
-    path: str
-    cuda_graphs: bool = False
-    cuda_graph_refusal: str = ""
-
-
-@dataclass(frozen=True)
-class ObservedSteps:
-    """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
-
-    The file is written anew at each change of ``state``, so that a program that dies leaves what was measured.
-
-    Attributes:
-        pid: id of the process.
-        rank: of a process of a distributed program; ``None`` otherwise.
-        device: the type of the device whose work the step waits for: ``cuda``, ``xpu`` or ``cpu``.
-        state: one of the states above.
-        source: ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised.
-        steps: the number of steps that ended until now.
-        settled_after: the number of steps before the timed window.
-        settling_time_s: the time from the first compilation to the timed window; ``None`` before it begins.
-        settling_steps_s: the part of that time in which nothing was compiled: whole steps, and the observation's work.
-        compiling_steps: the number of steps in the rest of it, in which something was compiled.
-        first_step_time_s: the time of the first step.
-        step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
-        window_s: the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``.
-        profiled_steps: the number of whole steps between the first and the last boundary in ``trace``.
-        graphs: the compiled graphs in the order of their first call.
-        trace: the path of the profiler's trace of the profiled steps; empty where there is none.
-        lines_trace: the path of a second trace of one step, recorded with Python stacks and modules; empty where there
-            is none.
-        error: the reason of a failure, in words.
-        notes: what limits the figures, in words.
-    """
-
-    pid: int
-    device: str
-    state: str
-    rank: int | None = None
-    source: str = ""
-    steps: int = 0
-    settled_after: int = 0
-    settling_time_s: float | None = None
-    settling_steps_s: float = 0.0
-    compiling_steps: int = 0
-    first_step_time_s: float | None = None
-    step_times_s: tuple[float, ...] = ()
-    window_s: float = 0.0
-    profiled_steps: int = 0
-    graphs: tuple[ObservedGraph, ...] = ()
-    trace: str = ""
-    lines_trace: str = ""
-    error: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class GraphCallTouches:
-    """The places in memory of one graph call's arguments and results, in order: address and bytes of each.
-
-    Both are 0 for what is no tensor.
-    """
-
-    graph: int
-    inputs: tuple[tuple[int, int], ...]
-    outputs: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class ObservedTouches:
-    """The graph calls of one step in their order, written as ``<pid>.touches.json`` beside ``<pid>.steps.json``.
-
-    The step is the one of ``ObservedSteps.lines_trace``; ``graph`` is the place in ``ObservedSteps.graphs``.
-    """
-
-    calls: tuple[GraphCallTouches, ...] = ()
 
 
 # The messages of a comparison of modes: what a process of the program changes, and what it reports.

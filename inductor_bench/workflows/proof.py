@@ -22,18 +22,15 @@ from ..messages.observed import (
     CHECKING,
     COMPARE,
     CUDA_GRAPHS,
-    DONE,
-    FAILED,
     PINNED,
     SETTLING,
-    TIMING,
     ComparedOutputs,
     ComparedSteps,
-    ObservedSteps,
     PinnedProcess,
     PinState,
 )
-from ..messages.observed import DONE as STEPS_DONE
+from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
+from ..records.evidence import DONE as STEPS_DONE
 from ..records.retune import (
     DROPPED,
     PROCESSES,

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.observed import ComparedSteps, ModeReport, ObservedSteps, ObservedTouches
+from inductor_bench.messages.observed import ComparedSteps, ModeReport
 from inductor_bench.records.batch import Batch
 from inductor_bench.records.code import Details, TensorView
+from inductor_bench.records.evidence import ObservedSteps, ObservedTouches
 from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.mode_comparison import ModeComparison
 from inductor_bench.records.program import Program, Timeline

@@ -9,7 +9,7 @@ import pytest
 from wrapper_text import module_text
 
 from inductor_bench.devices.hardware_counters import DramTraffic, read_dram_traffic
-from inductor_bench.messages.observed import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
+from inductor_bench.records.evidence import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
 from inductor_bench.store import codec
 from scripts.benchmark_dram import CSV, bytes_between, main, read_observed, tie
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.messages.observed import BOUNDARY, GRAPH_CALL
+from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
 from inductor_bench.trace.program_trace import Markers
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)

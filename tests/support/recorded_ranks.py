@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from program_traces import MARKERS
 
 from inductor_bench.analysis.ledger import GraphName, Steps, account
-from inductor_bench.messages.observed import BOUNDARY, ObservedSteps
+from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
 from inductor_bench.records.program import RankSteps
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec

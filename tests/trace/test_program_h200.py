@@ -15,7 +15,7 @@ import pytest
 
 from inductor_bench.analysis.ledger import CallPlace, GraphName, Ledger, Steps, account
 from inductor_bench.analysis.traffic import eager_bytes, find_operators
-from inductor_bench.messages.observed import BOUNDARY, ObservedSteps
+from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
 from inductor_bench.records.program import Part
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.user_lines import UserFiles

@@ -11,7 +11,7 @@ import pytest
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.analysis.ledger import kernel_key, step_kernels
-from inductor_bench.messages.observed import BOUNDARY, GRAPH_CALL
+from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced import Work
 from inductor_bench.trace.program_trace import read_program_trace

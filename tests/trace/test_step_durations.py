@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from breakdown_runs import H200
 
-from inductor_bench.messages.observed import BOUNDARY, GRAPH_CALL
+from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
 from inductor_bench.trace.program_trace import Markers, read_program_trace, step_durations
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)

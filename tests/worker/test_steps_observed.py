@@ -14,7 +14,7 @@ import breakdown_runs as runs
 import forking_python
 import pytest
 
-from inductor_bench.messages.observed import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
+from inductor_bench.records.evidence import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.source.labels import group_ranks
 from inductor_bench.store import codec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.messages.observed import DONE, PROFILING, TIMING, WAITING
+from inductor_bench.records.evidence import DONE, PROFILING, TIMING, WAITING
 from inductor_bench.worker.capture import step_measurement
 from inductor_bench.worker.capture.schedule import (
     ATTEMPTS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from inductor_bench.messages.observed import GraphCallTouches, ObservedTouches
+from inductor_bench.records.evidence import GraphCallTouches, ObservedTouches
 from inductor_bench.store import codec
 from inductor_bench.store.files import read_json
 from inductor_bench.worker.capture.step_measurement import Touches, places_of

@@ -13,8 +13,8 @@ from h200 import activities_of, iterations_of, source_of, text_of, trace_of
 
 from inductor_bench.analysis.kernel_aggregation import steady_iterations
 from inductor_bench.analysis.traffic import EagerOperator, EagerOperators
-from inductor_bench.messages.observed import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
 from inductor_bench.records.code import Details
+from inductor_bench.records.evidence import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Capture, Environment, Peaks, Run
 from inductor_bench.source.labels import ModuleLabel

@@ -9,8 +9,9 @@ import h200
 
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.messages.job_requests import ProfileModule
-from inductor_bench.messages.observed import Observation, ObservedGraph, ObservedSteps
+from inductor_bench.messages.observed import Observation
 from inductor_bench.records.code import Details
+from inductor_bench.records.evidence import ObservedGraph, ObservedSteps
 from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.modules.module_profiling import Profiling

@@ -14,8 +14,8 @@ import pytest
 import run_builder
 
 from inductor_bench.analysis.ledger import StepUse, kernel_key, module_uses
-from inductor_bench.messages.observed import ObservedSteps
 from inductor_bench.records.category import Category
+from inductor_bench.records.evidence import ObservedSteps
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.program import Part, Program
 from inductor_bench.source.labels import label_modules

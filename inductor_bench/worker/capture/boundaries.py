@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ...messages.observed import ObservedGraph
+from ...records.evidence import ObservedGraph
 from ...records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from ..upstream import observing as upstream
 

@@ -17,18 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...devices.table import device_of
-from ...messages.observed import (
-    CHECKING,
-    CUDA_GRAPHS,
-    DONE,
-    FAILED,
-    GRAPH_CALL,
-    PROFILING,
-    SETTLING,
-    TIMING,
-    ComparedStep,
-    ComparedSteps,
-)
+from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedStep, ComparedSteps
+from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
 from ...store import codec
 from ..upstream.inductor import profiler_range
 from .boundaries import Boundaries, CalledGraphs

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from ...messages.observed import DONE, PROFILING, TIMING, WAITING
+from ...records.evidence import DONE, PROFILING, TIMING, WAITING
 
 # The plan of an observation, by numbers of boundaries. The processes of a distributed program follow one plan.
 #

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...devices.cpu import CPU
-from ...messages.observed import ObservedSteps
+from ...records.evidence import ObservedSteps
 
 WAIT_S = 2.0
 """Maximum seconds that the end of the program waits for the device to reach the last boundary."""

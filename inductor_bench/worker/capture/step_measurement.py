@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...messages.observed import (
+from ...records.evidence import (
     BOUNDARY,
     DONE,
     FAILED,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ...errors import InductorBenchError
 from ...launch.process import ProcessResult
-from ...messages.observed import ObservedSteps
 from ...records.base import Failure
+from ...records.evidence import ObservedSteps
 from ...records.program import PATTERN, Program
 from ...records.request import DRAWN, BreakdownRequest
 from ...records.run import Run

@@ -16,9 +16,9 @@ from ...analysis.roofline import TimedWork, judge_groups
 from ...analysis.traffic import EagerOperators, eager_bytes, fit_uses, least_bytes, touched_bytes
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...messages.observed import ObservedSteps, ObservedTouches
 from ...records.category import Category
 from ...records.code import KernelDefinition, Launch, ModuleBuffers, ModuleSource
+from ...records.evidence import ObservedSteps, ObservedTouches
 from ...records.kernel import Kernel, LeastWork
 from ...records.module import IdleTime, Loads, Method, ModuleRecord, ModuleTimes, Outputs, ProfiledIterations
 from ...records.run import AcceleratorFacts, Environment, Peaks, Run

@@ -24,9 +24,9 @@ from ...analysis.step_costs import pace_setter
 from ...analysis.traffic import EagerOperators, find_operators
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...messages.observed import BOUNDARY, GRAPH_CALL, ObservedSteps
 from ...records.base import Failure
 from ...records.code import SourceLine
+from ...records.evidence import BOUNDARY, GRAPH_CALL, ObservedSteps
 from ...records.module import ModuleRecord
 from ...records.program import GRAPH, Program, RankSteps, Timeline
 from ...records.request import BreakdownRequest

@@ -16,18 +16,10 @@ from ...errors import InductorBenchError
 from ...launch.diagnosis import ERROR_LINES, last_error, remedy, remedy_of_end
 from ...launch.interpreter import ANOTHER_PYTHON, module_words
 from ...launch.process import ProcessResult, run_process
-from ...messages.observed import (
-    DONE,
-    PROFILING,
-    TIMING,
-    Observation,
-    ObservedSteps,
-    ObservedTouches,
-    Refusal,
-    RunProgram,
-)
+from ...messages.observed import Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
+from ...records.evidence import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture

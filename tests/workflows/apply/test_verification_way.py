@@ -11,8 +11,9 @@ import step_runs
 from inductor_bench.cli.main import main as entry
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.observed import APPLY, COMPARE, DONE, ObservedSteps, Pins
+from inductor_bench.messages.observed import APPLY, COMPARE, Pins
 from inductor_bench.records.category import Category
+from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import apply, proof

@@ -12,8 +12,8 @@ import pytest
 import step_runs
 
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.observed import DONE, WAITING, ObservedSteps
 from inductor_bench.records.base import Failure
+from inductor_bench.records.evidence import DONE, WAITING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.records.run import Run
 from inductor_bench.store.folder import RunFolder
