@@ -30,8 +30,16 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.analysis.kernel_aggregation import HELPERS
-from inductor_bench.analysis.residence import DEVICE_CACHE, CacheRules, StepCall, Traffic, step_traffic
+from inductor_bench.analysis.library_calls import HELPERS
+from inductor_bench.analysis.residence import (
+    DEVICE_CACHE,
+    CacheRules,
+    StepCall,
+    Traffic,
+    describe_buffers,
+    lay_out_step,
+    step_traffic,
+)
 from inductor_bench.devices.hardware_counters import DRAM, TIME, DramTraffic, read_dram_traffic
 from inductor_bench.records.code import CallSite, ModuleBuffers, ModuleSource
 from inductor_bench.records.evidence import GraphCallTouches, ObservedSteps, ObservedTouches
@@ -39,7 +47,6 @@ from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.workflows.kernel_session import INSTALL_PATTERNS
 from inductor_bench.workflows.modules.measured_environment import SETTINGS
-from inductor_bench.workflows.modules.module_analysis import describe_buffers, lay_out_step
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "inductor_bench" / "worker" / "capture" / "site"

@@ -33,11 +33,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from inductor_bench.analysis.program_step import MARKERS
 from inductor_bench.analysis.statistics import CONFIDENCE, paired_ratio
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.evidence import BOUNDARY, TIMING
 from inductor_bench.trace.program_trace import find_window, read_program_trace
-from inductor_bench.workflows.modules.program_ledger import MARKERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "scripts" / "programs"

@@ -46,7 +46,7 @@ ROOMS: dict[str, set[str]] = {
     "store": {"records", "devices"} | LEAVES,
     "source": {"records", "devices"} | LEAVES,
     "trace": {"records", "devices"} | LEAVES,
-    "analysis": {"records", "devices"} | LEAVES,
+    "analysis": {"records", "devices", "store", "source", "trace"} | LEAVES,
     "messages": {"records", "devices", "store"} | LEAVES,
     "autotune": {"records", "devices", "messages", "source", "analysis", "launch", "store"} | LEAVES,
     "worker": {"records", "devices", "messages", "store", "source"} | LEAVES,

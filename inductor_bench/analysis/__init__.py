@@ -1,4 +1,4 @@
-"""Pure functions from what was read and measured to what it means. No I/O, no torch, no printing.
+"""From what was observed to what it means: no torch, no printing. Of files it reads those of a RUN's evidence.
 
-It may import records and devices.
+It may import records, devices, store, source and trace.
 """

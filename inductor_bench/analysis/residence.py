@@ -1,7 +1,7 @@
 """Predicts which bytes of a program's step come from DRAM and which from the cache, call by call.
 
-The model is a cache that holds the bytes that were touched last, of the program's step in its order. Pure functions of
-the buffers that the calls touch; nothing is measured. Its rules:
+The model is a cache that holds the bytes that were touched last, of the program's step in its order. Nothing is
+measured. Its rules:
 
 - A call touches its buffers together. What was not touched within the last cache-full of distinct bytes is evicted, the
   oldest call's buffers first, each of them in proportion.
@@ -22,11 +22,18 @@ cache, and written bytes that wait there for their eviction, it is 4%.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from ..records.code import BufferUse, ModuleBuffers
-from ..records.traced import Activity
+from ..devices.table import device_of
+from ..errors import InductorBenchError
+from ..records.code import BufferUse, ModuleBuffers, ModuleSource
+from ..records.evidence import Evidence, ObservedTouches
+from ..records.run import Peaks
+from ..source.static_buffers import read_buffers
+from .evidence_files import EvidenceFiles
+from .traffic import EagerOperators, eager_bytes, fit_uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +138,6 @@ def dram_shares(
                     total[0] += one.dram_bytes
                     total[1] += one.touched_bytes
     return {graph: {site: dram / touched for site, (dram, touched) in sites.items()} for graph, sites in sums.items()}
-
-
-def dram_part(moved: float | None, activities: Iterable[Activity], shares: Mapping[int, float]) -> float | None:
-    """DRAM's part of the bytes that activities move; ``None`` where the share of one's call site is unknown.
-
-    Args:
-        moved: the bytes of all activities; ``None`` where they are unknown.
-        activities: the activities. A call site counts by its time.
-        shares: the shares of the module's call sites.
-    """
-    total = time_s = 0.0
-    for activity in activities if moved is not None and shares else ():
-        share = shares.get(activity.call.index) if activity.call is not None else None
-        if share is None:
-            return None
-        total += share * activity.duration_s
-        time_s += activity.duration_s
-    return moved * total / time_s if moved is not None and time_s else None
 
 
 _Placed = tuple[tuple[int, BufferUse], ...]
@@ -261,3 +250,99 @@ class _Cache:
             self._held -= resident * share
             if not self._generations:
                 self._held = 0.0
+
+
+# The same for the modules of a program, from the calls of one observed step.
+
+
+def describe_buffers(text: str, source: ModuleSource) -> ModuleBuffers:
+    """The buffers of a module's calls. A generated kernel touches of a large buffer what Inductor counts.
+
+    Raises:
+        InductorBenchError: the text is not a compiled module.
+    """
+    counts = {kernel.name: kernel.moved_bytes for kernel in source.kernels}
+    found = read_buffers(text, source)
+    calls = zip(source.calls, found.calls, strict=True)
+    fitted = (fit_uses(uses, counts.get(call.kernel or "")) if uses is not None else None for call, uses in calls)
+    return replace(found, calls=tuple(fitted))
+
+
+def lay_out_step(
+    paths: Sequence[str],
+    touches: ObservedTouches,
+    modules: Mapping[str, ModuleBuffers],
+    eager: Mapping[int, int] | None = None,
+) -> tuple[StepCall | EagerBytes, ...]:
+    """The step of a program, in its order.
+
+    Args:
+        paths: the module of each graph.
+        touches: the graph calls of the step.
+        modules: the buffers of each module. The arguments and results of other graphs are bytes that
+            nothing else touches.
+        eager: the bytes of the eager operators before the graph call of a number; those after the last call have
+            the next number.
+    """
+    step: list[StepCall | EagerBytes] = []
+    eager = eager or {}
+    for number, call in enumerate(touches.calls):
+        step += [EagerBytes(size) for size in [eager.get(number, 0)] if size]
+        path = paths[call.graph] if call.graph < len(paths) else ""
+        if path in modules:
+            inputs, outputs = (tuple(address for address, _ in places) for places in (call.inputs, call.outputs))
+            step.append(StepCall(path, modules[path], inputs, outputs))
+        else:
+            step.append(EagerBytes(sum(size for _, size in (*call.inputs, *call.outputs))))
+    step += [EagerBytes(size) for size in [eager.get(len(touches.calls), 0)] if size]
+    return tuple(step)
+
+
+def bytes_between(touches: ObservedTouches, eager: EagerOperators | None, peaks: Peaks) -> dict[int, int]:
+    """The bytes of eager operators for :func:`lay_out_step`.
+
+    Args:
+        touches: the graph calls of one step.
+        eager: the eager operators of another step; they count only where it called the same graphs in the same order.
+        peaks: the peaks of the device.
+    """
+    if eager is None or eager.graphs != tuple(call.graph for call in touches.calls):
+        return {}
+    known = [place for call in touches.calls for place in (*call.inputs, *call.outputs)]
+    return eager_bytes(eager, known, max(peaks.memory_bandwidth, peaks.cache_bandwidth or 0.0))
+
+
+def predict_dram_shares(
+    paths: Sequence[str],
+    touches: ObservedTouches,
+    modules: Mapping[str, ModuleBuffers],
+    cache_bytes: int,
+    eager: Mapping[int, int],
+    device: str,
+) -> dict[Hashable, dict[int, float]]:
+    """DRAM's bytes per byte that a call site touches, by its module and its index; see :func:`lay_out_step`.
+
+    ``cache_bytes`` is the size of the device's cache.
+    """
+    step = lay_out_step(paths, touches, modules, eager)
+    rules = HOST_CACHE if device_of(device or "cuda").runs_on_host else DEVICE_CACHE
+    return dram_shares(step, step_traffic(step, cache_bytes, rules))
+
+
+def shares_in_step(
+    evidence: Evidence, files: EvidenceFiles, peaks: Peaks | None, eager: Mapping[int, EagerOperators]
+) -> Mapping[Hashable, Mapping[int, float]]:
+    """For each module and each of its call sites: DRAM's bytes per byte that the call touches in the program's step.
+
+    There are none where no step was observed, or the size of the cache is unknown. ``eager`` holds the eager operators
+    of a step by the id of its process.
+    """
+    seen = next((one for one in evidence.processes if one.touches is not None), None)
+    if seen is None or seen.touches is None or peaks is None or peaks.cache_bytes is None:
+        return {}
+    buffers = {}
+    for module in evidence.modules:
+        with suppress(InductorBenchError):  # its bytes count, but not where they come from
+            buffers[module.slug] = describe_buffers(files.text(module.slug), files.source(module.slug))
+    between = bytes_between(seen.touches, eager.get(seen.steps.pid), peaks)
+    return predict_dram_shares(seen.modules, seen.touches, buffers, peaks.cache_bytes, between, seen.steps.device)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+from .base import Place, Slug
+from .code import SourceLine
+from .module import Method, Outputs
+from .traced import OperatorCall, OperatorCost
 
 # What a process of the user's program observed of its steps, and the names that its trace carries.
 
@@ -102,3 +107,84 @@ class ObservedTouches:
     """
 
     calls: tuple[GraphCallTouches, ...] = ()
+
+
+# The evidence of a RUN: ``evidence.json``, and the files that it names. What the record says as it was observed (the
+# request, the environment, the peaks, the capture, the retunes, the failures) stands there alone.
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlace:
+    """Where in the user's program an operator was called."""
+
+    module: str = ""  # the nn.Module that called it; empty where it is unknown
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True)
+class ModuleEvidence:
+    """A compiled module of the program: what its processes saw of it, and how it was measured by itself.
+
+    Its text is ``modules/SLUG.py``, the user's lines are in ``modules/SLUG.provenance.json``, and what its own run
+    measured is in ``traces/SLUG.details.json``.
+    """
+
+    label: str
+    slug: Slug
+    source_path: str  # the file that Inductor wrote
+    calls: int | None = None  # of the program, over all processes; None where no process was observed
+    tf32: bool = False  # whether float32 products may be computed in TF32
+    cuda_graphs: bool = False  # whether the program compiles it for CUDA graphs
+    max_autotune: bool = False  # whether the program compiles it with max-autotune
+    measurement: Method | None = None  # None where it was not measured
+    outputs: Outputs = field(default_factory=Outputs)
+
+
+@dataclass(frozen=True)
+class StepEvidence:
+    """The steps of one process."""
+
+    steps: ObservedSteps  # without paths
+    modules: tuple[str, ...] = ()  # the slug of each of its graphs' modules; empty where it is unknown
+    trace: Place | None = None  # the profiled steps
+    problem: str = ""  # why the profile could not be kept
+    operators: tuple[tuple[str, int], ...] = ()  # outermost eager operators of one step, in order; and their places
+    places: tuple[CallPlace, ...] = ()
+    touches: ObservedTouches | None = None  # of the first process that observed them
+
+
+@dataclass(frozen=True)
+class EagerSteps:
+    """The steps of the program without compilation."""
+
+    step_time_s: float | None = None  # the mean of the slowest process; None where none was found
+    median_step_time_s: float | None = None
+    note: str = ""  # why they were not timed
+
+
+@dataclass(frozen=True)
+class CountedCall:
+    """A library call and its cost."""
+
+    call: OperatorCall
+    cost: OperatorCost
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was observed, apart from what the record itself holds."""
+
+    modules: tuple[ModuleEvidence, ...] = ()
+    processes: tuple[StepEvidence, ...] = ()
+    stopped: bool = False  # whether the program was ended once its steps were measured
+    costs: tuple[CountedCall, ...] = ()  # of library calls
+    kernel_files: dict[str, Place] = field(default_factory=dict)  # the standalone file of a kernel, by its id
+    eager: EagerSteps | None = None
+
+    def with_module(self, module: ModuleEvidence) -> Evidence:
+        """The evidence with a module in place of the one of that slug."""
+        return replace(self, modules=tuple(module if one.slug == module.slug else one for one in self.modules))
+
+    def without_steps(self) -> Evidence:
+        """The evidence of the modules alone."""
+        return replace(self, processes=())

@@ -318,17 +318,19 @@ def _dataclass(kind: Any) -> Decoder:
 # History of ``record.json``
 #     1   the first format.
 #     2   ``program`` describes the program's step, and each kernel has its calls, time and share in it.
+#     3   ``evidence.json`` beside the record holds what was observed, the program's steps among it. Earlier versions,
+#         which know nothing of it, would analyse such a RUN with less.
 
 
-FORMAT = 2
+FORMAT = 3
 
 
-def _without_program(data: dict[str, Any]) -> dict[str, Any]:
-    """A record of format 1 as one of format 2. The new fields have defaults, which say that no step was observed."""
+def _as_it_is(data: dict[str, Any]) -> dict[str, Any]:
+    """A record of an earlier format. Fields that it lacks have defaults, which say that nothing was observed."""
     return data
 
 
-UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _without_program}
+UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _as_it_is, 2: _as_it_is}
 """By format number the function that turns such a record into a record of the next number."""
 
 

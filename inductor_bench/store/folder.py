@@ -59,6 +59,8 @@ def is_edited(row: ExtractedKernel, folder: Path) -> bool:
 
 
 RECORD = "record.json"
+EVIDENCE = "evidence.json"
+"""What was observed, apart from what the record itself says."""
 PAGE = "report.html"
 """The name of the HTML page in the folder of a run, a batch, a comparison, or a comparison of modes."""
 _RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
@@ -141,7 +143,7 @@ class RunFolder:
 
 
 OWN_FILES = {
-    "": (PAGE,),
+    "": (PAGE, EVIDENCE),
     "modules": ("*.py", "*.provenance.json"),
     "kernels": (),  # the files that the index lists, without edited ones
     "traces": ("*.trace.json.gz", "*.details.json", "*.timeline.json", "operator_costs.json"),

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from ..errors import UsageError
 from ..records.base import Failure
 from ..records.batch import Batch
+from ..records.evidence import CallPlace, Evidence, StepEvidence
 from ..records.run import Run
 
 MASK = "***"
@@ -148,6 +149,24 @@ class Redaction:
                 replace(one, failure=self.failure(one.failure)) if one.failure else one for one in run.retunes
             ),
         )
+
+    def evidence(self, evidence: Evidence) -> Evidence:
+        """The evidence without secrets in what a process said, and in lines of the program."""
+        modules = (replace(one, source_path=self.text(one.source_path)) for one in evidence.modules)
+        return replace(evidence, modules=tuple(modules), processes=tuple(map(self._steps, evidence.processes)))
+
+    def _steps(self, found: StepEvidence) -> StepEvidence:
+        steps = found.steps
+        graphs = (replace(one, cuda_graph_refusal=self.text(one.cuda_graph_refusal)) for one in steps.graphs)
+        steps = replace(
+            steps, error=self.text(steps.error), notes=tuple(map(self.text, steps.notes)), graphs=tuple(graphs)
+        )
+        return replace(found, steps=steps, places=tuple(map(self._call_place, found.places)))
+
+    def _call_place(self, place: CallPlace) -> CallPlace:
+        if place.source is None:
+            return place
+        return replace(place, source=replace(place.source, code=self.text(place.source.code)))
 
     def batch(self, batch: Batch) -> Batch:
         """The batch without secrets."""

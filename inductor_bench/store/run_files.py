@@ -1,4 +1,4 @@
-"""The files of a RUN beside its record: what a new analysis needs, the timeline, the kernels; and RUNs as zip files."""
+"""The files of a RUN beside its record: its evidence, the timeline, the kernels; and RUNs as zip files."""
 
 from __future__ import annotations
 
@@ -10,38 +10,32 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InductorBenchError, UsageError
 from ..records.base import is_place
 from ..records.code import CapturedCode, Details, SourceLine
+from ..records.evidence import CountedCall, Evidence, ModuleEvidence
 from ..records.module import ModuleRecord
 from ..records.program import Timeline
-from ..records.traced import OperatorCall, OperatorCost
+from ..records.run import Run
 from . import codec
 from .files import read_json, read_text, write_bytes, write_json, write_text
-from .folder import RECORD, RunFolder
+from .folder import EVIDENCE, RECORD, RunFolder
 
-# The files of a RUN that allow a new analysis: module texts, raw measurements, provenance and operator costs.
+# The files of a RUN that hold what was observed: module texts, raw measurements, the user's lines, the steps.
 #
 # Every file is validated when it is read.
 
 
 T = TypeVar("T")
 
-COSTS = "operator_costs.json"
+COSTS = "traces/operator_costs.json"
+"""The costs of library calls in a RUN of an earlier format."""
+
 _AGAIN = "take it from a copy of the run, or measure again"
-
-
-@dataclass(frozen=True)
-class CountedCall:
-    """A library call and its cost, as the file of costs holds them."""
-
-    call: OperatorCall
-    cost: OperatorCost
 
 
 def load_module(folder: RunFolder, slug: str) -> str:
@@ -78,22 +72,43 @@ def load_details(folder: RunFolder, slug: str) -> Details:
     return Details() if path is None else _decode(Details, read_json(path), path)
 
 
-def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) -> None:
-    """Stores the counted costs of library calls beside the traces."""
-    counted = [CountedCall(call, cost) for call, cost in costs.items()]
-    write_text(folder.traces / COSTS, json.dumps(codec.encode(counted)))
+def save_evidence(folder: RunFolder, evidence: Evidence) -> None:
+    """Stores what was observed, beside the record."""
+    write_text(folder.path / EVIDENCE, json.dumps(codec.encode_sparse(evidence)))
 
 
-def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
-    """The costs that :func:`save_costs` stored; empty where there is no file.
+def load_evidence(folder: RunFolder, run: Run) -> Evidence:
+    """The evidence that :func:`save_evidence` stored. Where there is no file, as in a RUN of an earlier format, it is
+    what the record and the counted costs beside it say; the program's step was then not kept.
 
     Raises:
-        InductorBenchError: the file is damaged or cannot be read.
+        InductorBenchError: a file is damaged or cannot be read.
     """
-    path = folder.optional_file(f"traces/{COSTS}")
-    if path is None:
-        return {}
-    return {one.call: one.cost for one in _decode(tuple[CountedCall, ...], read_json(path), path)}
+    path = folder.optional_file(EVIDENCE)
+    if path is not None:
+        return _decode(Evidence, read_json(path), path)
+    files = {kernel.kernel_id: kernel.file for module in run.modules for kernel in module.kernels if kernel.file}
+    written = {kernel_id: file for kernel_id, file in files.items() if file.startswith("kernels/")}
+    return Evidence(tuple(map(_evidence_of, run.modules)), costs=_load_costs(folder), kernel_files=written)
+
+
+def _evidence_of(module: ModuleRecord) -> ModuleEvidence:
+    return ModuleEvidence(
+        label=module.label,
+        slug=module.slug,
+        source_path=module.source_path or f"{module.slug}.py",
+        calls=module.program_calls,
+        tf32=module.tf32,
+        cuda_graphs=module.cuda_graphs,
+        max_autotune=module.max_autotune,
+        measurement=module.measurement,
+        outputs=module.outputs,
+    )
+
+
+def _load_costs(folder: RunFolder) -> tuple[CountedCall, ...]:
+    path = folder.optional_file(COSTS)
+    return () if path is None else _decode(tuple[CountedCall, ...], read_json(path), path)
 
 
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
@@ -102,17 +117,14 @@ def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
         write_text(folder.modules / f"{slug}.provenance.json", json.dumps(codec.encode(code.stack_traces)))
 
 
-def load_code(folder: RunFolder, slug: str, text: str) -> CapturedCode | None:
-    """The module's code with the lines that :func:`save_code` stored; ``None`` where there is no file.
+def load_source_lines(folder: RunFolder, slug: str) -> Mapping[str, Sequence[SourceLine]]:
+    """The lines that :func:`save_code` stored; none where there is no file.
 
     Raises:
         InductorBenchError: the file is damaged or cannot be read.
     """
     path = folder.optional_file(f"modules/{slug}.provenance.json")
-    if path is None:
-        return None
-    stack_traces = _decode(dict[str, tuple[SourceLine, ...]], read_json(path), path)
-    return CapturedCode("", text, None, None, None, None, stack_traces)
+    return _decode(dict[str, tuple[SourceLine, ...]], read_json(path), path) if path is not None else {}
 
 
 def _decode(kind: type[T], data: Any, path: Path) -> T:

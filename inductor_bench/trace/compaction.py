@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,36 +67,48 @@ def store_trace(source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iter
         return _store(source, partial, limit_bytes, iterations)
 
 
-def store_amended_trace(
-    source: Path,
-    target: Path,
-    trace: Trace,
-    origin: int,
-    starts: Sequence[float],
-    amend: Amend,
-    limit_bytes: int = LIMIT_BYTES,
+def store_steps_trace(
+    source: Path, target: Path, cut: Callable[[], tuple[Trace, int, Sequence[float]]], limit_bytes: int
 ) -> None:
-    """Stores a trace like :func:`store_trace`, with the text of each device event as ``amend`` returns it.
+    """Stores a program's trace like :func:`store_trace`. Of one that is too large, the last steps are dropped first.
 
     Args:
         source: a Chrome trace of torch.profiler.
         target: the file to write; it appears whole or not at all.
-        trace: the contents of ``source``.
-        origin: the time of its second 0 on the file's clock, in nanoseconds.
-        starts: the starts of its steps in seconds; the last ones are dropped first.
-        amend: gets an event's start in nanoseconds, its correlation and its text.
+        cut: is called where it does not fit, or was cut short itself. Returns the contents of ``source``, the time of
+            their second 0 on the file's clock in nanoseconds, and the times of the steps' boundaries in seconds.
         limit_bytes: maximum size of ``target``.
 
     Raises:
         InductorBenchError: the source is no trace, or the target cannot be written.
     """
     with _replacing(target) as partial:
+        if _copy_whole(source, partial, limit_bytes):
+            return
+        trace, origin, marks = cut()
 
         def write(end: int | None, detail: _Detail = _Detail.EVERYTHING) -> int:
-            return _write(source, partial, _Selection(trace, origin, end, detail), limit_bytes, amend)
+            return _write(source, partial, _Selection(trace, origin, end, detail), limit_bytes)
 
         if write(None) > limit_bytes:
-            _store_part(write, trace, origin, [origin + round(start * 1e9) for start in starts], limit_bytes)
+            # A step is whole where the boundary at its end is there.
+            starts = [origin + round(mark * 1e9) + 1 for mark in marks[:-1]]
+            _store_part(write, trace, origin, starts, limit_bytes)
+
+
+def amend_trace(path: Path, amend: Amend) -> None:
+    """Rewrites a stored trace with the text of each device event as ``amend`` returns it.
+
+    Args:
+        path: the file.
+        amend: gets an event's start in nanoseconds, its correlation and its text.
+
+    Raises:
+        InductorBenchError: the file is no trace, or cannot be written.
+    """
+    everything = _Selection(Trace((), (), (), ()), 0, None, _Detail.EVERYTHING)
+    with _replacing(path) as partial:
+        _write(path, partial, everything, sys.maxsize, amend)
 
 
 @contextmanager

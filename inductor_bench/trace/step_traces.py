@@ -1,4 +1,4 @@
-"""Stores the trace of a program's steps, and finds the user's lines in a second trace."""
+"""Stores the trace of a program's steps, and reads the user's lines from a second trace."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from ..records.traced import ProgramTrace, Range, StepWindow, UserCall
+from ..records.traced import ProgramTrace, Range, Trace, UserCall
 from .attribution import align_calls
-from .compaction import LIMIT_BYTES, store_amended_trace
-from .program_trace import NODE, Markers, Owners, find_graph_calls, find_window
+from .compaction import amend_trace, store_steps_trace
+from .program_trace import NODE, Markers, Owners, find_graph_calls, find_window, read_program_trace
 
-# Stores the trace of a program's steps, with the owner of each device event among the event's arguments.
+# Stores the trace of a program's steps, and adds the owner of each device event to the event's arguments.
 
+
+LIMIT_BYTES = 30_000_000
+"""The largest stored trace of a program's steps: about 360 MB of text. The analysis sees the steps that fit."""
 
 _ARGUMENTS = b'"args": {'
 
@@ -31,41 +34,49 @@ class EventNote(NamedTuple):
 
 
 _NAMES = EventNote("part", "module kernel", "operator", "source line")
+_NOTED = re.compile(
+    rb'"args": \{"part": "(?:[^"\\]|\\.)*", (?:"(?:module kernel|operator|source line)": "(?:[^"\\]|\\.)*", )*'
+)
+"""The begin of the arguments with the notes of an earlier analysis."""
+
+EventKey = tuple[int, int]
+"""A device event: its start on the file's clock in nanoseconds, and its correlation."""
 
 
-def store_program_trace(
-    source: Path,
-    target: Path,
-    program: ProgramTrace,
-    window: StepWindow,
-    notes: Mapping[int, EventNote],
-    limit_bytes: int = LIMIT_BYTES,
-) -> None:
-    """Stores the trace ``source`` of a program, gzipped, as ``target``.
-
-    Args:
-        source: a Chrome trace of torch.profiler.
-        target: the file to write.
-        program: its contents.
-        window: its steps; the last ones are dropped first where the trace is too large.
-        notes: what is said of each device event, by its index.
-        limit_bytes: maximum size of ``target``.
+def store_program_trace(source: Path, target: Path, markers: Markers, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Stores the trace ``source`` of a program's steps, gzipped, as ``target``.
 
     Raises:
-        InductorBenchError: the target cannot be written.
+        InductorBenchError: the source is no trace, or the target cannot be written.
     """
-    events = program.trace.device_events
-    texts = {
-        (program.origin_ns + round(events[index].start_s * 1e9), events[index].correlation): _arguments(note)
-        for index, note in notes.items()
-    }
+
+    def cut() -> tuple[Trace, int, Sequence[float]]:
+        program = read_program_trace(source, markers)
+        window = find_window(program, markers)
+        return program.trace, program.origin_ns, window.marks if window else (0.0, 0.0)
+
+    store_steps_trace(source, target, cut, limit_bytes)
+
+
+def event_key(program: ProgramTrace, event: int) -> EventKey:
+    """The key of a device event by its index."""
+    found = program.trace.device_events[event]
+    return program.origin_ns + round(found.start_s * 1e9), found.correlation
+
+
+def annotate_trace(path: Path, notes: Mapping[EventKey, EventNote]) -> None:
+    """Writes what is known of each device event into a stored trace, in place of what stood there before.
+
+    Raises:
+        InductorBenchError: the file is no trace, or cannot be written.
+    """
 
     def amend(start_ns: int, correlation: int, text: bytes) -> bytes:
-        added = texts.get((start_ns, correlation))
-        return text.replace(_ARGUMENTS, _ARGUMENTS + added, 1) if added else text
+        note = notes.get((start_ns, correlation))
+        bare = _NOTED.sub(_ARGUMENTS, text, count=1)
+        return bare.replace(_ARGUMENTS, _ARGUMENTS + _arguments(note), 1) if note else bare
 
-    marks = window.marks[:-1]
-    store_amended_trace(source, target, program.trace, program.origin_ns, marks, amend, limit_bytes)
+    amend_trace(path, amend)
 
 
 def _arguments(note: EventNote) -> bytes:
@@ -87,31 +98,47 @@ _LIBRARY = re.compile(
 )
 
 
-def find_user_calls(
-    program: ProgramTrace, tops: Sequence[int], lines: ProgramTrace, markers: Markers
-) -> dict[int, UserCall]:
-    """The user's call of each outermost operator of ``program``, by the operator's index.
+Found = TypeVar("Found")
+
+
+def read_user_calls(lines: ProgramTrace, markers: Markers) -> tuple[tuple[str, UserCall], ...]:
+    """The outermost operators of one step in their order, each with the user's call.
+
+    Args:
+        lines: a trace of one step with Python stacks and modules.
+        markers: the names of the observer's ranges.
+    """
+    known = find_window(lines, markers)
+    thread = known.thread if known else _busiest_thread(lines)
+    if not thread:
+        return ()
+    tops = Owners(lines, find_graph_calls(lines, markers)).eager_tops
+    start, end = (known.marks[-2], known.marks[-1]) if known else (float("-inf"), float("inf"))
+    operators = list(_operators(lines, tops, thread, start, end))
+    names = (lines.trace.host_ops[index].name for index in operators)
+    return tuple(zip(names, _sites(lines, operators, thread), strict=True))
+
+
+def pair_calls(
+    program: ProgramTrace, tops: Sequence[int], called: Sequence[tuple[str, Found]], markers: Markers
+) -> dict[int, Found]:
+    """What is known of each outermost operator of ``program``, by the operator's index.
 
     Args:
         program: the trace of the profiled steps.
         tops: for each of its host operators the outermost eager operator around it, or -1.
-        lines: a trace of one step with Python stacks and modules.
+        called: the names of the operators of another step in their order, and what is known of each.
         markers: the names of the observer's ranges.
     """
-    window, known = find_window(program, markers), find_window(lines, markers)
-    thread = known.thread if known else _busiest_thread(lines)
-    if window is None or not thread:
+    window = find_window(program, markers)
+    if window is None or not called:
         return {}
-    known_tops = Owners(lines, find_graph_calls(lines, markers)).eager_tops
-    start, end = (known.marks[-2], known.marks[-1]) if known else (float("-inf"), float("inf"))
-    expected = list(_operators(lines, known_tops, thread, start, end))
-    sites = _sites(lines, expected, thread)
-    names = [lines.trace.host_ops[index].name for index in expected]
-    found: dict[int, UserCall] = {}
+    found: dict[int, Found] = {}
+    names = [name for name, _ in called]
     for first, last in itertools.pairwise(window.marks):
         mine = list(_operators(program, tops, window.thread, first, last))
         places = align_calls(names, [program.trace.host_ops[index].name for index in mine])
-        found.update((op, sites[place]) for op, place in zip(mine, places, strict=True) if place is not None)
+        found.update((op, called[place][1]) for op, place in zip(mine, places, strict=True) if place is not None)
     found.update(_backward_calls(program, tops, found))
     return found
 
@@ -129,8 +156,8 @@ def _operators(program: ProgramTrace, tops: Sequence[int], thread: str, start_s:
 
 
 def _backward_calls(
-    program: ProgramTrace, tops: Sequence[int], forward: Mapping[int, UserCall]
-) -> Iterator[tuple[int, UserCall]]:
+    program: ProgramTrace, tops: Sequence[int], forward: Mapping[int, Found]
+) -> Iterator[tuple[int, Found]]:
     """The calls of the nodes of a backward: those of the forward operators that made them.
 
     A node has the sequence number of its operator. Operators that make no node carry the number of the next one.

@@ -6,22 +6,28 @@ import datetime
 import shlex
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..analysis.analyse import STAGE as ANALYSIS
+from ..analysis.analyse import analyse
+from ..analysis.evidence_files import EvidenceFiles
 from ..analysis.findings.finding import apply_command, plural, program_words, retune_command
+from ..analysis.module_analysis import trace_environment
+from ..analysis.program_step import describe_program
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..launch.executors import cores_of_this_process
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import VERIFY, Failure
+from ..records.evidence import CountedCall, Evidence
 from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
 from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest, RetuneRequest
-from ..records.run import Capture, Environment, Peaks, Run
+from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
@@ -29,27 +35,16 @@ from ..store.files import own_folder, refuse_link
 from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import DeviceTurn, locked
 from ..store.redaction import Redaction
-from ..store.run_files import checked, save_costs
+from ..store.run_files import load_evidence, save_evidence
 from ..version import __version__
 from .apply import read_environment, require_same
 from .modules.eager_run import time_eager
 from .modules.extraction import RunInMaking
+from .modules.keep_evidence import draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
-from .modules.module_analysis import (
-    AttributedModule,
-    Costs,
-    attribute_module,
-    describe_module,
-    describe_unprofiled,
-    trace_environment,
-    with_dram_shares,
-    with_roofs,
-)
-from .modules.module_profiling import ProfiledModule, Profiling, keep_module, take_survey
-from .modules.program_ledger import find_step
+from .modules.module_profiling import Profiling, take_survey
 from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled
-from .modules.reanalysis import reanalyse_run
 from .modules.targets import (
     find_listed_modules,
     find_secrets,
@@ -62,69 +57,6 @@ from .options import Progress
 from .pins import make_pins
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
 from .retuning import STAGE as AUTOTUNE
-
-# Adds the step of the captured program to a run, from what the program observed and the profiles of its modules.
-
-
-Facts = tuple[Costs, Peaks | None]
-"""The costs of library calls, and the peaks of the device."""
-
-
-@dataclass(frozen=True)
-class RunWithStep:
-    """A run with the program's step.
-
-    Attributes:
-        run: the run.
-        attributed: its modules, with the shares of the step in their details.
-        failures: what went wrong.
-    """
-
-    run: Run
-    attributed: list[AttributedModule]
-    failures: tuple[Failure, ...]
-
-
-def add_step(
-    run: Run,
-    captured: CapturedProgram,
-    profiled: Sequence[ProfiledModule],
-    attributed: list[AttributedModule],
-    folder: RunFolder,
-    facts: Facts | None = None,
-) -> RunWithStep:
-    """Adds the step of a captured program, where its processes observed one.
-
-    Args:
-        run: the run, with the modules that are profiled.
-        captured: the program.
-        profiled: the modules that were profiled. Graphs of the others are named in the step, too.
-        attributed: the profiled modules with their activities.
-        folder: the RUN, which gets the traces of the steps.
-        facts: from a worker with torch; ``None`` where they are not known, so that modules stay as they are described.
-    """
-    modules = (*profiled, *_unprofiled(captured, profiled, folder))
-    step, failures = find_step(run.request, captured, modules, attributed, folder)
-    if facts is not None:
-        costs, peaks = facts
-        attributed = with_dram_shares(attributed, captured, peaks, folder, step.eager if step else {})
-        described = {one.profiled.label.label: describe_module(one, folder, costs) for one in attributed}
-        run = replace(run, modules=tuple(described.get(module.label, module) for module in run.modules))
-    return RunWithStep(step.enter(run, stopped=captured.stopped) if step else run, attributed, failures)
-
-
-def _unprofiled(
-    captured: CapturedProgram, profiled: Sequence[ProfiledModule], folder: RunFolder
-) -> Iterator[ProfiledModule]:
-    """The modules whose profile was not reached, or raised an error. The RUN gets their text."""
-    seen = {one.module.path for one in profiled}
-    if all(module.path in seen for module in captured.modules):
-        return
-    for module, label in labelled(captured.modules):
-        if module.path not in seen:
-            with suppress(InductorBenchError):  # its text cannot be read
-                yield ProfiledModule(module, label, keep_module(folder, module, label), "", "", None, None)
-
 
 # The end of a breakdown: its record, its folder and its reports.
 
@@ -192,7 +124,7 @@ def break_down_again(
     with locked(folder.path, tool_mark()) as lock:
         end_marked(lock.left)
         progress.stage(f"analysing {folder.path} again")
-        run = redaction.run(reanalyse_run(folder))
+        run = redaction.run(analyse_again(folder))
         folder.save(run)
         try:
             run = autotune_run(run, folder, request, progress, keep)
@@ -200,6 +132,28 @@ def break_down_again(
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
         return report_run(redaction.run(run), folder, plots=request.plots)
+
+
+def analyse_again(folder: RunFolder) -> Run:
+    """The record of a RUN, made again from its evidence by this version of the analysis.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    run, files = folder.load(), EvidenceFiles(folder)
+    subject = "what was observed"
+    try:
+        evidence = load_evidence(folder, run)
+        run = analyse(run, evidence, files)
+        subject = "pictures of the step"
+        step = describe_program(evidence, files)
+        if step is not None:
+            draw_step(step, folder)
+    except InductorBenchError as error:
+        failure = Failure(ANALYSIS, "invalid", error.message, error.hint, subject=subject)
+        kept = (known for known in run.failures if known.stage != ANALYSIS or known.subject != subject)
+        return replace(run, failures=(*kept, failure))
+    return run
 
 
 def _verify(
@@ -230,6 +184,9 @@ def _verify(
     keep(found)
     return found
 
+
+PROFILE = "profile"
+"""The stage in which the modules are measured."""
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -287,9 +244,8 @@ class _Breakdown:
         self._stage = "capture"
         self._redaction = redaction
         shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
-        self._captured: CapturedProgram | None = None
-        self._profiled: list[ProfiledModule] = []
-        self._attributed: list[AttributedModule] = []
+        self._evidence = Evidence()
+        self._files = EvidenceFiles(folder)
         own_folder(folder.work)
         self.run = Run(
             format=FORMAT,
@@ -303,6 +259,19 @@ class _Breakdown:
             environment=Environment(),
         )
         self.save()
+
+    def _observe(self, evidence: Evidence) -> None:
+        """Takes new evidence, and stores it."""
+        self._evidence = self._redaction.evidence(evidence)
+        save_evidence(self._folder, self._evidence)
+
+    def _analyse(self, *, with_step: bool = True) -> None:
+        """Makes the record of the evidence so far; the step comes once all modules have been measured."""
+        known = set(self.run.failures)
+        self.run = analyse(self.run, self._evidence if with_step else self._evidence.without_steps(), self._files)
+        for failure in self.run.failures:
+            if failure not in known:
+                self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
 
     def save(self) -> None:
         """Saves the record so far, marked as incomplete."""
@@ -321,10 +290,10 @@ class _Breakdown:
         failure = describe_interruption(self.run, self._stage, self._folder, self._request.retune)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
         self.conclude()
-        if self._captured is not None:
+        if self._stage == PROFILE:
             self._progress.stage("adding the program's step (Ctrl-C leaves it out)")
             with suppress(KeyboardInterrupt, OSError):
-                self._enter_step(self._captured)
+                self._analyse()
 
     def measure(self) -> None:
         environment = capture_environment(self._folder.work, dict(self._request.variables)) | self._redaction.variables
@@ -352,13 +321,14 @@ class _Breakdown:
         self.save()
         if not captured.modules:
             return
-        self._stage, self._captured = "profile", captured
+        self._stage = PROFILE
+        self._observe(keep_captured(captured, self._request, self._folder))
         pool.get_ready(self._workers(len(captured.modules)))
         request = self._request
         profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
         for module, label in labelled(captured.modules):
             self._measure_module(profiling, module, label)
-        self._conclude(pool, captured)
+        self._conclude(pool)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
@@ -379,64 +349,68 @@ class _Breakdown:
         """Profiles one module, and saves its row without costs and peaks."""
         try:
             profiled = profiling.profile(module, label)
-            self._profiled.append(profiled)
-            if profiled.failure is not None:
-                self._fail(profiled.failure)
-            attributed = attribute_module(profiled)
-            record = describe_module(attributed, self._folder, {}) if attributed else describe_unprofiled(profiled)
-            rows = [checked(record)] if record is not None else []
         except InductorBenchError as error:
             self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
             return
-        self._attributed += [attributed] if attributed else []
-        self.run = replace(self.run, modules=(*self.run.modules, *rows))
+        if profiled.failure is not None:
+            self._fail(profiled.failure)
+        (seen,) = (one for one in self._evidence.modules if one.slug == label.slug)
+        self._observe(self._evidence.with_module(with_profile(seen, profiled, self._folder)))
+        self._analyse(with_step=False)
         self.save()
 
-    def _conclude(self, pool: WorkerPool, captured: CapturedProgram) -> None:
-        """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
-        attributed, elsewhere = self._attributed, self._request.trace is not None
+    def _conclude(self, pool: WorkerPool) -> None:
+        """Adds the facts from a worker with torch: environment, costs of calls, and peaks; and the program's step."""
+        attributed, elsewhere = self._files.attributed_modules(self._evidence.modules), self._request.trace is not None
         if elsewhere and not attributed:
             return
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
-        device = common_device(one.profiled.source.device for one in attributed).type
+        device = common_device(one.source.device for one in attributed).type
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
         found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
         if found.failure is not None:
             self._fail(found.failure)
         environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
-        costs = dict(zip(calls, found.costs, strict=False))
-        save_costs(self._folder, costs)
-        self.run = replace(self.run, environment=environment)
-        self._enter_step(captured, (costs, found.peaks))
-        self.run = with_roofs(self.run, found.peaks)
+        self.run = replace(self.run, environment=environment, peaks=found.peaks)
+        costs = tuple(map(CountedCall, calls, found.costs))
+        self._observe(replace(self._evidence, costs=costs))
+        self._analyse()
+        self._stage = "extract"
+        self._draw_step()
         self.save()
         self._write_kernels()
 
-    def _enter_step(self, captured: CapturedProgram, facts: Facts | None = None) -> None:
-        self._captured = None
-        entered = add_step(self.run, captured, self._profiled, self._attributed, self._folder, facts)
-        self.run, self._attributed = entered.run, entered.attributed
-        self._fail(*entered.failures)
+    def _draw_step(self) -> None:
+        try:
+            step = describe_program(self._evidence, self._files)
+            if step is not None:
+                draw_step(step, self._folder)
+        except InductorBenchError as error:
+            self._fail(Failure("program", "write", error.message, error.hint))
 
     def _write_kernels(self) -> None:
         """Writes ``RUN/kernels``, and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
+        making = RunInMaking(self.run, self._evidence, self._files)
         try:
-            extracted = extract_run(self._folder, self._request.values, RunInMaking(self.run, self._attributed))
+            extracted = extract_run(self._folder, self._request.values, making)
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
         self._fail(*extracted.failures)
-        self.run = extracted.named_in(self.run)
+        self._observe(replace(self._evidence, kernel_files=extracted.places))
+        self._analyse()
 
     def _time_eager(self, environment: Mapping[str, str]) -> None:
         if not self._request.eager:
             return
         self._stage = "eager"
+        what = (self.run.program, self._request, self._folder, environment, self._python, self._progress)
         with self._program_turn():
-            run, failures = time_eager(self.run, self._request, self._folder, environment, self._python, self._progress)
-        self.run = run
+            eager, failures = time_eager(*what)
+        self._observe(replace(self._evidence, eager=eager))
+        self._analyse()
         self._fail(*failures)
         self.save()
 

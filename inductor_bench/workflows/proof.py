@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.findings.finding import plural
-from ..analysis.savings import TimedStep, borne_out, judge_processes, measure_saving
+from ..analysis.program_step import MARKERS
+from ..analysis.statistics import TimedStep, borne_out, judge_processes, measure_saving
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.diagnosis import last_error
@@ -50,7 +51,6 @@ from ..store.files import read_json
 from ..store.folder import RunFolder
 from ..trace.program_trace import StepDurations, read_program_trace, step_durations
 from ..units import seconds
-from .modules.program_ledger import MARKERS
 from .modules.program_run import read_steps
 from .options import Progress
 from .pins import PinnedRun, Unpinned, join_states, pinned_environment, read_states, require_taken, with_mode

@@ -33,7 +33,7 @@ def _details(desk: Desk) -> Input:
 
 def _costs(desk: Desk) -> Input:
     name = desk.random.choice(RUNS)
-    desk.damage_json(desk.take(name) / "traces" / "operator_costs.json")
+    desk.damage_json(desk.take(name) / "evidence.json")
     return of_run(desk, name, ("breakdown",))
 
 

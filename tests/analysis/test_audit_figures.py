@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from h200 import FOLDER, RECORDED, activities_of, module_record, source_of
+from h200 import FOLDER, RECORDED, activities_of, iterations_of, source_of, trace_of
 
-from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
+from inductor_bench.analysis.evidence_files import AttributedModule
+from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
+from inductor_bench.analysis.module_analysis import ModuleFacts, _kernel_facts, describe_module
 from inductor_bench.records.category import Category
-from inductor_bench.records.code import ModuleSource
+from inductor_bench.records.code import Details, ModuleSource
+from inductor_bench.records.evidence import ModuleEvidence
 from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.module import Method, ModuleRecord
 from inductor_bench.records.run import Peaks
 from inductor_bench.records.traced import Activity, DeviceEvent, OperatorCall, OperatorCost, TensorArguments
 from inductor_bench.source.module_reader import read_module
@@ -23,7 +27,6 @@ from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.worker.survey import count_operator_costs
-from inductor_bench.workflows.modules.module_analysis import _judge_module
 
 PEAKS = Peaks(
     device="made-up",
@@ -45,14 +48,13 @@ def recorded(trace: Path) -> tuple[tuple[Activity, ...], ModuleSource]:
     return attribute_activities(read, split_iterations(read), source), source
 
 
-def aggregated(activities: Any, costs: dict[Any, OperatorCost] | None = None) -> tuple[Kernel, ...]:
+def aggregated(activities: Any, costs: dict[Any, OperatorCost] | None = None, **facts: Any) -> tuple[Kernel, ...]:
     iterations = 1 + max(activity.iteration for activity in activities)
-    return aggregate_kernels(activities, iterations, range(iterations), Evidence(costs=costs or {}))
+    return aggregate_kernels(activities, iterations, range(iterations), KernelFacts(costs=costs or {}, **facts))
 
 
-def judged(kernels: tuple[Kernel, ...], **fields: Any) -> dict[str, Kernel]:
-    module = replace(module_record(kernels, ()), **fields)
-    return {kernel.name: kernel for kernel in _judge_module(module, PEAKS).kernels}
+def judged(activities: Any, costs: dict[Any, OperatorCost] | None = None, **facts: Any) -> dict[str, Kernel]:
+    return {kernel.name: kernel for kernel in aggregated(activities, costs, **{"peaks": PEAKS, **facts})}
 
 
 def activity(name: str, operator: str | None = "aten::convolution", **fields: Any) -> Activity:
@@ -105,20 +107,18 @@ def test_a_float32_convolution_is_held_against_tf32_where_one_ran_in_it() -> Non
     cost = {("aten::convolution", F32): OperatorCost(flops=30_000_000_000, moved_bytes=10, dtype="float32")}
     product = activity("sgemm_128x64", "aten::mm", instance=2)
     cost["aten::mm", F32] = OperatorCost(flops=3_000_000_000, moved_bytes=10, dtype="float32")
-    found = judged(aggregated([first, second, product], cost))
+    found = judged([first, second, product], cost)
     for name in (first.name, second.name):
         assert (found[name].work.dtype, found[name].roof.peak_share) == ("tf32", pytest.approx(1.0))
     assert (found[product.name].work.dtype, found[product.name].roof.peak_share) == ("float32", pytest.approx(0.6))
-    allowed = judged(aggregated([product], cost), tf32=True)
+    allowed = judged([product], cost, tf32=True)
     assert (allowed[product.name].work.dtype, allowed[product.name].roof.peak_share) == ("tf32", pytest.approx(0.1))
-    on_cpu = judged(aggregated([product], cost), tf32=True, device="cpu")
-    assert on_cpu[product.name].work.dtype == "float32"
 
 
 def test_half_precision_on_tensor_cores_is_not_taken_for_tf32() -> None:
     name = "cutlass_75_tensorop_f16_s1688gemm_f16_64x64"
     cost = {("aten::convolution", F32): OperatorCost(flops=1, moved_bytes=1, dtype="float16")}
-    assert judged(aggregated([activity(name)], cost))[name].work.dtype == "float16"
+    assert judged([activity(name)], cost)[name].work.dtype == "float16"
 
 
 def test_copies_and_memsets_have_the_bytes_of_the_profiler_and_no_roof() -> None:
@@ -126,7 +126,7 @@ def test_copies_and_memsets_have_the_bytes_of_the_profiler_and_no_roof() -> None
     inside = activity("Memcpy DtoD (Device -> Device)", "aten::sort", **sized)
     across = activity("Memcpy HtoD (Pageable -> Device)", "aten::copy_", instance=1, **sized)
     zeros = activity("Memset (Device)", instance=2, kind="memset", event={"moved_bytes": 500})
-    found = judged(aggregated([inside, across, zeros]))
+    found = judged([inside, across, zeros])
     assert [found[one.name].work.moved_bytes for one in (inside, across, zeros)] == [2_000_000, 1_000_000, 500]
     for kernel in found.values():
         assert kernel.roof.bandwidth == pytest.approx((kernel.work.moved_bytes or 0) / 1e-4)
@@ -136,18 +136,18 @@ def test_copies_and_memsets_have_the_bytes_of_the_profiler_and_no_roof() -> None
 def test_a_copy_by_a_kernel_is_held_against_memory() -> None:
     copy = activity("direct_copy_kernel", "aten::copy_")
     cost = {("aten::copy_", F32): OperatorCost(moved_bytes=200_000_000, dtype="float32")}
-    found = judged(aggregated([copy], cost))[copy.name]
+    found = judged([copy], cost)[copy.name]
     assert (found.category, found.roof.bound, found.roof.peak_share) == (Category.COPY, "memory", pytest.approx(0.5))
 
 
 def test_a_template_whose_products_are_not_counted_is_not_called_memory_bound() -> None:
     activities, _ = recorded(FOLDER / "flex" / "trace_0.json.gz")
-    flex = next(kernel for kernel in judged(aggregated(activities)).values() if kernel.category is Category.TEMPLATE)
+    flex = next(kernel for kernel in judged(activities).values() if kernel.category is Category.TEMPLATE)
     assert flex.work.moved_bytes and flex.work.flops is None
     assert (flex.roof.bound, flex.roof.peak_share, flex.roof.gain_limit_s) == ("unknown", None, None)
     assert "matrix products" in flex.unjudged
     activities, _ = recorded(FOLDER / "tem" / "trace_0.json.gz")
-    product = next(kernel for kernel in judged(aggregated(activities)).values() if kernel.category is Category.TEMPLATE)
+    product = next(kernel for kernel in judged(activities).values() if kernel.category is Category.TEMPLATE)
     assert product.work.flops and product.unjudged == "" and product.roof.bound in ("compute", "latency", "cache")
 
 
@@ -157,14 +157,13 @@ def test_a_sort_has_no_share_of_any_peak() -> None:
     )
     (cost,) = count_operator_costs([OperatorCall("aten::sort", arguments, "cuda")])
     assert cost.moved_bytes is None and "algorithm" in cost.reason
-    kernels = aggregated([activity("radix", "aten::sort", arguments=arguments)], {("aten::sort", arguments): cost})
-    assert judged(kernels)["radix"].roof.bound == "unknown"
-    assert kernels[0].unjudged == cost.reason
+    found = judged([activity("radix", "aten::sort", arguments=arguments)], {("aten::sort", arguments): cost})["radix"]
+    assert found.roof.bound == "unknown" and found.unjudged == cost.reason
 
 
 def test_an_operator_without_a_formula_is_not_called_memory_bound() -> None:
     cost = {("aten::convolution", F32): OperatorCost(None, 10**8, "float32", "no FLOP formula is known for it")}
-    found = judged(aggregated([activity("k")], cost))["k"]
+    found = judged([activity("k")], cost)["k"]
     assert (found.roof.bound, found.roof.gain_limit_s, found.work.moved_bytes) == ("unknown", None, 10**8)
 
 
@@ -206,49 +205,41 @@ def test_gradients_of_causal_attention_take_five_half_products(name: str) -> Non
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_no_two_library_kernels_of_a_graph_share_an_id(name: str) -> None:
-    from inductor_bench.source.labels import ModuleLabel
-    from inductor_bench.workflows.modules.module_analysis import _finish
-    from inductor_bench.workflows.modules.module_profiling import ProfiledModule
-    from inductor_bench.workflows.modules.program_run import FoundModule
-
-    found = FoundModule(Path("m.py"), "")
-    profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "trace", "", None, None)
-    kernels = [_finish(kernel, profiled, 1.0) for kernel in aggregated(activities_of(name))]
+    kernels = aggregated(activities_of(name))
     ids = Counter(kernel.kernel_id for kernel in kernels if kernel.line is None)
     assert set(ids.values()) <= {1}
 
 
-def described(tmp_path: Path, wall_s: float) -> Any:
-    from h200 import iterations_of, trace_of
-
-    from inductor_bench.records.code import Details
-    from inductor_bench.source.labels import ModuleLabel
-    from inductor_bench.store.folder import RunFolder
-    from inductor_bench.workflows.modules.module_analysis import AttributedModule, describe_module
-    from inductor_bench.workflows.modules.module_profiling import ProfiledModule
-    from inductor_bench.workflows.modules.program_run import FoundModule
-
+def attributed(wall_s: float) -> AttributedModule:
     name = "gpu_kinds/0_forward"
-    details = Details((wall_s,) * 3)
-    found = FoundModule(Path("m.py"), "")
-    profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "-p", "", None, None, details)
+    module = ModuleEvidence("m", "m", "m.py", tf32=True, measurement=Method("-p"))
     iterations = iterations_of(name)
-    attributed = AttributedModule(
-        profiled, trace_of(name), iterations, tuple(range(len(iterations))), activities_of(name)
-    )
-    return describe_module(attributed, RunFolder(tmp_path), {})
+    steady, activities = tuple(range(len(iterations))), activities_of(name)
+    details = Details((wall_s,) * 3)
+    return AttributedModule(module, source_of(name), details, {}, trace_of(name), iterations, steady, activities)
 
 
-def test_shares_of_wall_and_idle_time_make_up_the_whole(tmp_path: Path) -> None:
-    module = described(tmp_path, 4e-4)
+def described(wall_s: float) -> ModuleRecord:
+    return describe_module(attributed(wall_s), ModuleFacts())
+
+
+def test_tf32_of_the_program_counts_where_the_device_has_it() -> None:
+    found = attributed(1.0)
+    assert _kernel_facts(found, ModuleFacts(), None).tf32 and describe_module(found, ModuleFacts()).tf32
+    on_cpu = replace(found, source=replace(found.source, device="cpu"))
+    assert not _kernel_facts(on_cpu, ModuleFacts(), None).tf32
+
+
+def test_shares_of_wall_and_idle_time_make_up_the_whole() -> None:
+    module = described(4e-4)
     assert sum(kernel.share for kernel in module.kernels) == pytest.approx(1)
     covered = sum(kernel.wall_share for kernel in module.kernels) * module.times.wall_time_s
     assert covered + module.times.idle.time_s == pytest.approx(module.times.wall_time_s)
     assert module.notes == ()
 
 
-def test_a_wall_time_far_beyond_the_profiled_one_is_not_passed_off_as_idle(tmp_path: Path) -> None:
+def test_a_wall_time_far_beyond_the_profiled_one_is_not_passed_off_as_idle() -> None:
     """A neighbour on the machine made ten times as much of unprofiled runs once, and the host was blamed for it."""
-    profiled = described(tmp_path, 1e-3).times.profiled_time_s
-    (note,) = described(tmp_path, 10 * profiled).notes
+    profiled = described(1e-3).times.profiled_time_s
+    (note,) = described(10 * profiled).notes
     assert "10.0 times" in note and f"{profiled * 9e3:.2f} ms of what is shown as idle" in note

@@ -13,14 +13,8 @@ from typing import Any
 import pytest
 from h200 import FOLDER, activities_of, text_of
 
-from inductor_bench.analysis.kernel_aggregation import (
-    HELPERS,
-    Evidence,
-    OperatorPart,
-    _sides,
-    aggregate_kernels,
-    find_parts,
-)
+from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
+from inductor_bench.analysis.library_calls import HELPERS, OperatorPart, _sides, find_parts
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced import Activity, OperatorCall, OperatorCost
 from inductor_bench.source.module_reader import read_module
@@ -51,7 +45,7 @@ def counted() -> tuple[Kernel, ...]:
     parts = dict.fromkeys(part for part in find_parts(first_iteration()) if part)
     calls = [OperatorCall(part.operator, part.arguments, "cuda") for part in parts]
     costs = {(call.name, call.arguments): cost for call, cost in zip(calls, count_operator_costs(calls), strict=True)}
-    return aggregate_kernels(first_iteration(), 1, [0], Evidence(costs=costs))
+    return aggregate_kernels(first_iteration(), 1, [0], KernelFacts(costs=costs))
 
 
 def kernels_named(text: str) -> list[Kernel]:
@@ -171,7 +165,7 @@ def test_kernels_that_cannot_be_told_apart_share_the_call_by_time() -> None:
     parts = find_parts([first, second])
     assert parts == (OperatorPart(first.operator, first.arguments),) * 2
     costs = {(first.operator, first.arguments): OperatorCost(flops=400, moved_bytes=40, dtype="float16")}
-    found = {kernel.name: kernel for kernel in aggregate_kernels([first, second], 1, [0], Evidence(costs=costs))}
+    found = {kernel.name: kernel for kernel in aggregate_kernels([first, second], 1, [0], KernelFacts(costs=costs))}
     assert (found["first"].work.flops, found["second"].work.flops) == (pytest.approx(100), pytest.approx(300))
     assert sum(group.operator_calls for kernel in found.values() for group in kernel.shapes) == pytest.approx(1)
 

@@ -8,17 +8,22 @@ import pytest
 from h200 import RECORDED, activities_of, iterations_of, module_record, source_of, text_of, trace_of
 from p_text import disagreements, read_p_text
 
-from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
+from inductor_bench.analysis.kernel_aggregation import (
+    KernelFacts,
+    aggregate_kernels,
+    steady_iterations,
+    total_categories,
+)
 from inductor_bench.records.category import Category
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced import OperatorCost
 
-NOTHING = Evidence()
+NOTHING = KernelFacts()
 
 
-def aggregated(name: str, evidence: Evidence = NOTHING) -> tuple[Kernel, ...]:
+def aggregated(name: str, facts: KernelFacts = NOTHING) -> tuple[Kernel, ...]:
     activities = activities_of(name)
-    return aggregate_kernels(activities, 10, steady_iterations(activities, 10), evidence)
+    return aggregate_kernels(activities, 10, steady_iterations(activities, 10), facts)
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -80,7 +85,7 @@ def test_flops_of_a_call_that_launches_two_kernels_count_once() -> None:
         for activity in activities_of("mixnet_l_p10/forward")
         if activity.operator
     }
-    kernels = aggregated("mixnet_l_p10/forward", Evidence(costs=costs))
+    kernels = aggregated("mixnet_l_p10/forward", KernelFacts(costs=costs))
     convolutions = [kernel for kernel in kernels if kernel.category is Category.EXTERN_CONV]
     assert sum(kernel.work.flops or 0 for kernel in convolutions) == pytest.approx(155 * 1000)
 
@@ -102,7 +107,7 @@ def test_a_slow_iteration_does_not_count() -> None:
     ]
     steady = steady_iterations(activities, 10)
     assert steady == (0, 1, 2, 3, 5, 6, 7, 8, 9)
-    disturbed = aggregate_kernels(activities, 10, steady, Evidence())
+    disturbed = aggregate_kernels(activities, 10, steady, KernelFacts())
     undisturbed = {kernel.name: kernel for kernel in aggregated("gpu_kinds/0_forward")}
     for kernel in disturbed:
         assert len(kernel.samples_s) == 10, "raw samples are never dropped"

@@ -7,12 +7,12 @@ from h200 import source_of, text_of
 from source_data import CPU, module_of
 from source_data import text_of as cpu_text_of
 
+from inductor_bench.analysis.module_analysis import _kernel_bytes
 from inductor_bench.analysis.traffic import least_bytes, touched_bytes
 from inductor_bench.records.code import Argument, TensorView
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_launches import read_static_launches
 from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
-from inductor_bench.workflows.modules.module_analysis import _kernel_bytes
 
 CPP = """extern "C"  void  kernel(float* in_out_ptr0,
                        const half* in_ptr0,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.ledger import CallPlace, GraphName, Ledger, Span, Steps, account, divide, lanes_of
+from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of
 from inductor_bench.records.code import SourceLine
+from inductor_bench.records.evidence import CallPlace
 from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, Part
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works

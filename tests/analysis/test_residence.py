@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from h200 import activities_of, source_of, text_of
 
+from inductor_bench.analysis.kernel_aggregation import dram_part
 from inductor_bench.analysis.residence import (
     DEVICE_CACHE,
     HOST_CACHE,
     EagerBytes,
     StepCall,
     Traffic,
-    dram_part,
     dram_shares,
     step_traffic,
 )

@@ -6,8 +6,15 @@ import random
 
 import pytest
 
-from inductor_bench.analysis.savings import TimedStep, borne_out, judge_processes, measure_saving
-from inductor_bench.analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval
+from inductor_bench.analysis.statistics import (
+    CONFIDENCE,
+    VERDICT_CONFIDENCE,
+    TimedStep,
+    borne_out,
+    judge_processes,
+    measure_saving,
+    median_interval,
+)
 from inductor_bench.records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from inductor_bench.worker.capture.pin_comparison import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
 

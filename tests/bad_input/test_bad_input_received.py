@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.marks import MARK
 from inductor_bench.records.request import BreakdownRequest, ExtractRequest
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.run_files import load_evidence
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.extract import run_extract
 from inductor_bench.workflows.options import Silent
@@ -103,6 +105,21 @@ def test_a_record_names_no_files_elsewhere(field: str, place: str, run: Path) ->
         RunFolder(run).load()
 
 
+@pytest.mark.parametrize("place", ["/etc/passwd", "../../victim", "a\0b"])
+def test_evidence_names_no_files_elsewhere(place: str, run: Path) -> None:
+    def edit(seen: dict[str, Any]) -> None:
+        for named in (seen["modules"][0]["outputs"], *seen["processes"]):
+            named["trace"] = place
+
+    before = RunFolder(run).load()
+    change(run / "evidence.json", edit)
+    with pytest.raises(InductorBenchError, match=r"modules\[0\]\.outputs\.trace should be a path inside the folder"):
+        load_evidence(RunFolder(run), before)
+    run_breakdown(BreakdownOptions((str(run),), plots=False), Silent())
+    after = RunFolder(run).load()
+    assert replace(after, failures=()) == replace(before, failures=()) and "is damaged" in after.failures[-1].message
+
+
 @pytest.mark.parametrize("name", ["tables", "plots"])
 def test_a_report_is_not_written_through_a_link(name: str, run: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
@@ -168,11 +185,12 @@ def detail(name: str, value: object) -> Callable[[Path], None]:
         (detail("launches", {}), "launches should be a list"),
         (detail("compiled", {"k": {"config": {"XBLOCK": 8}, "registers": "many"}}), "compiled.k.registers should be"),
         (without("traces/step-graph.details.json"), "wall times, peak memory"),
-        (without("traces/operator_costs.json"), "FLOPs"),
+        (without("evidence.json"), "FLOPs"),
+        (lambda run: change(run / "evidence.json", lambda seen: seen.pop("costs")), "FLOPs"),
         (without("modules/step-graph.provenance.json"), "source lines"),
         (without("modules/step-graph.py"), "step-graph.py is gone"),
         (without("traces/step-graph.trace.json.gz"), "step-graph.trace.json.gz is gone"),
-        (lambda run: (run / "traces" / "operator_costs.json").write_text('[{"call": {}}]'), "operator_costs.json"),
+        (lambda run: (run / "evidence.json").write_text('{"modules": [{"slug": 3}]}'), "evidence.json is damaged"),
         (lambda run: (run / "modules" / "step-graph.provenance.json").write_text('{"a": 3}'), "provenance.json"),
     ],
 )

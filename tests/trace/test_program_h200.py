@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.ledger import CallPlace, GraphName, Ledger, Steps, account
+from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
+from inductor_bench.analysis.program_step import is_tied, tied_share
 from inductor_bench.analysis.traffic import eager_bytes, find_operators
-from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
+from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
 from inductor_bench.records.program import Part
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.user_lines import UserFiles
@@ -25,8 +26,7 @@ from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
 from inductor_bench.trace.rows import read_trace
-from inductor_bench.trace.step_traces import find_user_calls
-from inductor_bench.workflows.modules.program_ledger import is_tied, tied_share
+from inductor_bench.trace.step_traces import pair_calls, read_user_calls
 from tests.support.h200 import FOLDER
 from tests.support.program_traces import MARKERS
 
@@ -60,7 +60,7 @@ def ledger_of(name: str) -> Ledger:
     program = read_program_trace(PROGRAMS / name / "steps.trace.json.gz", MARKERS)
     stacks, files = PROGRAMS / name / "lines.trace.json.gz", UserFiles((PROGRAMS / name,))
     lines = read_program_trace(stacks, MARKERS, frames=True) if stacks.is_file() else None
-    calls = find_user_calls(program, found.tops, lines, MARKERS) if lines else {}
+    calls = pair_calls(program, found.tops, read_user_calls(lines, MARKERS), MARKERS) if lines else {}
     steps = Steps(
         step_time_s=seen.window_s / len(seen.step_times_s),
         window=found.window,

@@ -8,7 +8,7 @@ import pytest
 
 from inductor_bench.records.traced import UserCall
 from inductor_bench.trace.program_trace import Owners, find_graph_calls, find_window, read_program_trace
-from inductor_bench.trace.step_traces import find_user_calls, is_users
+from inductor_bench.trace.step_traces import is_users, pair_calls, read_user_calls
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
 
 
@@ -81,7 +81,7 @@ def test_operators_of_both_traces_are_paired_by_their_order(tmp_path: Path) -> N
     program = read_program_trace(built.write(tmp_path / "trace.json"), MARKERS)
     lines = read_program_trace(lines_trace(tmp_path), MARKERS, frames=True)
     tops = Owners(program, ()).tops
-    found = find_user_calls(program, tops, lines, MARKERS)
+    found = pair_calls(program, tops, read_user_calls(lines, MARKERS), MARKERS)
     named = [(program.trace.host_ops[op].name.rpartition(" ")[2], found[op]) for op in sorted(found)]
     linear = UserCall("Linear", "train.py", 3, "step", ("Linear", "forward", "linear"))
     item = UserCall("", "train.py", 3, "step", ("item",))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
+from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.analysis.ledger import kernel_key, step_kernels
 from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced import Work
-from inductor_bench.trace.program_trace import read_program_trace
+from inductor_bench.trace.program_trace import find_window, read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
-from inductor_bench.trace.step_traces import EventNote, store_program_trace
+from inductor_bench.trace.step_traces import EventNote, annotate_trace, event_key, store_program_trace
 from tests.support import h200
 from tests.support.program_traces import MARKERS
 
@@ -137,7 +137,7 @@ def test_replays_of_a_module_that_never_ran_by_itself_are_tied_by_its_text(name:
 
 
 def rows_of(name: str) -> tuple[Kernel, ...]:
-    return aggregate_kernels(h200.activities_of(name), 10, range(10), Evidence())
+    return aggregate_kernels(h200.activities_of(name), 10, range(10), KernelFacts())
 
 
 @pytest.mark.parametrize("replayed", [False, True])
@@ -157,13 +157,20 @@ def test_the_stored_trace_names_graph_kernel_and_line(tmp_path: Path) -> None:
     path = program_of(name, tmp_path)
     program = read_program_trace(path, MARKERS)
     found = works_of(path, name)
-    notes = {work.event: EventNote("graph forward", f"kernel {work.event}", "", "a.py:3 in f") for work in found.works}
     target = tmp_path / "step.trace.json.gz"
-    store_program_trace(path, target, program, found.window, notes)
+    store_program_trace(path, target, MARKERS)
+    for line in ("of an earlier analysis: 5", "a.py:3 in f"):
+        annotate_trace(
+            target,
+            {
+                event_key(program, work.event): EventNote("graph forward", f'kernel "{work.event}"', "", line)
+                for work in found.works
+            },
+        )
     stored = json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
     assert len(stored) == len(json.loads(path.read_text())["traceEvents"])
     work = sorted((one for one in stored if one["cat"] in DEVICE), key=lambda one: one["ts"])
-    assert [one["args"]["module kernel"] for one in work] == [f"kernel {index}" for index in range(len(work))]
+    assert [one["args"]["module kernel"] for one in work] == [f'kernel "{index}"' for index in range(len(work))]
     assert all(one["args"]["part"] == "graph forward" for one in work)
     assert all(one["args"]["source line"] == "a.py:3 in f" and "operator" not in one["args"] for one in work)
     assert all("correlation" in one["args"] for one in work)
@@ -172,12 +179,13 @@ def test_the_stored_trace_names_graph_kernel_and_line(tmp_path: Path) -> None:
 def test_a_large_trace_loses_its_last_steps(tmp_path: Path) -> None:
     name = "gpu_kinds/0_forward"
     path = program_of(name, tmp_path)
-    program, found = read_program_trace(path, MARKERS), works_of(path, name)
     target = tmp_path / "step.trace.json.gz"
     whole = tmp_path / "whole.json.gz"
-    store_program_trace(path, whole, program, found.window, {})
+    store_program_trace(path, whole, MARKERS)
     limit = int(whole.stat().st_size * 0.8)
-    store_program_trace(path, target, program, found.window, {}, limit)
+    store_program_trace(path, target, MARKERS, limit)
     stored = json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
     assert target.stat().st_size <= limit
-    assert {one["name"] for one in stored if one["name"].startswith(BOUNDARY)} == {f"{BOUNDARY}{n}" for n in range(2)}
+    assert {one["name"] for one in stored if one["name"].startswith(BOUNDARY)} == {f"{BOUNDARY}{n}" for n in range(3)}
+    window = find_window(read_program_trace(target, MARKERS), MARKERS)
+    assert window is not None and window.steps == 2, "what is kept is whole steps"

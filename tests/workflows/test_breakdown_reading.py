@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from breakdown_runs import H200
 
+from inductor_bench.analysis import evidence_files
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.source import module_reader as source_module
@@ -15,7 +16,6 @@ from inductor_bench.source.module_reader import read_header, read_module
 from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.workflows import breakdown
-from inductor_bench.workflows.modules import module_analysis
 from inductor_bench.workflows.modules.kernel_files import extract_run
 from inductor_bench.workflows.modules.module_profiling import Survey
 from inductor_bench.workflows.options import Silent
@@ -24,7 +24,7 @@ from inductor_bench.workflows.options import Silent
 def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels are written from what is in memory, and are those that the run gives when it is read again."""
     seen: list[str] = []
-    monkeypatch.setattr(module_analysis, "read_trace", lambda path: (seen.append("trace"), read_trace(path))[1])
+    monkeypatch.setattr(evidence_files, "read_trace", lambda path: (seen.append("trace"), read_trace(path))[1])
     monkeypatch.setattr(source_module, "read_header", lambda text: (seen.append("module"), read_header(text))[1])
     monkeypatch.setattr(WorkerPool, "get_ready", lambda *_: None)
     monkeypatch.setattr(breakdown, "take_survey", lambda *_, **__: (read_module.cache_clear(), Survey())[1])

@@ -34,7 +34,7 @@ WARM_UP = 4
 """Steps that alternate before the timed ones: a configuration is loaded by its first launch."""
 
 TIMED_STEPS = (24, 120)
-"""Minimum and maximum number of timed steps. A verdict needs 9 pairs; see ``analysis.savings``."""
+"""Minimum and maximum number of timed steps. A verdict needs 9 pairs; see ``analysis.statistics``."""
 
 TIMED_S = 3.0
 """Minimum time of the timed steps in seconds, unless they are the maximum number."""

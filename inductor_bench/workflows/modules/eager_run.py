@@ -5,15 +5,13 @@ from __future__ import annotations
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ...errors import InductorBenchError
 from ...launch.process import ProcessResult
 from ...records.base import Failure
-from ...records.evidence import ObservedSteps
+from ...records.evidence import EagerSteps, ObservedSteps
 from ...records.program import PATTERN, Program
 from ...records.request import DRAWN, BreakdownRequest
-from ...records.run import Run
 from ...store.folder import RunFolder
 from ..options import Progress
 from .measured_environment import observed_environment
@@ -34,39 +32,38 @@ NO_EAGER_STEPS = "no step was timed in the run without compilation"
 
 
 def time_eager(
-    run: Run,
+    program: Program | None,
     request: BreakdownRequest,
     folder: RunFolder,
     environment: Mapping[str, str],
     python: str,
     progress: Progress,
-) -> tuple[Run, tuple[Failure, ...]]:
-    """The run with the time of the program's step without compilation, and what went wrong.
+) -> tuple[EagerSteps | None, tuple[Failure, ...]]:
+    """The time of the program's step without compilation, and what went wrong; ``None`` where it was not looked for.
 
-    The program is ended once its steps are timed. Where this goes wrong, the run stays as it is.
+    The program is ended once its steps are timed.
 
     Args:
-        run: the record with the step of the compiled program.
+        program: the step of the compiled program.
         request: the unredacted request.
         folder: the RUN; its temporary folder gets the observation.
         environment: the environment of the compiled program.
         python: the interpreter of a script.
         progress: shows what is done.
     """
-    program = run.program
     if program is None:
         progress.note(NO_STEP)
-        return run, ()
+        return None, ()
     if program.step_source == PATTERN:
-        return replace(run, program=replace(program, notes=(*program.notes, NO_PATTERN))), ()
+        return EagerSteps(note=NO_PATTERN), ()
     try:
         ended = _run_eager(program, request, folder, environment, python, progress)
-        found, median_s = eager_step_times_s(read_steps(folder.work / FOLDER), program) or (None, None)
+        found = eager_step_times_s(read_steps(folder.work / FOLDER), program)
     except InductorBenchError as error:
-        return run, (Failure("eager", "invalid", error.message, error.hint),)
-    failures = (_failure(request, ended),) if found is None else ()
-    timed = replace(program, eager_step_time_s=found, eager_median_step_time_s=median_s)
-    return replace(run, program=timed), failures
+        return None, (Failure("eager", "invalid", error.message, error.hint),)
+    if found is None:
+        return None, (_failure(request, ended),)
+    return EagerSteps(*found), ()
 
 
 def _run_eager(

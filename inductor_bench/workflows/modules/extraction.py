@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from ...analysis.kernel_aggregation import classify_operator
+from ...analysis.evidence_files import AttributedModule, EvidenceFiles
+from ...analysis.library_calls import classify_operator
 from ...analysis.traffic import touched_bytes
 from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
@@ -24,6 +25,7 @@ from ...records.code import (
     Reference,
     SourceLine,
 )
+from ...records.evidence import Evidence
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
 from ...records.option_fields import option_words
@@ -34,13 +36,11 @@ from ...source.labels import ModuleLabel
 from ...source.standalone_header import RecordedCall, StandaloneHeader
 from ...source.static_launches import read_static_launches
 from ...store import codec
-from ...store.folder import INDEX, RunFolder, read_index
-from ...store.run_files import load_details
+from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index
+from ...store.run_files import load_details, load_evidence
 from ...trace.attribution import align_calls
 from ...version import __version__
-from .module_analysis import AttributedModule
-from .module_profiling import ModuleValues, ProfiledModule, RecordedValues, drawn_note, read_values, values_work
-from .reanalysis import attribute_again, load_profiled
+from .module_profiling import ModuleValues, RecordedValues, drawn_note, read_values, values_work
 
 # A module whose kernels are extracted, and the call sites of its launches.
 
@@ -113,13 +113,11 @@ WITHOUT_TIMES = "the files are written; the times of library calls are not known
 
 @dataclass(frozen=True)
 class RunInMaking:
-    """A run that this process is measuring: its saved record, and the attributed activities of its modules.
-
-    Its recorded values are in its scratch folder, from which they may be moved.
-    """
+    """A run that this process is measuring. Recorded values are in its scratch folder, from which they may be moved."""
 
     run: Run
-    attributed: Sequence[AttributedModule]
+    evidence: Evidence
+    files: EvidenceFiles
 
 
 def modules_of_run(
@@ -136,34 +134,38 @@ def modules_of_run(
         InductorBenchError: the record cannot be read.
     """
     run = making.run if making else folder.load()
-    known = {one.profiled.label.label: one for one in making.attributed} if making else {}
+    evidence = making.evidence if making else load_evidence(folder, run)
+    files = making.files if making else EvidenceFiles(folder)
     kept = None
     if values == RECORDED:
         kept = {} if making else _kept_values(folder, run)
+    known = {module.slug: module for module in evidence.modules}
     modules, failures = [], []
     for record in run.modules:
-        attributed = known.get(record.label)
         try:
-            profiled = attributed.profiled if attributed else load_profiled(folder, record)
-            found = _values_of(folder, record, profiled.details, kept, bool(making)) if kept is not None else None
-            module = replace(_module_of_run(run, record, profiled), values=found)
+            if record.slug not in known:
+                raise InductorBenchError(f"{folder.path / EVIDENCE} does not name it")
+            details = files.details(known[record.slug])
+            found = _values_of(folder, record, details, kept, bool(making)) if kept is not None else None
+            module = replace(_module_of_run(run, record, details, files), values=found)
         except InductorBenchError as error:
             message = f"{record.label}: {error.message}"
             failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
             continue
+        attributed = None
         try:
-            attributed = attributed or attribute_again(folder, record, profiled)
+            attributed = files.attributed(known[record.slug])
         except InductorBenchError as error:
             failures.append(Failure("extract", "missing", error.message, WITHOUT_TIMES, subject=record.label))
         modules.append(_with_times(module, attributed, record) if attributed else module)
     return modules, tuple(failures)
 
 
-def _module_of_run(run: Run, record: ModuleRecord, profiled: ProfiledModule) -> ModuleKernels:
-    code, text = profiled.module.code, profiled.module.text
+def _module_of_run(run: Run, record: ModuleRecord, details: Details, files: EvidenceFiles) -> ModuleKernels:
+    label = ModuleLabel(record.label, record.slug)
     return replace(
-        module_kernels(profiled.label, run, profiled.source, profiled.details, text),
-        source_lines=code.stack_traces if code else {},
+        module_kernels(label, run, files.source(record.slug), details, files.text(record.slug)),
+        source_lines=files.source_lines(record.slug),
         measured=record.kernels,
     )
 

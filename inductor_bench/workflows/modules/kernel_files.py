@@ -15,7 +15,8 @@ from ...records.run import Run
 from ...source.standalone_writer import file_name, file_text
 from ...store import codec
 from ...store.files import own_folder, sha256_of_text, write_json, write_text
-from ...store.folder import INDEX, RunFolder, is_edited, rows_in
+from ...store.folder import EVIDENCE, INDEX, RunFolder, is_edited, rows_in
+from ...store.run_files import load_evidence, save_evidence
 from .extraction import ExtractionCandidate, RunInMaking, call_facts, choose_kernels, modules_of_run
 from .module_profiling import SUFFIX
 
@@ -130,12 +131,17 @@ class RunExtraction:
     files: dict[str, str]
     failures: tuple[Failure, ...]
 
+    @property
+    def places(self) -> dict[str, str]:
+        """The path of each file in the RUN."""
+        return {kernel_id: f"kernels/{file}" for kernel_id, file in self.files.items()}
+
     def named_in(self, run: Run) -> Run:
         """The record with the path of each kernel's file."""
         return replace(run, modules=tuple(map(self._named_in_module, run.modules)))
 
     def _named_in_module(self, module: ModuleRecord) -> ModuleRecord:
-        files = {kernel_id: f"kernels/{file}" for kernel_id, file in self.files.items()}
+        files = self.places
         kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in module.kernels)
         return replace(module, kernels=kernels)
 
@@ -165,4 +171,7 @@ def extract_run(folder: RunFolder, values: str = DRAWN, making: RunInMaking | No
             written = [call for call in times if (module.label, call) in of_calls]
             if written:
                 files.setdefault(kernel_id, of_calls[module.label, max(written, key=lambda call: times[call])])
-    return RunExtraction(rows, files, (*failures, *lost))
+    found = RunExtraction(rows, files, (*failures, *lost))
+    if making is None and (folder.path / EVIDENCE).is_file():
+        save_evidence(folder, replace(load_evidence(folder, folder.load()), kernel_files=found.places))
+    return found

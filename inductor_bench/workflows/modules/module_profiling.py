@@ -23,7 +23,7 @@ from ...source.module_reader import read_module
 from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder
-from ...store.run_files import save_code, save_details
+from ...store.run_files import save_details
 from ...trace.compaction import store_trace
 from ..options import Progress
 from .program_run import FoundModule
@@ -140,33 +140,13 @@ REPEAT_RANGE = (5, 50)
 
 @dataclass(frozen=True)
 class ProfiledModule:
-    """A module and its measurements: the input of the analysis.
+    """What a profile of a module left in the RUN. ``trace`` and ``log`` are paths."""
 
-    ``details`` holds the facts from the measuring process, with the ``switches`` of the observed program. It is empty
-    for a trace that was recorded elsewhere.
-    """
-
-    module: FoundModule
-    label: ModuleLabel
-    source: ModuleSource
     method: str
     reason: str
     trace: Path | None
     log: Path | None
-    details: Details = field(default_factory=Details)
     failure: Failure | None = None
-
-
-def keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> ModuleSource:
-    """Reads a module, and saves its text and the lines from which its kernels originate in the RUN.
-
-    Raises:
-        InductorBenchError: the module cannot be read, or not be saved.
-    """
-    source = read_module(module.text)
-    write_text(folder.modules / f"{label.slug}.py", module.text)
-    save_code(folder, label.slug, module.code)
-    return source
 
 
 class Profiling:
@@ -191,26 +171,26 @@ class Profiling:
             values_work(folder).mkdir(exist_ok=True)
 
     def profile(self, module: FoundModule, label: ModuleLabel) -> ProfiledModule:
-        """Profiles one module, and saves its text, its trace, its log and its raw measurements in the RUN.
+        """Profiles one module, and saves its trace, its log and its raw measurements in the RUN.
 
         Raises:
             InductorBenchError: the module cannot be read or cannot be run.
         """
-        source = keep_module(self._folder, module, label)
+        source = read_module(module.text)
         if self._trace is not None:
-            return self._from_trace(module, label, source, self._trace)
+            return self._from_trace(label, self._trace)
         live = module.live
         if live is not None:
             return self._from_live(module, label, source, live)
         return self._from_harness(module, label, source)
 
-    def _from_trace(self, module: FoundModule, label: ModuleLabel, source: ModuleSource, trace: Path) -> ProfiledModule:
+    def _from_trace(self, label: ModuleLabel, trace: Path) -> ProfiledModule:
         path = self._trace_path(label)
         truncated = store_trace(trace, path)
         reason = f"recorded elsewhere: {trace.name}"
         if not truncated:
-            return ProfiledModule(module, label, source, "trace", reason, path, None)
-        details = self._keep_details(label, Details(truncated=True))
+            return ProfiledModule("trace", reason, path, None)
+        self._keep_details(label, Details(truncated=True))
         failure = Failure(
             "trace",
             "truncated",
@@ -218,7 +198,7 @@ class Profiling:
             "record it again, with fewer iterations or where there is more room",
             subject=label.label,
         )
-        return ProfiledModule(module, label, source, "trace", reason, path, None, details, failure)
+        return ProfiledModule("trace", reason, path, None, failure)
 
     def _from_live(
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation
@@ -229,7 +209,7 @@ class Profiling:
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
-        return ProfiledModule(module, label, source, "live", seen.live_reason, stored, log, details, failure)
+        return ProfiledModule("live", seen.live_reason, stored, log, failure)
 
     def _with_references(
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
@@ -292,14 +272,10 @@ class Profiling:
             details = self._keep_details(label, replace(answer.result, switches=module.switches or {}))
             stored = self._store_trace(trace, label, details) if trace.is_file() else None
         return ProfiledModule(
-            module,
-            label,
-            source,
             "-p",
             self._harness_note(module, details),
             stored,
             self._keep_text(text, label),
-            details,
             answer.failure or values_failure(details, label.label),
         )
 

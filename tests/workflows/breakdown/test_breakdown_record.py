@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,23 @@ def test_analysing_a_run_again_changes_nothing() -> None:
         done = runs.run(runs.command("breakdown", folder, "--no-plots"), folder)
         assert done.code == 0 and done.record == make().record
         assert "analysing" in done.stderr and "profiling" not in done.stderr
+
+
+@pytest.mark.parametrize("make", [runs.training, runs.factory], ids=["training", "factory"])
+def test_all_of_a_record_follows_from_its_evidence(make: Callable[[], runs.Done]) -> None:
+    """Rows, kernels and the step are made anew where the record has none of them."""
+    folder = runs.copy_of(make(), f"bare-{make.__name__}")
+    record = make().record
+    assert record["modules"] and bool(record["program"]) == (make is runs.factory)
+    (folder / "record.json").write_text(json.dumps({**record, "modules": [], "program": None}))
+    pictures = sorted((folder / "traces").glob("step.*"))
+    before = [path.read_bytes() for path in pictures]
+    for path in pictures:
+        if path.name == "step.timeline.json":
+            path.unlink()
+    done = runs.run(runs.command("breakdown", folder, "--no-plots"), folder)
+    assert done.code == 0 and done.record == record
+    assert [path.read_bytes() for path in pictures] == before
 
 
 def show(*words: str, name: str = "shown") -> runs.Done:

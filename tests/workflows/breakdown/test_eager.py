@@ -11,9 +11,10 @@ import breakdown_runs as runs
 import pytest
 import step_runs
 
+from inductor_bench.analysis.program_step import with_notes
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.records.base import Failure
-from inductor_bench.records.evidence import DONE, WAITING, ObservedSteps
+from inductor_bench.records.evidence import DONE, WAITING, EagerSteps, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.records.run import Run
 from inductor_bench.store.folder import RunFolder
@@ -29,13 +30,13 @@ def observed(*times_s: float, source: str = OPTIMIZER_STEPS) -> ObservedSteps:
 
 def timed(
     run: Run, folder: Path, patch: pytest.MonkeyPatch, ended: ProcessResult, found: Sequence[ObservedSteps]
-) -> tuple[Run, tuple[Failure, ...]]:
+) -> tuple[EagerSteps | None, tuple[Failure, ...]]:
     """Times a run without compilation, with the end of the program and what its processes observed."""
     patch.setattr(eager_run, "run_program", lambda *arguments, **keywords: ended)
     patch.setattr(eager_run, "read_steps", lambda place: tuple(found))
     made = RunFolder(folder)
     made.work.mkdir(parents=True)
-    return time_eager(run, replace(run.request, kind="script"), made, {}, sys.executable, Silent())
+    return time_eager(run.program, replace(run.request, kind="script"), made, {}, sys.executable, Silent())
 
 
 def result(exit_code: int = 0, *, stopped: bool = False) -> ProcessResult:
@@ -52,8 +53,9 @@ def test_the_slowest_process_tells_the_time() -> None:
 
 def test_steps_without_compilation_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = step_runs.transformer()
-    ended, failures = timed(run, tmp_path, monkeypatch, result(stopped=True), [observed(0.05, 0.06)])
-    assert ended.program is not None and ended.program.eager_step_time_s == pytest.approx(0.055) and failures == ()
+    found, failures = timed(run, tmp_path, monkeypatch, result(stopped=True), [observed(0.05, 0.06)])
+    assert found is not None and found.step_time_s == pytest.approx(0.055) and failures == ()
+    assert run.program is not None and with_notes(run.program, 0, found).eager_step_time_s == found.step_time_s
 
 
 @pytest.mark.parametrize(("code", "message"), [(0, NO_EAGER_STEPS), (3, "without compilation exited with code 3")])
@@ -61,8 +63,8 @@ def test_a_run_without_steps_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str
 ) -> None:
     run = step_runs.transformer()
-    ended, (failure,) = timed(run, tmp_path, monkeypatch, result(code), [observed()])
-    assert ended == run and failure.stage == "eager" and failure.kind == "exit" and message in failure.message
+    found, (failure,) = timed(run, tmp_path, monkeypatch, result(code), [observed()])
+    assert found is None and failure.stage == "eager" and failure.kind == "exit" and message in failure.message
 
 
 def test_a_pattern_of_compiled_calls_has_no_steps_without_compilation(
@@ -70,10 +72,10 @@ def test_a_pattern_of_compiled_calls_has_no_steps_without_compilation(
 ) -> None:
     run = step_runs.decode()
     assert run.program is not None and run.program.step_source == PATTERN
-    ended, failures = timed(run, tmp_path, monkeypatch, result(), [observed(0.05)])
-    assert ended.program is not None and ended.program.notes == (NO_PATTERN,) and failures == ()
-    assert ended.program.eager_step_time_s is None
-    assert timed(replace(run, program=None), tmp_path / "none", monkeypatch, result(), [])[0].program is None
+    found, failures = timed(run, tmp_path, monkeypatch, result(), [observed(0.05)])
+    assert found == EagerSteps(note=NO_PATTERN) and failures == ()
+    assert with_notes(run.program, 0, found).notes == (NO_PATTERN,)
+    assert timed(replace(run, program=None), tmp_path / "none", monkeypatch, result(), [])[0] is None
 
 
 ENDLESS = """

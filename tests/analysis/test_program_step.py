@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,21 @@ from typing import Any
 import pytest
 import run_builder
 
-from inductor_bench.analysis.ledger import StepUse, kernel_key, module_uses
+from inductor_bench.analysis.analyse import analyse
+from inductor_bench.analysis.evidence_files import EvidenceFiles
+from inductor_bench.analysis.kernel_aggregation import OwnTime, StepUse
+from inductor_bench.analysis.ledger import uses_of
+from inductor_bench.analysis.program_step import DescribedProgram, describe_program, with_notes
 from inductor_bench.records.category import Category
 from inductor_bench.records.evidence import ObservedSteps
-from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.program import Part, Program
-from inductor_bench.source.labels import label_modules
-from inductor_bench.source.module_reader import read_module
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Capture
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.run_files import read_timeline
-from inductor_bench.workflows.modules.module_profiling import ProfiledModule
-from inductor_bench.workflows.modules.program_ledger import DescribedProgram, describe_program
-from inductor_bench.workflows.modules.program_run import FoundModule
-from tests.support.h200 import module_record
+from inductor_bench.store.run_files import load_evidence, read_timeline, save_evidence
+from inductor_bench.workflows.modules.keep_evidence import draw_step, keep_captured
+from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule
 
 DATA = Path(__file__).parent.parent / "data" / "cpu_torch2.13" / "program"
 
@@ -41,18 +43,22 @@ def observation(**changes: Any) -> ObservedSteps:
     return replace(found, **{**traces, **changes})
 
 
-def modules() -> list[ProfiledModule]:
-    found = [FoundModule(Path(f"module_{number}.py"), unpacked(f"module_{number}.py")) for number in (0, 1)]
-    labels = label_modules([(module.text, None) for module in found])
-    return [
-        ProfiledModule(module, label, read_module(module.text), "-p", "", None, None)
-        for module, label in zip(found, labels, strict=True)
-    ]
+def found_modules() -> list[FoundModule]:
+    return [FoundModule(Path(f"module_{number}.py"), unpacked(f"module_{number}.py")) for number in (0, 1)]
 
 
-def described(folder: Path, *observations: ObservedSteps) -> DescribedProgram:
-    found = describe_program(observations, modules(), (), RunFolder(folder), (DATA,))
+def described(
+    folder: Path, *observations: ObservedSteps, modules: Sequence[FoundModule] | None = None
+) -> DescribedProgram:
+    """The step that the evidence of these processes in a RUN shows."""
+    captured = CapturedProgram(tuple(found_modules() if modules is None else modules), Capture(), steps=observations)
+    run = RunFolder(folder)
+    evidence = keep_captured(captured, BreakdownRequest(str(DATA / "regional.py"), "script"), run)
+    save_evidence(run, evidence)
+    assert load_evidence(run, run_builder.cpu()) == evidence
+    found = describe_program(evidence, EvidenceFiles(run))
     assert found is not None
+    draw_step(found, run)
     return found
 
 
@@ -119,32 +125,54 @@ def test_the_slowest_rank_speaks_for_the_program(tmp_path: Path) -> None:
 def test_a_rank_that_loaded_other_files_of_the_same_modules(tmp_path: Path) -> None:
     seen = observation(rank=1, pid=11)
     graphs = tuple(replace(graph, path=f"rank_1/{graph.path}") for graph in seen.graphs)
-    profiled = modules()
-    twins = [os.path.realpath(Path("rank_1") / one.module.path) for one in profiled]
-    joined = [
-        replace(one, module=replace(one.module, twins=(twin,))) for one, twin in zip(profiled, twins, strict=True)
-    ]
+    alone = found_modules()
+    twins = [os.path.realpath(Path("rank_1") / one.path) for one in alone]
+    joined = [replace(one, twins=(twin,)) for one, twin in zip(alone, twins, strict=True)]
     both = (observation(rank=0, pid=10), replace(seen, graphs=graphs))
-    found = describe_program(both, joined, (), RunFolder(tmp_path), (DATA,))
-    assert found is not None
-    first, second = found.program.ranks
+    first, second = described(tmp_path, *both, modules=joined).program.ranks
     assert second.parts == first.parts and {part.graph for part in second.parts if part.graph} == {
         "forward",
         "backward",
     }
-    alone = describe_program(both, profiled, (), RunFolder(tmp_path), (DATA,))
-    assert alone is not None and not any(part.graph for part in alone.program.ranks[1].parts)
+    assert not any(part.graph for part in described(tmp_path, *both, modules=alone).program.ranks[1].parts)
 
 
 def test_a_process_without_a_profile_has_times_only(tmp_path: Path) -> None:
     program = described(tmp_path, observation(trace="")).program
     assert program.parts == () and program.busy_time_s is None and program.step_time_s > 0
-    assert describe_program([observation(trace="", step_times_s=())], (), (), RunFolder(tmp_path)) is None
+    nothing = keep_captured(
+        CapturedProgram((), Capture(), steps=(observation(trace="", step_times_s=()),)),
+        BreakdownRequest("a", "script"),
+        RunFolder(tmp_path),
+    )
+    assert describe_program(nothing, EvidenceFiles(RunFolder(tmp_path))) is None
 
 
 def test_a_lost_profile_is_noted(tmp_path: Path) -> None:
     program = described(tmp_path, observation(trace=str(tmp_path / "lost.json"))).program
     assert program.parts == () and "cannot be used" in program.notes[0]
+
+
+@pytest.mark.parametrize("how", ["gone", "link", "damaged"])
+def test_a_step_whose_trace_is_no_longer_there_stays_as_it_was(how: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    program = described(folder.path, observation()).program
+    run = replace(run_builder.cpu(), modules=(), program=None)
+    evidence = load_evidence(folder, run)
+    before = analyse(run, evidence, EvidenceFiles(folder))
+    assert before.program == program and before.failures == () and program.parts
+    assert analyse(before, evidence, EvidenceFiles(folder)) == before
+    trace = folder.traces / "step.trace.json.gz"
+    if how == "link":
+        trace.rename(tmp_path / "elsewhere.gz")
+        trace.symlink_to(tmp_path / "elsewhere.gz")
+    elif how == "damaged":
+        trace.write_bytes(b"\x1f\x8b rubbish")
+    else:
+        trace.unlink()
+    after = analyse(before, evidence, EvidenceFiles(folder))
+    assert replace(after, failures=()) == before
+    assert "the step is kept as it was: the profile of the steps cannot be used" in after.failures[0].message
 
 
 def test_profiled_steps_stand_in_for_timed_ones(tmp_path: Path) -> None:
@@ -154,42 +182,35 @@ def test_profiled_steps_stand_in_for_timed_ones(tmp_path: Path) -> None:
     assert math.fsum(part.share for part in program.parts) == pytest.approx(1, abs=1e-9)
 
 
-def kernel(name: str, calls: float, time_s: float, line: int | None = 3) -> Kernel:
-    return Kernel(name, "id", Category.CPP, calls, time_s, (time_s,), 1.0, None, line=line)
+def own(name: str, calls: float, time_s: float, operator: str = "") -> OwnTime:
+    return OwnTime((Category.CPP, name, operator or "id"), calls, time_s, bool(operator))
 
 
 def test_kernels_that_leave_no_events_get_their_own_time() -> None:
-    seen, unseen = kernel("seen", 2, 5e-6), kernel("unseen", 3, 7e-6)
-    module = replace(module_record((seen, unseen), ()), slug="forward")
+    rows = (own("seen", 2, 5e-6), own("unseen", 3, 7e-6))
     parts = [Part("graph", "forward", 4, 1e-3, 1.0, graph="forward")]
-    uses = {("forward", kernel_key(seen)): StepUse(8, 9e-6)}
-    assert module_uses(module, parts, uses, estimate=True) == [
+    uses = {("forward", rows[0].key): StepUse(8, 9e-6)}
+    assert uses_of("forward", rows, parts, uses, estimate=True) == [
         StepUse(8, 9e-6),
         StepUse(12, pytest.approx(28e-6), True),
     ]
-    assert module_uses(module, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
+    assert uses_of("forward", rows, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
     short = [replace(parts[0], time_s=18.5e-6)]
-    fitted = module_uses(module, short, uses, estimate=True)
+    fitted = uses_of("forward", rows, short, uses, estimate=True)
     assert [use.time_s for use in fitted] == [pytest.approx(4.5e-6), pytest.approx(14e-6)]
 
 
 @pytest.mark.parametrize("unseen", [0, 1, 2])
 def test_the_record_notes_only_kernels_that_the_trace_of_the_steps_does_not_show(unseen: int, tmp_path: Path) -> None:
-    rows = (kernel("first", 2, 5e-6), kernel("second", 1, 5e-6))
-    module = replace(module_record(rows, ()), slug="forward", device="cpu")
-    found = described(tmp_path, observation())
-    found = replace(found, kernels={("forward", kernel_key(row)): StepUse(8, 9e-6) for row in rows[unseen:]})
-    entered = found.enter(replace(run_builder.cpu(), modules=(module,)), stopped=False).program
-    assert entered is not None
-    said = [note for note in entered.notes if "does not show" in note]
+    program = described(tmp_path, observation()).program
+    said = [note for note in with_notes(program, unseen, None).notes if "does not show" in note]
     counted = {1: "does not show 1 kernel of", 2: "does not show 2 kernels of"}
     assert [counted[unseen] in note for note in said] == [True] * bool(unseen)
 
 
 def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:
-    rows = tuple(replace(kernel(name, 1, 5e-6, None), operator="aten.mm") for name in ("gemm_a", "gemm_b"))
-    module = replace(module_record(rows, ()), slug="forward")
+    rows = tuple(own(name, 1, 5e-6, "aten.mm") for name in ("gemm_a", "gemm_b"))
     uses = {("forward", (Category.CPP, name, "aten.mm")): StepUse(2, 9e-6) for name in ("gemm_a", "gemm_c")}
-    assert module_uses(module, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
+    assert uses_of("forward", rows, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
     elsewhere = {("backward", key): use for (_, key), use in uses.items()}
-    assert module_uses(module, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2
+    assert uses_of("forward", rows, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2

@@ -8,13 +8,14 @@ import pytest
 import run_builder as build
 import step_runs
 
+from inductor_bench.analysis.kernel_aggregation import StepUse, judge_in_step
+from inductor_bench.analysis.ledger import own_time
 from inductor_bench.analysis.step_costs import alone_ratio, cost_of
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.kernel import Kernel, LeastWork, ShapeGroup
 from inductor_bench.records.run import Peaks, Run
 from inductor_bench.store import codec
 from inductor_bench.store.digest import _kernel, kernels_in_step
-from inductor_bench.workflows.modules.module_analysis import with_roofs
 
 PEAKS = Peaks("made-up", 4e12, {}, cache_bytes=50_000_000, cache_bandwidth=1e13, launch_floor_s=1e-6)
 READER = build.kernel("triton_red_fused_sum_0", C.REDUCTION, 2, 20e-6, moved_bytes=8e7)
@@ -22,10 +23,13 @@ READER = build.kernel("triton_red_fused_sum_0", C.REDUCTION, 2, 20e-6, moved_byt
 
 
 def judged(kernel: Kernel) -> tuple[Run, Kernel]:
-    module = replace(build.module("forward", [kernel], 1e-3), device="cuda")
+    used = kernel.step_calls is not None and kernel.step_time_s is not None
+    use = StepUse(kernel.step_calls or 0.0, kernel.step_time_s or 0.0) if used else None
+    roof = judge_in_step(own_time(kernel), use, kernel.work, kernel.shapes, kernel.dram_bytes, PEAKS)
+    kernel = replace(kernel, roof=roof)
+    module = replace(build.module("forward", [], 1e-3), device="cuda", kernels=(kernel,))
     program = step_runs.program(step_runs.transformer().program.parts[:1], step_s=20e-3)  # type: ignore[union-attr]
-    run = with_roofs(build.run("readers", [module], program=program), PEAKS)
-    return run, run.modules[0].kernels[0]
+    return build.run("readers", [module], program=program), kernel
 
 
 def test_rates_and_gains_are_those_of_the_calls_in_the_step() -> None:

@@ -1,0 +1,139 @@
+"""Reads the files of a RUN's evidence, each once: module texts, measurements, and traces with their activities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import InductorBenchError
+from ..records.code import Details, ModuleSource, SourceLine
+from ..records.evidence import ModuleEvidence
+from ..records.traced import Activity, Iteration, OperatorCall, Trace
+from ..source.module_reader import read_module
+from ..store.folder import RunFolder
+from ..store.run_files import load_details, load_module, load_source_lines
+from ..trace.attribution import attribute_activities
+from ..trace.iterations import split_iterations
+from ..trace.rows import read_trace
+from .kernel_aggregation import steady_iterations
+from .library_calls import find_parts
+
+T = TypeVar("T")
+
+GENERATED = re.compile(r"(graph_\d+_)?cpp_fused_|triton_(poi|red|per|tem|for|spl|unk)_")
+"""Names of kernels that only Inductor generates."""
+
+
+@dataclass(frozen=True)
+class AttributedModule:
+    """A module with the activities of its own run by iteration. The analysis uses the ``steady`` iterations."""
+
+    module: ModuleEvidence
+    source: ModuleSource
+    details: Details
+    source_lines: Mapping[str, Sequence[SourceLine]]  # of the user's program, by provenance handle
+    trace: Trace
+    iterations: tuple[Iteration, ...]
+    steady: tuple[int, ...]
+    activities: tuple[Activity, ...]
+
+    @property
+    def operator_calls(self) -> tuple[OperatorCall, ...]:
+        """The library calls, or parts of calls, whose costs torch should count, without duplicates."""
+        parts = dict.fromkeys(part for part in find_parts(self.activities) if part is not None)
+        return tuple(dict.fromkeys(OperatorCall(part.operator, part.arguments, self.source.device) for part in parts))
+
+
+class EvidenceFiles:
+    """The files of a RUN, and what was made of them. Errors of files are :class:`InductorBenchError`."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._made: dict[str, tuple[object, Any]] = {}
+
+    def once(self, name: str, inputs: object, make: Callable[[], T]) -> T:
+        """What ``make`` returns or raises for these inputs; it is called again only where they differ from before."""
+        known = self._made.get(name)
+        if known is None or known[0] != inputs:
+            try:
+                known = inputs, make()
+            except InductorBenchError as error:
+                known = inputs, error
+            self._made[name] = known
+        made: T | InductorBenchError = known[1]
+        if isinstance(made, InductorBenchError):
+            raise made
+        return made
+
+    def text(self, slug: str) -> str:
+        """The text of a module, as Inductor wrote it."""
+        return self.once(f"text of {slug}", None, lambda: load_module(self._folder, slug))
+
+    def source(self, slug: str) -> ModuleSource:
+        """The facts of a module's text."""
+        return self.once(f"source of {slug}", None, lambda: read_module(self.text(slug)))
+
+    def details(self, module: ModuleEvidence) -> Details:
+        """What the process that measured a module found; every field has its default where there is no file."""
+        return self.once(
+            f"details of {module.slug}", module.measurement, lambda: load_details(self._folder, module.slug)
+        )
+
+    def source_lines(self, slug: str) -> Mapping[str, Sequence[SourceLine]]:
+        """The lines of the user's program, by provenance handle."""
+        return self.once(f"lines of {slug}", None, lambda: load_source_lines(self._folder, slug))
+
+    def attributed(self, module: ModuleEvidence) -> AttributedModule | None:
+        """The module's activities; ``None`` where its profile left no trace."""
+        return self.once(f"activities of {module.slug}", module, lambda: self._attribute(module))
+
+    def attributed_modules(self, modules: Sequence[ModuleEvidence]) -> list[AttributedModule]:
+        """The activities of those modules whose profile left a trace that can be read."""
+        found = []
+        for module in modules:
+            with suppress(InductorBenchError):
+                attributed = self.attributed(module)
+                found += [attributed] if attributed is not None else []
+        return found
+
+    def path(self, place: str) -> Path:
+        """A file by its path in the RUN."""
+        return self._folder.file(place)
+
+    def _attribute(self, module: ModuleEvidence) -> AttributedModule | None:
+        place = module.outputs.trace
+        if module.measurement is None or place is None:
+            return None
+        source, details = self.source(module.slug), self.details(module)
+        trace = read_trace(self.path(place))
+        iterations = split_iterations(trace, expected=details.iterations)
+        activities = attribute_activities(trace, iterations, source)
+        if not activities:
+            raise InductorBenchError(
+                f"the trace holds no activity of {module.label}",
+                "it may be of another program, or may have been recorded without device activities",
+            )
+        _check_fit(activities, source, module.measurement.method)
+        steady = steady_iterations(activities, len(iterations))
+        lines = self.source_lines(module.slug)
+        return AttributedModule(module, source, details, lines, trace, iterations, steady, activities)
+
+
+def _check_fit(activities: Sequence[Activity], source: ModuleSource, method: str) -> None:
+    if method != "trace":
+        # Without any activity of the module, the trace holds the harness's own arithmetic only.
+        if source.calls and not any(activity.call or activity.kernel for activity in activities):
+            raise InductorBenchError("the profiler saw nothing of this module", "profile it in its program with --live")
+        return
+    own = {activity.name for activity in activities if activity.kernel is not None}
+    strange = {activity.name for activity in activities if activity.kernel is None and GENERATED.match(activity.name)}
+    if (source.kernels and not own) or len(strange) > len(own):
+        raise InductorBenchError(
+            f"the trace is not of this module: it holds {len(own)} of its {len(source.kernels)} kernels"
+            + (f", and {len(strange)} of another, {min(strange)} for one" if strange else ""),
+            "give the trace that this very module was recorded with",
+        )

@@ -1,0 +1,284 @@
+"""Makes the record of a program's step from what its processes observed and from its modules' own runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from ..devices.table import device_of
+from ..errors import InductorBenchError
+from ..records.code import SourceLine
+from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
+from ..records.program import GRAPH, Program, RankSteps, Timeline
+from ..records.traced import Activity, Work
+from ..trace.program_trace import Markers, read_program_trace
+from ..trace.program_works import KnownGraph, ProgramWorks, find_works
+from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
+from .evidence_files import EvidenceFiles
+from .findings.finding import plural
+from .kernel_aggregation import KernelIdentity, StepUse
+from .ledger import GraphName, Ledger, Steps, account, lanes_of, step_kernels
+from .step_costs import pace_setter
+from .traffic import EagerOperators, find_operators
+
+MARKERS = Markers(BOUNDARY, GRAPH_CALL)
+"""The names of the observer's ranges in a trace."""
+
+NOT_CLOSED = 1.01
+"""Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
+
+TIED_ENOUGH = 0.995
+"""The share of the graphs' device time that is tied to kernels below which a note says so."""
+
+
+@dataclass(frozen=True)
+class DescribedProcess:
+    """The step of one process."""
+
+    steps: RankSteps
+    observed: StepEvidence
+    notes: tuple[str, ...] = ()  # what limits the figures, in words
+    # The use of kernels in the step, by the module's slug and the kernel.
+    kernels: Mapping[tuple[str, KernelIdentity], StepUse] = field(default_factory=dict)
+    timeline: Timeline | None = None  # one profiled step; None without a profile
+    # The eager operators of that step; None without a profile, and on a CPU, whose profile does not tell an operator
+    # that touches memory from one that makes a view.
+    eager: EagerOperators | None = None
+    events: Mapping[EventKey, EventNote] = field(default_factory=dict)  # what is known of the events of its trace
+
+
+def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
+    """The module of each graph of a process, by the graph's number, where its text can be read."""
+    known = {module.slug: module for module in evidence.modules}
+    found = {}
+    for number, slug in enumerate(observed.modules):
+        with suppress(InductorBenchError):
+            if slug in known and files.source(slug):
+                found[number] = known[slug]
+    return found
+
+
+def _known_graph(module: ModuleEvidence, files: EvidenceFiles) -> KnownGraph:
+    """A graph with the activities of one undisturbed run of its module by itself, in order."""
+    launches: tuple[Activity, ...] = ()
+    with suppress(InductorBenchError):
+        attributed = files.attributed(module)
+        if attributed is not None and attributed.steady:
+            first = attributed.steady[0]
+            launches = tuple(one for one in attributed.activities if one.iteration == first)
+    return KnownGraph(files.source(module.slug), launches)
+
+
+def describe_process(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> DescribedProcess:
+    """The step of a process, with a ledger where its profile can be read."""
+    seen = observed.steps
+    times = seen.step_times_s
+    step_s = seen.window_s / len(times) if times and seen.window_s else sum(times) / len(times) if times else 0
+    steps = RankSteps(seen.rank, seen.pid, seen.device, times, step_s)
+    if observed.problem:
+        return DescribedProcess(steps, observed, (_unusable(observed.problem),))
+    if observed.trace is None:
+        return DescribedProcess(steps, observed)
+    try:
+        return _with_ledger(steps, observed, observed.trace, evidence, files)
+    except InductorBenchError as error:
+        return DescribedProcess(steps, observed, (_unusable(error.message),))
+
+
+def _unusable(reason: str) -> str:
+    return f"the profile of the steps cannot be used: {reason}"
+
+
+def _with_ledger(
+    steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles
+) -> DescribedProcess:
+    on_host = device_of(observed.steps.device or "cpu").runs_on_host
+    trace = read_program_trace(files.path(place), MARKERS)
+    modules = _graphs_of(observed, evidence, files)
+    graphs = {number: _known_graph(module, files) for number, module in modules.items()}
+    found = find_works(trace, MARKERS, graphs, on_host=on_host)
+    if found is None:
+        return DescribedProcess(steps, observed, ("the profile holds no whole step",))
+    called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
+    places, notes = pair_calls(trace, found.tops, called, MARKERS), []
+    if not steps.step_time_s:
+        profiled = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
+        steps = replace(steps, step_time_s=profiled, step_times_s=(profiled,) * found.window.steps)
+        notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
+    names = {
+        number: GraphName(module.label, module.slug, observed.steps.graphs[number].cuda_graph_refusal)
+        for number, module in modules.items()
+    }
+    described = Steps(
+        step_time_s=steps.step_time_s,
+        window=found.window,
+        works=found.works,
+        calls=found.calls,
+        timeline=found.timeline,
+        names=names,
+        places=places,
+        optimizer_calls=found.optimizer_calls,
+        on_host=on_host,
+    )
+    ledger = account(described)
+    tied = None if on_host else tied_share(found)
+    notes += _doubts(ledger, steps.step_time_s, tied)
+    if found.window.steps == 1 and not on_host:
+        notes.append("one profiled step only: work that was launched before it began may be missing from it")
+    steps = replace(
+        steps,
+        busy_time_s=ledger.busy_time_s,
+        profiled_step_time_s=ledger.profiled_step_time_s,
+        profiled_steps=found.window.steps,
+        tied_share=tied,
+        parts=ledger.parts,
+        trace=place,
+    )
+    by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
+    events = [work for work in found.works if work.event >= 0]
+    return DescribedProcess(
+        steps,
+        observed,
+        tuple(notes),
+        step_kernels(by_slug, found.window.steps),
+        lanes_of(described, found.host_works, observed.steps.rank),
+        None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
+        {event_key(trace, work.event): _note(work, modules, places, files) for work in events},
+    )
+
+
+def _note(
+    work: Work, modules: Mapping[int, ModuleEvidence], places: Mapping[int, CallPlace], files: EvidenceFiles
+) -> EventNote:
+    module = modules.get(work.graph) if work.graph is not None else None
+    activity = work.activity
+    place = places.get(work.op)
+    line = place.source if place else None
+    if module is not None and activity is not None and activity.call is not None:
+        lines = files.source_lines(module.slug)
+        line = next(iter(lines.get(activity.call.handle or "", ())), None) if lines else line
+    return EventNote(
+        part=work.kind if module is None else f"{work.kind} {module.label}",
+        kernel=activity.kernel.name if activity is not None and activity.kernel is not None else "",
+        operator=(activity.operator or "") if activity is not None else work.label,
+        source=_words(line),
+    )
+
+
+def _words(line: SourceLine | None) -> str:
+    return f"{line.file}:{line.line} in {line.function}" if line else ""
+
+
+def _by_module(
+    found: ProgramWorks, modules: Mapping[int, ModuleEvidence]
+) -> Iterable[tuple[int, tuple[Activity, ...]]]:
+    """The activities of each module; several graphs of a process may share one."""
+    first: dict[str, int] = {}
+    joined: dict[int, tuple[Activity, ...]] = {}
+    for number, activities in found.activities.items():
+        owner = first.setdefault(modules[number].slug, number)
+        joined[owner] = (*joined.get(owner, ()), *activities)
+    return joined.items()
+
+
+def _doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list[str]:
+    notes = []
+    if ledger.busy_time_s > NOT_CLOSED * step_time_s:
+        longer = ledger.busy_time_s / step_time_s - 1
+        notes.append(
+            f"the profiled steps kept the device busy for {longer:.1%} longer than an unprofiled step takes; the parts "
+            "are scaled to the unprofiled step"
+        )
+    if tied is not None and tied < TIED_ENOUGH:
+        notes.append(f"{1 - tied:.1%} of the compiled graphs' device time is not tied to a kernel")
+    return notes
+
+
+def tied_share(found: ProgramWorks) -> float | None:
+    """The share of the compiled graphs' device time in the window that is tied to a call of the graph."""
+    works = [work for work in found.works if work.kind == GRAPH and found.window.launched(work.launch_start_s)]
+    whole = sum(work.duration_s for work in works)
+    tied = sum(work.duration_s for work in works if is_tied(work))
+    return tied / whole if whole else None
+
+
+def is_tied(work: Work) -> bool:
+    """Whether the kernel or the operator of a graph's device event is known.
+
+    Operators that the wrapper calls in plain Python have no call site: ``workspace_0[…].view(512, 1024).sum(dim=0)``.
+    """
+    one = work.activity
+    return one is not None and (one.call is not None or one.kernel is not None or one.operator is not None)
+
+
+def _estimated(count: int) -> str:
+    """The note about kernels that the trace of the steps does not show."""
+    one = count == 1
+    return (
+        f"the trace of the steps does not show {plural(count, 'kernel')} of the graphs that the steps call: "
+        f"{'its' if one else 'their'} time in a step is the time in a run of the module by itself, times the module's "
+        "calls in the step"
+    )
+
+
+@dataclass(frozen=True)
+class DescribedProgram:
+    """The record of a program's step, and what its traces show besides."""
+
+    program: Program
+    processes: tuple[DescribedProcess, ...]
+    leading: DescribedProcess  # the one that sets the pace: the parts, the kernels and the timeline are its
+
+    @property
+    def eager(self) -> dict[int, EagerOperators]:
+        """The eager operators of a step by the id of its process."""
+        return {one.observed.steps.pid: one.eager for one in self.processes if one.eager is not None}
+
+
+def with_notes(program: Program, unseen: int, eager: EagerSteps | None) -> Program:
+    """The record with its last facts: kernels that no trace of a step shows, and the steps without compilation."""
+    notes = program.notes + ((_estimated(unseen),) if unseen else ())
+    if eager is None:
+        return replace(program, notes=notes)
+    return replace(
+        program,
+        notes=notes + ((eager.note,) if eager.note else ()),
+        eager_step_time_s=eager.step_time_s,
+        eager_median_step_time_s=eager.median_step_time_s,
+    )
+
+
+def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
+    """The program's step; ``None`` where no process timed a step."""
+    inputs = evidence.processes, evidence.modules, evidence.stopped
+    return files.once("step", inputs, lambda: _describe_program(evidence, files))
+
+
+def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
+    ranks = [describe_process(one, evidence, files) for one in evidence.processes if _has_steps(one)]
+    if not ranks:
+        return None
+    ranks.sort(key=lambda one: (one.steps.rank is None, one.steps.rank or 0, one.steps.pid))
+    setter = pace_setter([one.steps for one in ranks])
+    leading = next(one for one in ranks if one.steps is setter)
+    steps, observed = leading.steps, leading.observed.steps
+    program = Program(
+        step_time_s=steps.step_time_s,
+        step_times_s=steps.step_times_s,
+        step_source=observed.source,
+        busy_time_s=steps.busy_time_s,
+        parts=steps.parts,
+        first_step_time_s=observed.first_step_time_s,
+        settled_after=observed.settled_after,
+        steps=observed.steps,
+        stopped=evidence.stopped,
+        ranks=tuple(one.steps for one in ranks),
+        notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.steps.notes, *one.notes))),
+    )
+    return DescribedProgram(program, tuple(ranks), leading)
+
+
+def _has_steps(observed: StepEvidence) -> bool:
+    profiled = observed.trace is not None or bool(observed.problem)
+    return bool(observed.steps.step_times_s) or (profiled and bool(observed.steps.profiled_steps))
