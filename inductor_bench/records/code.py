@@ -433,8 +433,8 @@ class Details:
         recorded: the launches whose values were recorded; ``None`` where recording was not requested.
         recorded_references: the references of ``recorded``.
         values_error: the reason why the recording of values stopped.
-        dram_shares: DRAM's bytes per byte that a call site of the module touches in the program's step, by the index of
-            the call site; empty where the step is unknown.
+        dram_shares: in a RUN of format 1 or 2, DRAM's bytes per byte that a call site of the module touches in the
+            program's step, by the index of the call site; empty where the step is unknown, and in later formats.
     """
 
     wall_samples_s: tuple[float, ...] = ()

@@ -294,6 +294,7 @@ class _Breakdown:
             self._progress.stage("adding the program's step (Ctrl-C leaves it out)")
             with suppress(KeyboardInterrupt, OSError):
                 self._analyse()
+                self._draw_step()
 
     def measure(self) -> None:
         environment = capture_environment(self._folder.work, dict(self._request.variables)) | self._redaction.variables

@@ -31,7 +31,7 @@ def _details(desk: Desk) -> Input:
     return of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
 
 
-def _costs(desk: Desk) -> Input:
+def _evidence(desk: Desk) -> Input:
     name = desk.random.choice(RUNS)
     desk.damage_json(desk.take(name) / "evidence.json")
     return of_run(desk, name, ("breakdown",))
@@ -195,7 +195,7 @@ def _query(desk: Desk) -> Input:
 KINDS: dict[str, tuple[int, Callable[[Desk], Input]]] = {
     "record": (17, _record),
     "details": (10, _details),
-    "costs": (3, _costs),
+    "evidence": (3, _evidence),
     "provenance": (4, _provenance),
     "module": (12, _module),
     "trace": (12, _trace),

@@ -14,7 +14,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.observed import ComparedSteps, ModeReport
 from inductor_bench.records.batch import Batch
 from inductor_bench.records.code import Details, TensorView
-from inductor_bench.records.evidence import ObservedSteps, ObservedTouches
+from inductor_bench.records.evidence import Evidence, ObservedSteps, ObservedTouches
 from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.mode_comparison import ModeComparison
 from inductor_bench.records.program import Program, Timeline
@@ -24,7 +24,7 @@ from inductor_bench.store import codec
 from inductor_bench.store import codec as schema
 from inductor_bench.store.caches import KnownTuning
 
-STORED = (Run, Program, Timeline, Batch, ModeComparison, Details, ExtractedKernel, Peaks, KnownTuning, Saving)
+STORED = (Run, Evidence, Program, Timeline, Batch, ModeComparison, Details, ExtractedKernel, Peaks, KnownTuning, Saving)
 READ = (*STORED, ObservedSteps, ObservedTouches, ComparedSteps, ModeReport)
 
 

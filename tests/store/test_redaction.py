@@ -14,6 +14,16 @@ import inductor_bench
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import UsageError
 from inductor_bench.launch.process import run_process
+from inductor_bench.records.code import SourceLine
+from inductor_bench.records.evidence import (
+    CallPlace,
+    Evidence,
+    ModuleEvidence,
+    ObservedGraph,
+    ObservedSteps,
+    StepEvidence,
+)
+from inductor_bench.store import codec
 from inductor_bench.store.redaction import MASK, VARIABLE, Redaction, asked_for
 
 ARGUMENT, VALUE, ASKED = "S3CRET-argument-1", "S3CRET/variable+2", "S3CRET=asked 3"
@@ -106,6 +116,18 @@ def test_secrets_in_running_text(tmp_path: Path) -> None:
     header = "Authorization: Bearer x, 'authorization': 'Basic YTpi' bearer abc12345 bearer certificates http://a:b@c"
     shown = "Authorization: Bearer ***, 'authorization': 'Basic ***' bearer *** bearer certificates http://a:***@c"
     assert hidden.text(header) == hidden.text(shown) == shown
+
+
+def test_the_evidence_of_a_program_holds_no_secret() -> None:
+    """A note, the reason of a refusal and a line of the program may repeat what the program was given."""
+    graph = ObservedGraph("", cuda_graph_refusal=f"refused {VALUE}")
+    steps = ObservedSteps(1, "cpu", "done", graphs=(graph,), error=ARGUMENT, notes=(f"a {VALUE}", "plain"))
+    place = CallPlace("Net", SourceLine("train.py", 3, "f", f"model({ARGUMENT!r})"))
+    module = ModuleEvidence("forward", "forward", f"/tmp/{ARGUMENT}/module.py")
+    seen = Evidence((module,), (StepEvidence(steps, places=(place, CallPlace())),))
+    hidden = Redaction(values=(ARGUMENT, VALUE)).evidence(seen)
+    assert "S3CRET" not in json.dumps(codec.encode(hidden)) and json.dumps(codec.encode(hidden)).count(MASK) == 5
+    assert Redaction().evidence(seen) == seen
 
 
 def test_a_log_holds_no_secret_and_the_listener_hears_what_was_said(tmp_path: Path) -> None:
