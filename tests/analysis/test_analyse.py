@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import run_builder
 import step_runs
 from conftest import ROOT
+from h200 import FOLDER
 from inline import change
 
 from inductor_bench.analysis import analyse as analysis
 from inductor_bench.analysis.analyse import KNOWN, STEP_KEPT, analyse
 from inductor_bench.analysis.evidence_files import EvidenceFiles
+from inductor_bench.analysis.program_step import describe_program
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.evidence import Evidence
-from inductor_bench.records.run import Run
-from inductor_bench.store.codec import FORMAT
+from inductor_bench.records.code import Details
+from inductor_bench.records.evidence import Evidence, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
+from inductor_bench.records.run import Capture, Request, Run
+from inductor_bench.store.codec import FORMAT, decode
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.run_files import load_evidence
+from inductor_bench.store.run_files import load_evidence, save_details, save_evidence
 from inductor_bench.version import __version__
+from inductor_bench.workflows.modules.keep_evidence import draw_step, keep_captured, with_profile
+from inductor_bench.workflows.modules.module_profiling import ProfiledModule
+from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule
 
 FORMAT_2 = ROOT / "tests" / "data" / "cpu_torch2.13" / "run_of_format_2.zip"
 
@@ -55,6 +63,52 @@ def test_a_run_of_an_earlier_format_is_analysed_again_and_keeps_its_step(number:
         assert again == run, "roofs, bytes of DRAM and costs in the step, too"
     else:
         assert [len(module.kernels) for module in again.modules] == [len(module.kernels) for module in run.modules]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> tuple[RunFolder, Evidence]:
+    """The evidence of a training on an H200 whose two graphs are replayed as CUDA graphs, with their own runs."""
+    folder, data = RunFolder(tmp_path / "run"), FOLDER / "programs" / "graphs"
+    paths = [tmp_path / f"{number}.py" for number in (0, 1)]
+    modules = []
+    for path in paths:
+        path.write_bytes(gzip.decompress((data / f"{path.name}.gz").read_bytes()))
+        modules.append(FoundModule(path, path.read_text()))
+    seen = decode(ObservedSteps, json.loads(gzip.decompress((data / "steps.json.gz").read_bytes())))
+    graphs = tuple(ObservedGraph(str(path)) for path in paths)
+    seen = replace(seen, graphs=graphs, trace=str(data / "steps.trace.json.gz"), profiled_steps=2)
+    touches = ObservedTouches((GraphCallTouches(0, (), ()), GraphCallTouches(1, (), ())))
+    captured = CapturedProgram(tuple(modules), Capture(), steps=(seen,), touches={seen.pid: touches})
+    evidence = keep_captured(captured, Request("train.py", "script"), folder)
+    for number, module in enumerate(evidence.modules):
+        trace = folder.traces / f"{module.slug}.trace.json.gz"
+        trace.write_bytes((data / f"{number}.trace.json.gz").read_bytes())
+        save_details(folder, module.slug, Details((2e-3,), iterations=1))
+        profiled = with_profile(module, ProfiledModule("-p", "", trace, None), folder)
+        evidence = evidence.with_module(profiled)
+    save_evidence(folder, evidence)
+    return folder, evidence
+
+
+def test_the_same_evidence_gives_the_same_record(recorded: tuple[RunFolder, Evidence]) -> None:
+    folder, evidence = recorded
+    empty = replace(run_builder.mixnet(), modules=(), program=None, retunes=())
+    files = EvidenceFiles(folder)
+    modules_alone = analyse(empty, evidence.without_steps(), files)
+    run = analyse(modules_alone, evidence, files)
+    assert modules_alone.program is None and all(one.step_calls is None for one in modules_alone.modules[0].kernels)
+    kernels = [kernel for module in run.modules for kernel in module.kernels]
+    assert len(run.modules) == 2 and run.program is not None and run.program.parts and run.failures == ()
+    assert {"memory", "latency"} < {kernel.roof.bound for kernel in kernels}
+    assert all(kernel.step_time_s and kernel.roof.gain_limit_s is not None for kernel in kernels if kernel.line)
+    assert any(kernel.dram_bytes for kernel in kernels)
+    step = describe_program(evidence, files)
+    assert step is not None
+    draw_step(step, folder)
+    folder.save(run)
+    assert folder.load() == run
+    for before in (empty, modules_alone, run):
+        assert analyse(before, load_evidence(folder, before), EvidenceFiles(folder)) == run
 
 
 @pytest.mark.parametrize(("version", "noted"), [("0.0.7", True), (__version__, False)])

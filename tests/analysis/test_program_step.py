@@ -122,6 +122,12 @@ def test_the_slowest_rank_speaks_for_the_program(tmp_path: Path) -> None:
     assert traces == ["traces/step.trace.json.gz", "traces/step-rank-1.trace.json.gz"]
 
 
+def test_processes_without_a_rank_have_a_trace_each(tmp_path: Path) -> None:
+    first, second = described(tmp_path, observation(pid=10), observation(pid=11)).program.ranks
+    assert (first.trace, second.trace) == ("traces/step.trace.json.gz", "traces/step-11.trace.json.gz")
+    assert first.parts == second.parts and all((tmp_path / str(one.trace)).is_file() for one in (first, second))
+
+
 def test_a_rank_that_loaded_other_files_of_the_same_modules(tmp_path: Path) -> None:
     seen = observation(rank=1, pid=11)
     graphs = tuple(replace(graph, path=f"rank_1/{graph.path}") for graph in seen.graphs)

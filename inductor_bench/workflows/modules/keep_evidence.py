@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,8 @@ def keep_captured(captured: CapturedProgram, request: BreakdownRequest, folder: 
     slugs = {path: label.slug for module, label in modules for path in module.real_paths}
     scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
     files = UserFiles([Path.cwd(), *(Path(script).resolve().parent for script in scripts)])
-    processes = [keep_steps(steps, slugs, files, folder) for steps in captured.steps]
+    names = _trace_names(captured.steps)
+    processes = [keep_steps(*one, slugs, files, folder) for one in zip(captured.steps, names, strict=True)]
     touched = next((place for place, one in enumerate(captured.steps) if one.pid in captured.touches), None)
     if touched is not None:
         touches = captured.touches[captured.steps[touched].pid]
@@ -69,11 +70,23 @@ def with_profile(module: ModuleEvidence, profiled: ProfiledModule, folder: RunFo
     return replace(module, measurement=Method(profiled.method, profiled.reason), outputs=Outputs(trace, log))
 
 
-def keep_steps(observed: ObservedSteps, slugs: Mapping[str, str], files: UserFiles, folder: RunFolder) -> StepEvidence:
+def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
+    """A name for the trace of each process: by its rank, and by its id where that is not enough."""
+    names: list[str] = []
+    for one in observations:
+        name = "step" if one.rank in (None, 0) else f"step-rank-{one.rank}"
+        names.append(f"{name}-{one.pid}" if name in names else name)
+    return names
+
+
+def keep_steps(
+    observed: ObservedSteps, name: str, slugs: Mapping[str, str], files: UserFiles, folder: RunFolder
+) -> StepEvidence:
     """The steps of one process, whose trace is stored in the RUN.
 
     Args:
         observed: what the process observed.
+        name: the name of its trace.
         slugs: the slug of each module, by its real path.
         files: the files of the user's program.
         folder: the RUN.
@@ -87,7 +100,6 @@ def keep_steps(observed: ObservedSteps, slugs: Mapping[str, str], files: UserFil
     )
     if not observed.trace:
         return found
-    name = "step" if observed.rank in (None, 0) else f"step-rank-{observed.rank}"
     target = folder.traces / f"{name}.trace.json.gz"
     folder.traces.mkdir(parents=True, exist_ok=True)
     try:
