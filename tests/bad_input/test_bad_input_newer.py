@@ -250,7 +250,7 @@ def load(kind: str, folder: Path) -> object:
 def test_a_newer_format_is_refused_with_the_version_that_wrote_it(kind: str, tmp_path: Path) -> None:
     file, make = FOLDERS[kind]
     folder = save({**make(), "format": FORMAT + 7, "tool_version": "7.1.0", "modules": NEW}, tmp_path / kind, file)
-    with pytest.raises(InductorBenchError, match=r"has format 9, newer than .*inductor-bench 7\.1\.0 wrote it") as no:
+    with pytest.raises(InductorBenchError, match=r"has format 10, newer than .*inductor-bench 7\.1\.0 wrote it") as no:
         load(kind, folder)
     assert no.value.hint == "update inductor-bench: pip install --upgrade inductor-bench"
 
