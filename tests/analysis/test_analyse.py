@@ -22,7 +22,8 @@ from inductor_bench.analysis.program_step import describe_program
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import Evidence, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
-from inductor_bench.records.run import Capture, Request, Run
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Capture, Run
 from inductor_bench.store.codec import FORMAT, decode
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import load_evidence, save_details, save_evidence
@@ -79,7 +80,7 @@ def recorded(tmp_path: Path) -> tuple[RunFolder, Evidence]:
     seen = replace(seen, graphs=graphs, trace=str(data / "steps.trace.json.gz"), profiled_steps=2)
     touches = ObservedTouches((GraphCallTouches(0, (), ()), GraphCallTouches(1, (), ())))
     captured = CapturedProgram(tuple(modules), Capture(), steps=(seen,), touches={seen.pid: touches})
-    evidence = keep_captured(captured, Request("train.py", "script"), folder)
+    evidence = keep_captured(captured, BreakdownRequest("train.py", "script"), folder)
     for number, module in enumerate(evidence.modules):
         trace = folder.traces / f"{module.slug}.trace.json.gz"
         trace.write_bytes((data / f"{number}.trace.json.gz").read_bytes())

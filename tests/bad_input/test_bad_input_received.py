@@ -115,7 +115,7 @@ def test_evidence_names_no_files_elsewhere(place: str, run: Path) -> None:
     change(run / "evidence.json", edit)
     with pytest.raises(InductorBenchError, match=r"modules\[0\]\.outputs\.trace should be a path inside the folder"):
         load_evidence(RunFolder(run), before)
-    run_breakdown(BreakdownOptions((str(run),), plots=False), Silent())
+    run_breakdown(BreakdownRequest(str(run), plots=False), Silent())
     after = RunFolder(run).load()
     assert replace(after, failures=()) == replace(before, failures=()) and "is damaged" in after.failures[-1].message
 

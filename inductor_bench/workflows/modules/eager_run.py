@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...errors import InductorBenchError
 from ...launch.process import ProcessResult
