@@ -61,7 +61,8 @@ def values(hint: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
 def records(kind: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
     """Any instance of a dataclass."""
     hints = get_type_hints(kind, include_extras=True)
-    held = {item.name: values(hints[item.name], depth) for item in fields(kind)}
+    recorded = (item for item in fields(kind) if item.metadata.get(base.IN_RECORD, True))
+    held = {item.name: values(hints[item.name], depth) for item in recorded}
     if kind is TensorView:
         sides = st.lists(st.tuples(held.pop("shape"), held.pop("stride")).filter(_fit), max_size=1)
         return st.builds(_view, sides, **held)
