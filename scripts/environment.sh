@@ -21,7 +21,7 @@ has_gpu_torch() {
     # The cheap questions first: importing torch takes seconds.
     "$1" - 2>/dev/null <<'PYTHON'
 import importlib.util, sys
-needed = ("torch", "click", "jinja2", "matplotlib", "numpy", "psutil", "rich", "pytest")
+needed = ("torch", "click", "jinja2", "matplotlib", "msgspec", "numpy", "psutil", "rich", "pytest")
 if sys.version_info < (3, 10) or not all(importlib.util.find_spec(name) for name in needed):
     sys.exit(1)
 import torch

@@ -14,14 +14,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import IO
 
 from ..errors import InductorBenchError
 from ..records.traced import Trace
-from .events import DEVICE_KINDS, ChunkReader, EventReader, Fields, nanoseconds
+from .events import DEVICE_KINDS, ChunkReader, Event, EventReader
 from .iterations import split_iterations
 from .rows import read_trace_and_origin
 
@@ -215,39 +214,23 @@ class _Selection:
         }
         self._launched.discard(-1)
 
-    def keeps(self, kind: _Kind, numbers: list[bytes]) -> bool:
-        """Whether an event belongs to the selection."""
-        if kind.phase == "M":
+    def keeps(self, event: Event, start: int | None) -> bool:
+        """Whether an event, which starts at a time in nanoseconds, belongs to the selection."""
+        if event.ph == "M":
             return True
-        if kind.phase in _FLOW_PHASES:
+        if event.ph in _FLOW_PHASES:
             if self.detail >= _Detail.NO_FLOWS:
                 return False
-            if self.end is None:
-                return True
-            return kind.category == "ac2g" and kind.id >= 0 and int(numbers[kind.id]) in self._launched
-        if kind.category == "python_function" and self.detail >= _Detail.NO_FLOWS:
+            return self.end is None or (event.cat == "ac2g" and event.id in self._launched)
+        if event.cat == "python_function" and self.detail >= _Detail.NO_FLOWS:
             return False
-        if self.detail >= _Detail.DEVICE_ONLY and kind.category not in DEVICE_KINDS:
+        if self.detail >= _Detail.DEVICE_ONLY and event.cat not in DEVICE_KINDS:
             return False
-        if self.end is None or kind.ts < 0:
+        if self.end is None or start is None:
             return True
-        if kind.category in DEVICE_KINDS and kind.correlation >= 0:
-            return int(numbers[kind.correlation]) in self._launched
-        return nanoseconds(numbers[kind.ts]) < self.end
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    phase: str
-    category: str
-    ts: int
-    id: int
-    correlation: int
-
-
-def _kind_of(event: Fields, order: dict[str, int]) -> _Kind:
-    places = (order.get("ts", -1), order.get("id", -1), order.get("correlation", -1))
-    return _Kind(str(event.get("ph", "")), str(event.get("cat", "")), *places)
+        if event.cat in DEVICE_KINDS and event.args.correlation >= 0:
+            return event.args.correlation in self._launched
+        return start < self.end
 
 
 def _moment(launch: float | None, start: float) -> float:
@@ -256,20 +239,18 @@ def _moment(launch: float | None, start: float) -> float:
 
 def _write(source: Path, partial: Path, selection: _Selection, limit: int, amend: Amend | None = None) -> int:
     """Writes the selected events and returns their size in bytes; stops at twice ``limit`` and returns that size."""
-    reader = EventReader(source, _kind_of)
+    reader = EventReader(source)
     bare = selection.detail >= _Detail.NO_ARGUMENTS
     between = b""
     with _gzip_writer(partial) as (file, raw):
-        for shape, numbers, body in reader:
-            if not selection.keeps(shape.digest, numbers):
+        for event, start, _, text in reader:
+            if not selection.keeps(event, start):
                 continue
             if not between:
                 file.write(reader.header + b'"traceEvents": [\n  ')
-            text = b"{" + body + b"}"
-            kind = shape.digest
-            text = _without_arguments(text) if bare and kind.phase != "M" else text
-            if amend is not None and kind.category in DEVICE_KINDS and kind.ts >= 0 and kind.correlation >= 0:
-                text = amend(nanoseconds(numbers[kind.ts]), int(numbers[kind.correlation]), text)
+            text = _without_arguments(text) if bare and event.ph != "M" else text
+            if amend is not None and event.cat in DEVICE_KINDS and start is not None and event.args.correlation >= 0:
+                text = amend(start, event.args.correlation, text)
             file.write(between + text)
             between = b",\n  "
             if raw.tell() > 2 * limit:

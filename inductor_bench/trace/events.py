@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from decimal import Decimal
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct, field
 
 from ..errors import InductorBenchError
 from ..records.traced import TensorArguments
@@ -93,112 +99,139 @@ def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(held)
 
 
-# The numbers of a trace's events: how they are found in an event's text, and how a time is read from its digits.
+# What is read of an event.
 
+
+_BOUND = Decimal(4 * 10**15)
+"""Upper bound of times in microseconds: the sum of two such times fits into 64 bits in nanoseconds."""
+
+_Exact = Annotated[float, Meta(gt=-(2.0**43), lt=2.0**43)]
+"""The times in microseconds for which a float tells all nanoseconds apart; others are decoded with all their digits."""
 
 Fields = dict[str, Any]
-"""A decoded event."""
+"""A decoded JSON object."""
 
-TIMES = ("ts", "dur")
-IDS = (
-    *("id", "External id", "Record function id", "Ev Idx", "correlation", "Sequence number", "Fwd thread id", "queued"),
-    *("Python id", "Python parent id", "Python module id"),
-)
-NUMBERS = (*TIMES, *IDS, "memory bandwidth (GB/s)")
-"""The fields whose numbers differ between events of one shape. Every other part of an event belongs to its shape."""
-
-_BOUND = 4e15
-"""Upper bound of ids and of times in microseconds: the sum of two such times fits into 64 bits in nanoseconds."""
-
-_WHOLE = rb"-?[0-3]?[0-9]{1,15}"
+Whole = Annotated[int, Meta(gt=-(2**62), lt=2**62)]
+Scalar = int | float | str | None
+"""A value as the trace holds it: what it should be is decided where it is used, once for equal events."""
 
 
-def _field_pattern(names: tuple[str, ...], fraction: bytes) -> bytes:
-    alternatives = b"|".join(re.escape(name.encode()) for name in names)
-    return rb'"(?:' + alternatives + rb')"\s*:\s*(?=' + _WHOLE + fraction + rb"(?![0-9.eE+-]))"
+class Arguments(Struct, frozen=True, gc=False):
+    """The arguments that are read of an event."""
+
+    external: Whole = field(name="External id", default=-1)
+    correlation: Whole = -1
+    sequence: Whole = field(name="Sequence number", default=-1)
+    forward_thread: Whole = field(name="Fwd thread id", default=0)
+    dims: Raw = field(name="Input Dims", default=Raw())
+    strides: Raw = field(name="Input Strides", default=Raw())
+    types: Raw = field(name="Input type", default=Raw())
+    concrete: Raw = field(name="Concrete Inputs", default=Raw())
+    kernel_file: Scalar = None
+    kernel_hash: Scalar = None
+    kernel_kwargs: Scalar = None
+    num_warps: Scalar = None
+    num_stages: Scalar = None
+    device: Scalar = None
+    stream: Scalar = None
+    registers: Scalar = field(name="registers per thread", default=None)
+    shared_memory: Scalar = field(name="shared memory", default=None)
+    grid: tuple[Scalar, ...] | Scalar = None
+    block: tuple[Scalar, ...] | Scalar = None
+    occupancy: Scalar = field(name="est. achieved occupancy %", default=None)
+    warps: Scalar = field(name="warps per SM", default=None)
+    bytes: Scalar = None
 
 
-NUMBER_FIELD = re.compile(
-    b"("
-    + _field_pattern(IDS, b"")
-    + b"|"
-    + _field_pattern((*TIMES, NUMBERS[-1]), rb"(?:\.[0-9]{1,18})?")
-    + b")(-?[0-9.]+)"
-)
-"""A field of ``NUMBERS`` and its digits. A number that is out of range, or written in another way, stays in the shape,
-so that each such event is decoded and checked."""
+_NO_ARGUMENTS = Arguments()
 
 
-def stated_value(fields: Fields, name: str) -> object:
-    """The value of a field as an event holds it: at its top level or in its arguments."""
-    arguments = fields.get("args")
-    value = fields.get(name)
-    return arguments.get(name) if value is None and isinstance(arguments, dict) else value
+_Time = TypeVar("_Time")
 
 
-def number_in(fields: Fields, name: str) -> int | float | None:
-    """The number in a field; ``None`` where it is out of range, no number, or an id that is not whole.
+class _Event(Struct, Generic[_Time], frozen=True, gc=False):
+    """The fields that are read of an event. Times are microseconds."""
 
-    A text of digits is read as its number.
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: _Time | None = None
+    dur: _Time | None = None
+    pid: Scalar = None
+    tid: Scalar = None
+    id: Scalar = None
+    args: Arguments = _NO_ARGUMENTS
+
+
+Event = _Event[Any]
+
+
+def _nanoseconds(time: Any) -> int:
+    """A time in whole nanoseconds, exactly where it has up to three decimals.
+
+    Raises:
+        ArithmeticError: it is out of range, or no number.
     """
-    value = stated_value(fields, name)
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,16}(\.[0-9]{1,18})?", value):
-        value = float(value) if "." in value else int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _BOUND:
-        return None
-    if name in IDS:
-        return int(value) if value == int(value) else None
-    return value
+    if isinstance(time, float) or -_BOUND < time < _BOUND:
+        nanoseconds: int = round(time * 1000)
+        return nanoseconds
+    raise ArithmeticError
 
 
-def nanoseconds(text: bytes) -> int:
-    """A time of the trace (microseconds, up to three decimals) in whole nanoseconds, exactly."""
-    if text[-4:-3] == b"." and text[-3:].isdigit():
-        return int(text[:-4] + text[-3:])
-    if b"e" in text or b"E" in text:
-        return round(float(text) * 1000)
-    whole, _, fraction = text.partition(b".")
-    return int(whole + (fraction + b"000")[:3])
+def _mended(fields: Fields) -> Event | None:
+    """The event without the values that do not fit; ``None`` where a time is no number."""
+    kept = _fitting(_Event[Decimal], fields)
+    damaged = any(fields.get(name) is not None and name not in kept for name in ("ts", "dur"))
+    return None if damaged else _Event(**kept)
+
+
+def _fitting(kind: Any, values: Fields) -> Fields:
+    kept: Fields = {}
+    for item in msgspec.structs.fields(kind):
+        value = values.get(item.encode_name)
+        if isinstance(value, dict) and item.type is Arguments:
+            kept[item.name] = Arguments(**_fitting(Arguments, value))
+        elif value is not None and item.type is Raw:
+            kept[item.name] = Raw(json.dumps(value, default=float).encode())
+        elif value is not None and item.type is str:
+            kept[item.name] = printable(value)
+        elif value is not None:
+            number = isinstance(value, Decimal) and item.name not in ("ts", "dur")
+            with suppress(ValueError, OverflowError):
+                value = float(value) if number else value
+                kept[item.name] = msgspec.convert(value, item.type, strict=False)
+    return kept
 
 
 # Reads the events of a Chrome trace one after the other, in little memory.
 #
-# A profiler's trace repeats itself: between two iterations only a handful of numbers of an event differ. The reader
-# splits each event into those numbers and the rest, its *shape*. It decodes a shape as JSON the first time it meets it
-# and looks it up afterwards. The decoder sees every shape whole, which also proves where the event ends: the reader
-# cuts the text at the separator of the first two events, and joins a piece that does not decode with the next piece.
-
-
-T = TypeVar("T")
+# The text is cut between two events, and all events of a piece are decoded at once. Where that fails, because an event
+# is damaged, has values of other types, or holds what looks like the end of an event, they are read one by one.
 
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
-_BETWEEN = re.compile(rb"\s*,\s*\{")
+_BETWEEN = re.compile(rb"\s*,\s*(?=\{)")
+_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
 _END = re.compile(rb"\s*\]")
-_CATEGORY = b'"cat": "'
-_PHASE = b'"ph"'  # occurs once in each event, so that a piece with one occurrence is one event
-_SHAPE_LIMIT = 20_000
 _HEADER_LIMIT_BYTES = 16 << 20
 _EVENT_LIMIT_BYTES = 16 << 20
-_DEEPEST = 64  # levels of nesting
-_DECODER = json.JSONDecoder(strict=False)
+_STRUCTURE = json.JSONDecoder(strict=False)
+_LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal)
+_TEXTS = msgspec.json.Decoder(list[Raw])
+_EVENT = msgspec.json.Decoder(_Event[Decimal])
+_EVENTS = msgspec.json.Decoder(list[_Event[Decimal]])
+_EXACT_EVENTS = msgspec.json.Decoder(list[_Event[_Exact]])
+
+Timed = tuple[Event, int | None, int, bytes]
+"""An event, its start (``None`` without one) and duration in nanoseconds, and its text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape(Generic[T]):
-    """A shape of events: the caller's ``digest`` of it, and the position of each number by its field's name."""
-
-    digest: T
-    order: dict[str, int]
-
-
-class EventReader(Generic[T]):
-    """Iterates over ``(shape, numbers, text)`` of each event; ``numbers`` are texts in the order ``shape.order``.
+class EventReader:
+    """Iterates over the events of a trace.
 
     Args:
         path: a Chrome trace (JSON object format), plain or gzipped.
-        digest: called once per shape with the decoded event and the positions of its numbers.
-        skip: categories whose events the reader may leave out undecoded; it may yield some of them all the same.
+        kinds: the kind of a category, empty for one whose events are left out. Where it is given, the texts are empty.
 
     Attributes:
         header, tail: the text before and after the events; complete at the end of the iteration.
@@ -209,36 +242,35 @@ class EventReader(Generic[T]):
         InductorBenchError: during the iteration, where the file is not a trace.
     """
 
-    def __init__(
-        self, path: Path, digest: Callable[[Fields, dict[str, int]], T], skip: frozenset[bytes] = frozenset()
-    ) -> None:
+    def __init__(self, path: Path, kinds: Mapping[str, str] | None = None) -> None:
         self.path = path
         self.header = b""
         self.tail = b""
         self.truncated = False
-        self._digest = digest
-        self._skip = skip
-        self._shapes: dict[bytes, Shape[T]] = {}
-        self._separator = b"},\n  {"
-        self._pending: list[bytes] = []  # pieces of an event that is not yet whole
-        self._size = self._tried = 0  # their size in bytes: now, and when decoding them last failed
+        self._kinds = kinds
         self._ended = False
 
-    def __iter__(self) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
+    def __iter__(self) -> Iterator[Timed]:
         source = ChunkReader(self.path)
         chunks = iter(source)
-        rest = self._open(chunks)
-        if not self._ended:
-            rest = self._measure(rest, chunks)
-            yield from self._read(rest, chunks)
-        else:
-            self.tail = rest
+        text = self._open(chunks)
+        kinds = self._kinds
+        for event, body in self._read(text, chunks):
+            if kinds is not None and not kinds[event.cat]:
+                continue
+            try:
+                start = None if event.ts is None else _nanoseconds(event.ts)
+                duration = 0 if event.dur is None else max(0, _nanoseconds(event.dur))
+            except ArithmeticError:
+                self.truncated = True
+                continue
+            yield event, start, duration, body
         while self._ended and len(self.tail) < _HEADER_LIMIT_BYTES and (chunk := next(chunks, b"")):
             self.tail += chunk
         self.truncated |= source.damaged or not self._ended or not self.tail.rstrip().endswith(b"}")
 
     def _open(self, chunks: Iterator[bytes]) -> bytes:
-        """Reads up to the first event. Returns the text after its opening brace, or after the array's closing bracket.
+        """Reads up to the first event. Returns the text from its opening brace on.
 
         Raises:
             InductorBenchError: the file is not a trace.
@@ -252,10 +284,11 @@ class EventReader(Generic[T]):
             if found and found.end() < len(head):
                 self.header = head[: found.start()]
                 follows = head[found.end() : found.end() + 1]
-                self._ended = follows == b"]"
                 if follows not in (b"]", b"{"):
                     raise self._unreadable("has no events in its traceEvents")
-                return head[found.end() + 1 :]
+                self._ended = follows == b"]"
+                self.tail = head[found.end() + 1 :] if self._ended else b""
+                return b"" if self._ended else head[found.end() :]
             if len(head) > _HEADER_LIMIT_BYTES:
                 break
         if not head.strip():
@@ -271,165 +304,110 @@ class EventReader(Generic[T]):
             "Give a Chrome trace that torch.profiler exported, or the one that running a module with -p names.",
         )
 
-    def _measure(self, rest: bytes, chunks: Iterator[bytes]) -> bytes:
-        """Finds the separator of the first two events; reads on until the text holds both, or the first is no event."""
+    def _read(self, text: bytes, chunks: Iterator[bytes]) -> Iterator[tuple[Event, bytes]]:
         wanted = 0
-        while True:
-            chunk = next(chunks, b"") if wanted else b""
-            rest += chunk
-            if len(rest) < wanted and chunk:
-                continue
-            try:
-                _, end = _DECODER.raw_decode("{" + rest.decode("latin-1"))
-            except (ValueError, RecursionError):
-                end = 0
-            between = _BETWEEN.match(rest, end - 1) if end else None
-            if between:
-                self._separator = b"}" + between.group()
-            if (
-                between
-                or (end and _END.match(rest, end - 1))
-                or len(rest) > _EVENT_LIMIT_BYTES
-                or (wanted and not chunk)
-            ):
-                return rest
-            wanted = max(1, 2 * len(rest))
-
-    def _read(self, buffer: bytes, chunks: Iterator[bytes]) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
-        separator, skip, shapes, split = self._separator, self._skip, self._shapes, NUMBER_FIELD.split
-        prefix = len(_CATEGORY)
-        while True:
-            pieces = buffer.split(separator)
-            rest = pieces.pop()
-            for number, piece in enumerate(pieces):
-                if not self._pending:
-                    at = piece.find(_CATEGORY) + prefix
-                    if (
-                        at >= prefix
-                        and piece[at : piece.find(b'"', at)] in skip
-                        and piece.count(_CATEGORY) == 1 == piece.count(_PHASE)
-                    ):
-                        continue
-                    parts = split(piece)
-                    values = parts[2::3]
-                    del parts[2::3]
-                    shape = shapes.get(b"".join(parts))
-                    if shape is not None and len(values) == len(shape.order):
-                        yield shape, values, piece
-                        continue
-                yield from self._resolve(piece, b"}")
-                if self._ended:
-                    self.tail += separator[1:] + separator.join([*pieces[number + 1 :], rest])
-                    return
-            if max(self._size, len(rest)) > _EVENT_LIMIT_BYTES:
-                return
+        while not self._ended:
             chunk = next(chunks, b"")
-            if not chunk:
-                break
-            buffer = rest + chunk
-        yield from self._resolve(rest, b"")
-
-    def _resolve(self, piece: bytes, closing: bytes) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
-        """Decodes the events of a piece of unknown shape, and keeps an incomplete event for the next piece.
-
-        The kept text is decoded again when its size has doubled, when a whole event follows it, and at the end. The
-        work therefore grows linearly with the size of the file.
-        """
-        if self._pending and _is_event(b"{" + piece + closing):
-            yield from self._decode(b"}")
-            if self._ended:
-                self.tail += self._separator[1:] + piece + closing
+            text += chunk
+            if chunk and len(text) < wanted:
+                continue
+            cut = _last_boundary(text)
+            found = self._decode(text[:cut])
+            if found is not None:
+                yield from found
+                text = text[cut:].lstrip(b", \r\n\t")
+            if found is None or not chunk:
+                text = yield from self._read_one_by_one(text, whole=not chunk)
+                wanted = 2 * len(text)  # so that the work grows linearly with the size of the file
+            if not chunk or len(text) > _EVENT_LIMIT_BYTES:
                 return
-            self.truncated |= bool(self._pending)  # a whole event follows, so the rest of the kept text is damaged
-            self._keep(b"")
-        self._pending.append(piece)
-        self._size += len(piece) + len(self._separator)
-        if self._size >= 2 * self._tried or not closing:
-            yield from self._decode(closing)
 
-    def _keep(self, rest: bytes) -> None:
-        self._pending = [rest] if rest else []
-        self._size = self._tried = len(rest)
+    def _decode(self, text: bytes) -> Iterator[tuple[Event, bytes]] | None:
+        """The events of a text; ``None`` where it does not hold whole events of the known types only."""
+        whole = b"[" + text + b"]"
+        for decoder in (_EXACT_EVENTS, _EVENTS):
+            with suppress(ValueError, msgspec.MsgspecError, RecursionError):
+                texts = repeat(b"") if self._kinds is not None else map(bytes, _TEXTS.decode(whole))
+                return zip(decoder.decode(whole), texts, strict=False)
+        return None
 
-    def _decode(self, closing: bytes) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
-        """Decodes the events in the pending text, and keeps the rest."""
-        text = b"{" + self._separator.join(self._pending) + closing
-        self._keep(b"")
+    def _read_one_by_one(self, text: bytes, *, whole: bool) -> Generator[tuple[Event, bytes], None, bytes]:
+        """The events of a text that begins with one. Returns the rest, which goes on in the next chunk."""
         plain = text.decode("latin-1")  # one character per byte; the structure of JSON is ASCII
         position = 0
         while position < len(text):
             try:
-                _, end = _DECODER.raw_decode(plain, position)
+                _, end = _STRUCTURE.raw_decode(plain, position)
             except (ValueError, RecursionError):
-                self._keep(text[position + 1 : len(text) - len(closing)])
-                return
-            event = self._remember(text[position + 1 : end - 1])
-            if event is None:
-                self.truncated = True
-            else:
-                yield event
-            between = _BETWEEN.match(text, end)
-            closed = _END.match(text, end)
+                end = -1
+            between, closed = (pattern.match(text, end) if end >= 0 else None for pattern in (_BETWEEN, _END))
+            if end >= 0 and (between or closed or whole):
+                event = _read_event(text[position:end])
+                if event is None:
+                    self.truncated = True
+                else:
+                    yield event, text[position:end]
             if closed:
                 self._ended = True
                 self.tail = text[closed.end() :]
-                return
-            if not between:
-                self.truncated |= bool(text[end:].strip(b" ,\r\n\t"))
-                return
-            position = between.end() - 1
+                return b""
+            if between:
+                position = between.end()
+                continue
+            following = _next_event(text, max(position, end))
+            if following < 0:
+                break
+            self.truncated = True
+            position = following
+        return text[position:]
 
-    def _remember(self, body: bytes) -> tuple[Shape[T], list[bytes], bytes] | None:
-        """The event of a body (its text without the outer braces); remembers its shape where that is safe.
 
-        ``None`` for a damaged event: nested too deep, or with a time that is not a number.
-        """
-        try:
-            fields = _DECODER.decode("{" + body.decode("utf-8", "replace") + "}")
-        except RecursionError:
-            return None
-        known = {name: number for name in NUMBERS if (number := number_in(fields, name)) is not None}
-        bad_time = any(name not in known and stated_value(fields, name) is not None for name in TIMES)
-        if bad_time or not _is_shallow(fields):
-            return None
-        parts = NUMBER_FIELD.split(body)
-        names = [name.split(b'"')[1].decode() for name in parts[1::3]]
-        values = parts[2::3]
-        order = {name: index for index, name in enumerate(names)}
-        sure = len(order) == len(names) and order.keys() == known.keys()
-        if not sure or any(json.loads(values[index]) != known[name] for name, index in order.items()):
-            order = {name: index for index, name in enumerate(known)}
-            return Shape(self._digest(fields, order), order), [str(number).encode() for number in known.values()], body
-        if len(self._shapes) >= _SHAPE_LIMIT:
-            self._shapes.clear()
-        del parts[2::3]
-        shape = self._shapes[b"".join(parts)] = Shape(self._digest(fields, order), order)
-        return shape, values, body
+def _last_boundary(text: bytes) -> int:
+    """Where the text can be cut: after the brace that ends the last event but one."""
+    size = 1 << 13
+    while True:
+        last = deque(_BOUNDARY.finditer(text, max(0, len(text) - size)), maxlen=1)
+        if last or size >= len(text):
+            return last[0].start() + 1 if last else 0
+        size *= 4
+
+
+def _next_event(text: bytes, start: int) -> int:
+    """Where the next whole event begins after another one's end; -1 for none."""
+    found = _BOUNDARY.search(text, start)
+    while found:
+        after = _BOUNDARY.search(text, found.end())
+        if _is_event(text[found.end() : after.start() + 1 if after else len(text)]):
+            return found.end()
+        found = after
+    return -1
 
 
 def _is_event(text: bytes) -> bool:
     """Whether a text is one whole event, followed by nothing or by the end of the array."""
     try:
-        decoded, end = _DECODER.raw_decode(text.decode("latin-1"))
+        decoded, end = _STRUCTURE.raw_decode(text.decode("latin-1"))
     except (ValueError, RecursionError):
         return False
-    return isinstance(decoded, dict) and "ph" in decoded and (end == len(text) or _END.match(text, end) is not None)
+    return isinstance(decoded, dict) and "ph" in decoded and (not text[end:].strip() or bool(_END.match(text, end)))
 
 
-def _is_shallow(fields: Fields) -> bool:
-    """Whether an event has fewer than 64 levels of nesting; deeper levels could exhaust the stack."""
-    level: list[Any] = [fields]
-    for _ in range(_DEEPEST):
-        held = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [one for values in held for one in values if isinstance(one, dict | list)]
-        if not level:
-            return True
-    return False
+def _read_event(text: bytes) -> Event | None:
+    """The event of a text; ``None`` where it is damaged."""
+    try:
+        return _EVENT.decode(text)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        return _mended(_LENIENT.decode(text.decode("utf-8", "replace")))
+    except (ValueError, RecursionError):
+        return None
 
 
 # Conversion of decoded JSON values of a trace into numbers, texts and tuples.
 
 
+_DEEPEST = 8  # levels of lists in one another
 _LARGEST_REAL = 1e30
 """Bound of real numbers: their squares and sums stay finite."""
 
@@ -457,21 +435,31 @@ def printable(value: object) -> str:
 
 def size_lists(values: list[Any]) -> tuple[Any, ...]:
     """The sizes of each argument as a tuple; ``()`` for an argument without sizes."""
-    return tuple(_sizes(value) if isinstance(value, list) else () for value in values)
+    return tuple(_sizes(value, _DEEPEST) if isinstance(value, list) else () for value in values)
 
 
-def _sizes(values: list[Any]) -> tuple[Any, ...]:
+def _sizes(values: list[Any], levels: int) -> tuple[Any, ...]:
     """Nested lists of sizes as tuples; an entry that is not a whole number becomes 0."""
-    return tuple(_sizes(value) if isinstance(value, list) else whole_number(value) or 0 for value in values)
+    return tuple(
+        _sizes(value, levels - 1) if levels and isinstance(value, list) else whole_number(value) or 0
+        for value in values
+    )
 
 
-# Templates: what all trace events of one shape have in common, and the classifier that makes them.
+# What is kept of an event, once for all events that are alike but for their times and numbers.
 
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 """The kind of a device event by the profiler's category."""
 
-HOST_CATEGORY = "cpu_op"
+HOST, DEVICE, RUNTIME, ANNOTATION, FRAME = "host", "device", "runtime", "annotation", "frame"
+_KINDS = {
+    "cpu_op": HOST,
+    "user_annotation": ANNOTATION,
+    "python_function": FRAME,
+    **dict.fromkeys(DEVICE_KINDS, DEVICE),
+}
+
 SYNCHRONIZATIONS = frozenset(
     {
         "cudaDeviceSynchronize",
@@ -486,111 +474,126 @@ SYNCHRONIZATIONS = frozenset(
 )
 
 
-class Template:
-    """The fields that all events of one shape share.
+class About(NamedTuple):
+    """What all events that are alike share."""
 
-    Attributes:
-        kind: ``host``, ``device``, ``runtime`` or ``ignored``.
-        ts, duration, external, correlation: positions in the event's numbers; -1 for a number that it lacks.
-        synchronizes: whether the event is a synchronisation of the device.
-        name: the event's name.
-        place: ``(thread,)`` of a host operator; ``(kind, device, stream)`` of a device event.
-        details: the last fields of ``HostOp`` from ``arguments`` on, or of ``DeviceEvent`` from ``registers`` on.
-    """
+    kind: str  # host, device, runtime, annotation or frame
+    name: str
+    place: tuple[Any, ...]  # ``(kind, device, stream)`` of a device event, ``(thread,)`` of another one
+    details: tuple[
+        Any, ...
+    ] = ()  # last fields of ``HostOp`` from ``arguments`` on, or of ``DeviceEvent`` from ``registers`` on
 
-    __slots__ = ("correlation", "details", "duration", "external", "kind", "name", "place", "synchronizes", "ts")
 
-    def __init__(self, order: dict[str, int]) -> None:
-        self.kind = "ignored"
-        self.ts = order.get("ts", -1)
-        self.duration = order.get("dur", -1)
-        self.external = order.get("External id", -1)
-        self.correlation = order.get("correlation", -1)
-        self.synchronizes = False
-        self.name = ""
-        self.place: tuple[Any, ...] = ()
-        self.details: tuple[Any, ...] = ()
+class Kinds(dict[str, str]):
+    """The kind of the events of a category; empty for those that are not wanted."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._wanted = frozenset(wanted)
+
+    def __missing__(self, category: str) -> str:
+        kind = RUNTIME if category.endswith(("_runtime", "_driver")) else _KINDS.get(category, "")
+        self[category] = kind if kind in self._wanted else ""
+        return self[category]
 
 
 class Classifier:
-    """Turns a decoded event into a template. It stores equal texts and equal arguments once."""
+    """Says what an event is about. It stores equal texts and equal arguments once.
 
-    def __init__(self) -> None:
+    Args:
+        kinds: the kinds of the categories.
+        markers: the beginnings of the names of annotations that count as host operators.
+    """
+
+    def __init__(self, kinds: Kinds, markers: tuple[str, ...] = ()) -> None:
+        self._kinds = kinds
+        self._markers = markers
         self._kept: dict[Any, Any] = {}
+        self._known: dict[Any, About] = {}
 
-    def keep(self, value: Any) -> Any:
+    def __call__(self, event: Event) -> About:
+        kind, held = self._kinds[event.cat], event.args
+        key: tuple[Any, ...] = (event.name, event.cat, event.pid, event.tid)
+        if kind == HOST:
+            key += (bytes(held.dims), bytes(held.strides), bytes(held.types), bytes(held.concrete), held.kernel_file)
+            key += (held.kernel_hash, held.kernel_kwargs, held.num_warps, held.num_stages)
+        elif kind == DEVICE:
+            key += (held.device, held.stream, held.registers, held.shared_memory, held.grid, held.block)
+            key += (held.occupancy, held.warps, held.bytes)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._describe(kind, event)
+        return known
+
+    def _describe(self, kind: str, event: Event) -> About:
+        name = self._keep(event.name)
+        if kind == DEVICE:
+            where = (DEVICE_KINDS[event.cat], *_device_and_stream(event))
+            return About(kind, name, where, self._device_details(event.args))
+        place: tuple[Any, ...] = (self._keep(f"{event.pid}/{event.tid}"),)
+        if kind == HOST:
+            return About(kind, name, place, self._host_details(event.args))
+        if kind == ANNOTATION and name.startswith(self._markers):
+            return About(HOST, name, place, (None,) * 6)
+        return About(kind, name, place)
+
+    def _keep(self, value: Any) -> Any:
         """The first of equal values."""
         return self._kept.setdefault(value, value)
 
-    def __call__(self, event: Fields, order: dict[str, int]) -> Template:
-        return self.classify(event, Template(order))
-
-    def classify(self, event: Fields, template: Template) -> Template:
-        """Fills the template of an event."""
-        category = event.get("cat")
-        if event.get("ph") != "X" or template.ts < 0 or not isinstance(category, str):
-            return template
-        arguments = event.get("args")
-        arguments = arguments if isinstance(arguments, dict) else {}
-        template.name = self.keep(printable(event.get("name", "")))
-        if category == HOST_CATEGORY:
-            template.kind = "host"
-            template.place = (self.keep(f"{event.get('pid')}/{event.get('tid')}"),)
-            template.details = self._host_details(arguments)
-        elif category in DEVICE_KINDS:
-            template.kind = "device"
-            template.place = (DEVICE_KINDS[category], *_device_and_stream(event, arguments))
-            template.details = self._device_details(arguments)
-        elif category.endswith(("_runtime", "_driver")):
-            template.synchronizes = template.name in SYNCHRONIZATIONS
-            if template.synchronizes or template.correlation >= 0:
-                template.kind = "runtime"
-        return template
-
-    def _host_details(self, arguments: Fields) -> tuple[Any, ...]:
+    def _host_details(self, arguments: Arguments) -> tuple[Any, ...]:
         return (
             self._tensor_arguments(arguments),
-            *(self._text(arguments.get(key)) for key in ("kernel_file", "kernel_hash", "kernel_kwargs")),
-            *(whole_number(arguments.get(key)) for key in ("num_warps", "num_stages")),
+            *(self._text(text) for text in (arguments.kernel_file, arguments.kernel_hash, arguments.kernel_kwargs)),
+            *(whole_number(number) for number in (arguments.num_warps, arguments.num_stages)),
         )
 
-    def _device_details(self, arguments: Fields) -> tuple[Any, ...]:
+    def _device_details(self, arguments: Arguments) -> tuple[Any, ...]:
         return (
-            whole_number(arguments.get("registers per thread")),
-            whole_number(arguments.get("shared memory")),
-            self._triple(arguments.get("grid")),
-            self._triple(arguments.get("block")),
+            whole_number(arguments.registers),
+            whole_number(arguments.shared_memory),
+            self._triple(arguments.grid),
+            self._triple(arguments.block),
             _occupancy(arguments),
-            whole_number(arguments.get("bytes")),
+            whole_number(arguments.bytes),
         )
 
     def _text(self, value: object) -> str | None:
-        return self.keep(printable(value)) if isinstance(value, str) else None
+        return self._keep(printable(value)) if isinstance(value, str) else None
 
     def _triple(self, value: object) -> tuple[int, int, int] | None:
-        parts = [whole_number(part) for part in value] if isinstance(value, list) else []
-        return self.keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
+        parts = [whole_number(part) for part in value] if isinstance(value, tuple) else []
+        return self._keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
 
-    def _tensor_arguments(self, arguments: Fields) -> TensorArguments | None:
-        lists = [arguments.get(key) for key in ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")]
-        if not isinstance(lists[0], list):
+    def _tensor_arguments(self, arguments: Arguments) -> TensorArguments | None:
+        if not bytes(arguments.dims).startswith(b"["):
             return None
-        dims, strides, types, concrete = (value if isinstance(value, list) else [] for value in lists)
-        texts = (tuple(map(printable, value)) for value in (types, concrete))
-        return self.keep(TensorArguments(size_lists(dims), size_lists(strides), *texts))  # type: ignore[no-any-return]
+        texts = (arguments.dims, arguments.strides, arguments.types, arguments.concrete)
+        try:
+            dims, strides, types, concrete = map(_list, texts)
+            words = (tuple(map(printable, value or ())) for value in (types, concrete))
+            found = TensorArguments(size_lists(dims), size_lists(strides), *words)
+            return self._keep(found)  # type: ignore[no-any-return]
+        except (ValueError, RecursionError):
+            return None
 
 
-def _device_and_stream(event: Fields, arguments: Fields) -> tuple[int, int]:
-    device = whole_number(arguments.get("device"))
-    stream = whole_number(arguments.get("stream"))
-    device = whole_number(event.get("pid")) if device is None else device
-    stream = whole_number(event.get("tid")) if stream is None else stream
+def _list(text: Raw) -> list[Any]:
+    """The list that a JSON text is; empty for anything else."""
+    value = _STRUCTURE.decode(bytes(text).decode("utf-8", "replace") or "[]")
+    return value if isinstance(value, list) else []
+
+
+def _device_and_stream(event: Event) -> tuple[int, int]:
+    device, stream = whole_number(event.args.device), whole_number(event.args.stream)
+    device = whole_number(event.pid) if device is None else device
+    stream = whole_number(event.tid) if stream is None else stream
     return device or 0, stream or 0
 
 
-def _occupancy(arguments: Fields) -> float | None:
+def _occupancy(arguments: Arguments) -> float | None:
     """The recorded percentage as a share, 0 to 1. ``None`` where the profiler wrote 0 because it could not tell."""
-    percent = real_number(arguments.get("est. achieved occupancy %"))
-    if percent is None or (percent == 0 and (real_number(arguments.get("warps per SM")) or 0) >= 1):
+    percent = real_number(arguments.occupancy)
+    if percent is None or (percent == 0 and (real_number(arguments.warps) or 0) >= 1):
         return None
     return percent / 100

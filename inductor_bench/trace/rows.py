@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import re
 from array import array
@@ -11,7 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..records.traced import DeviceEvent, HostOp, Trace, TraceDevice
-from .events import Classifier, EventReader, Fields, Template, nanoseconds, printable, whole_number
+from .events import (
+    DEVICE,
+    HOST,
+    RUNTIME,
+    SYNCHRONIZATIONS,
+    About,
+    Arguments,
+    Classifier,
+    EventReader,
+    Fields,
+    Kinds,
+    printable,
+    whole_number,
+)
 
 # Finds the interval that encloses each interval on its thread. Works on whole numbers, so that the result is exact.
 
@@ -45,18 +59,22 @@ class Rows:
     """The events of one kind as columns; times in nanoseconds."""
 
     def __init__(self) -> None:
-        self.templates: list[Template] = []
+        self.abouts: list[About] = []
         self.starts = array("q")
         self.durations = array("q")
         self.externals = array("q")
         self.correlations = array("q")
+        self.sequences = array("q")
+        self.forward_threads = array("q")
 
-    def add(self, template: Template, numbers: list[bytes]) -> None:
-        self.templates.append(template)
-        self.starts.append(nanoseconds(numbers[template.ts]))
-        self.durations.append(max(0, nanoseconds(numbers[template.duration])) if template.duration >= 0 else 0)
-        self.externals.append(int(numbers[template.external]) if template.external >= 0 else _NEVER)
-        self.correlations.append(int(numbers[template.correlation]) if template.correlation >= 0 else _NEVER)
+    def add(self, about: About, start: int, duration: int, arguments: Arguments) -> None:
+        self.abouts.append(about)
+        self.starts.append(start)
+        self.durations.append(duration)
+        self.externals.append(arguments.external)
+        self.correlations.append(arguments.correlation)
+        self.sequences.append(arguments.sequence)
+        self.forward_threads.append(arguments.forward_thread)
 
     def in_order(self) -> list[int]:
         """Row numbers sorted by start; of equal starts the longer event first, then the smaller external id."""
@@ -79,13 +97,13 @@ def collector_paused() -> Iterator[None]:
 def build_host_ops(host: Rows, order: list[int], origin: int) -> tuple[HostOp, ...]:
     starts = array("q", (host.starts[row] for row in order))
     ends = array("q", (host.starts[row] + host.durations[row] for row in order))
-    parents = find_parents(starts, ends, [host.templates[row].place for row in order])
+    parents = find_parents(starts, ends, [host.abouts[row].place for row in order])
     ops = []
     for row, parent in zip(order, parents, strict=True):
-        template = host.templates[row]
+        about = host.abouts[row]
         start, duration = (host.starts[row] - origin) / 1e9, host.durations[row] / 1e9
-        (thread,) = template.place
-        ops.append(HostOp(template.name, start, duration, thread, host.externals[row], parent, *template.details))
+        (thread,) = about.place
+        ops.append(HostOp(about.name, start, duration, thread, host.externals[row], parent, *about.details))
     return tuple(ops)
 
 
@@ -102,12 +120,12 @@ def build_device_events(
         op = op_of.get(device.externals[row], -1)
         if op < 0 and launch >= 0:
             op = op_of.get(runtime.externals[launch], -1)
-        template = device.templates[row]
-        kind, index, stream = template.place
+        about = device.abouts[row]
+        kind, index, stream = about.place
         start, duration = (device.starts[row] - origin) / 1e9, device.durations[row] / 1e9
         launched = (runtime.starts[launch] - origin) / 1e9 if launch >= 0 else None
-        about = (template.name, kind, start, duration, index, stream, correlation, op, launched)
-        events.append(DeviceEvent(*about, *template.details))
+        shown = (about.name, kind, start, duration, index, stream, correlation, op, launched)
+        events.append(DeviceEvent(*shown, *about.details))
     return tuple(events)
 
 
@@ -152,16 +170,6 @@ def _read_device(position: int, entry: Fields) -> TraceDevice:
 # It reads CPU traces and the GPU traces of CUDA, ROCm and XPU, with events in any order and any layout of the file.
 
 
-_SKIPPED = frozenset(
-    {
-        *(b"ac2g", b"async_cpu_to_gpu", b"async_gpu", b"fwdbwd", b"overhead", b"python_function", b"Trace"),
-        *(b"user_annotation", b"gpu_user_annotation", b"cpu_instant_event", b"cuda_sync", b"cuda_event"),
-        *(b"cuda_profiler_range", b"gpu_pm_counter"),
-    }
-)
-"""Categories that are not decoded. Annotations, on the host and on the device, are ranges around work."""
-
-
 def read_trace(path: Path) -> Trace:
     """Reads a trace of torch.profiler, plain or gzipped.
 
@@ -182,21 +190,29 @@ def read_trace_and_origin(path: Path) -> tuple[Trace, int]:
         return _read(path)
 
 
+def read_rows(path: Path, kinds: Sequence[str], markers: tuple[str, ...] = ()) -> tuple[dict[str, Rows], EventReader]:
+    """The rows of each kind of events, and the reader that read them."""
+    kind_of = Kinds(kinds)
+    reader, classify = EventReader(path, kind_of), Classifier(kind_of, markers)
+    rows = {kind: Rows() for kind in kinds}
+    for event, start, duration, _ in reader:
+        if start is not None and event.ph == "X":
+            about = classify(event)
+            rows[about.kind].add(about, start, duration, event.args)
+    return rows, reader
+
+
 def _read(path: Path) -> tuple[Trace, int]:
-    reader = EventReader(path, Classifier(), _SKIPPED)
-    rows = {"host": Rows(), "device": Rows(), "runtime": Rows()}
-    for shape, numbers, _ in reader:
-        template = shape.digest
-        if template.kind != "ignored":
-            rows[template.kind].add(template, numbers)
-    host, device, runtime = rows["host"], rows["device"], rows["runtime"]
-    origin = min((start for kind in (host, device, runtime) for start in kind.starts), default=0)
+    rows, reader = read_rows(path, (HOST, DEVICE, RUNTIME))
+    host, device, runtime = rows[HOST], rows[DEVICE], rows[RUNTIME]
+    waits = [about.name in SYNCHRONIZATIONS for about in runtime.abouts]
+    counted = [wait or number >= 0 for wait, number in zip(waits, runtime.correlations, strict=True)]
+    starts = itertools.chain(host.starts, device.starts, itertools.compress(runtime.starts, counted))
+    origin = min(starts, default=0)
     host_order = host.in_order()
     host_ops = build_host_ops(host, host_order, origin)
     device_events = build_device_events(device, host, host_order, runtime, origin)
-    synchronizations = sorted(
-        start for template, start in zip(runtime.templates, runtime.starts, strict=True) if template.synchronizes
-    )
+    synchronizations = sorted(itertools.compress(runtime.starts, waits))
     trace = Trace(
         host_ops=host_ops,
         device_events=device_events,

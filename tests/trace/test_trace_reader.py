@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced import Trace
 from inductor_bench.trace import events
-from inductor_bench.trace.events import nanoseconds
+from inductor_bench.trace.events import _nanoseconds as nanoseconds
 from inductor_bench.trace.rows import find_parents, read_trace
 
 DATA = Path(__file__).parent.parent / "data"
@@ -223,7 +224,7 @@ def test_whole_numbers_and_great_epochs_are_exact(tmp_path: Path) -> None:
     [(b"12.345", 12345), (b"7", 7000), (b"-0.5", -500), (b"1.5e3", 1500000), (b"1.5e7", 15000000000), (b"2.25", 2250)],
 )
 def test_nanoseconds(text: bytes, expected: int) -> None:
-    assert nanoseconds(text) == expected
+    assert nanoseconds(Decimal(text.decode())) == nanoseconds(float(text)) == expected
 
 
 def is_beginning_of(part: Trace, whole: Trace) -> bool:
