@@ -326,7 +326,7 @@ class EventReader:
         """The events of a text; ``None`` where it does not hold whole events of the known types only."""
         whole = b"[" + text + b"]"
         for decoder in (_EXACT_EVENTS, _EVENTS):
-            with suppress(ValueError, msgspec.MsgspecError, RecursionError):
+            with suppress(ValueError, RecursionError):
                 texts = repeat(b"") if self._kinds is not None else map(bytes, _TEXTS.decode(whole))
                 return zip(decoder.decode(whole), texts, strict=False)
         return None
@@ -396,7 +396,7 @@ def _read_event(text: bytes) -> Event | None:
     """The event of a text; ``None`` where it is damaged."""
     try:
         return _EVENT.decode(text)
-    except (ValueError, msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     try:
         return _mended(_LENIENT.decode(text.decode("utf-8", "replace")))
