@@ -85,7 +85,7 @@ HOMES: dict[str, re.Pattern[str]] = {
     "torch": re.compile(r"worker/.*|source/harness/.*"),
     "triton": re.compile(r"worker/.*|source/harness/.*"),
     "click": re.compile(r"cli/.*"),
-    "msgspec": re.compile(r"trace/events\.py"),
+    "msgspec": re.compile(r"trace/events\.py|store/files\.py"),
     "rich": re.compile(r"report/terminal\w*\.py|cli/output/console\.py"),
 }
 """Packages that only some files may import."""

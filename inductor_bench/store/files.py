@@ -9,11 +9,15 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import ANOTHER_FOLDER, FREE_SPACE, InductorBenchError, UnwritableError
+
+_decode: Callable[[bytes], Any] = json.loads
+with contextlib.suppress(ImportError):  # a worker's interpreter need not have it
+    from msgspec.json import decode as _decode
 
 _COPIED_AT_ONCE = 1 << 24
 
@@ -156,7 +160,10 @@ def read_json(path: Path) -> Any:
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise InductorBenchError(f"{path} is not a file")
-        return json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
+        with contextlib.suppress(ValueError, RecursionError):
+            return _decode(data)
+        return json.loads(data.decode("utf-8"))  # which knows more numbers and nests deeper, and says what is wrong
     except OSError as error:
         raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:
