@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +99,10 @@ class Engine:
         self.requests: list[KernelRequest] = []
         self._outcome = outcome
 
-    def __call__(self, options: KernelRequest, progress: object, report: OnResult) -> KernelOutcome:
+    def __call__(
+        self, options: KernelRequest, progress: object, report: OnResult, stakes: Mapping[str, object]
+    ) -> KernelOutcome:
+        assert stakes.keys() >= set(options.targets), "it is known what is at stake with each"
         assert options.autotune is not None
         self.requests.append(options)
         for file in options.targets:

@@ -19,6 +19,7 @@ from inductor_bench.launch import executors
 from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
 from inductor_bench.launch.ray_executor import Order
 from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.option_fields import option_words
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
 from inductor_bench.records.retune import Saving, Verification
 from inductor_bench.report.batch_document import FORMATS
@@ -116,7 +117,7 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
     try:
         for piece in read_pieces(place):
             node.put(piece)
-        words = ("breakdown", "{run}", *ONE.words)
+        words = ("breakdown", "{run}", *option_words(ONE))
         node.begin(Order(tuple(executors.ENTRY), words, {}, 60.0), {}, gpu=False)
         while node.look()[1] is None:
             pass
