@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .records.comparison import RunComparison
-    from .records.extraction import KernelFile
+    from .records.kernel import KernelFile
     from .records.mode_comparison import ModeComparison
     from .records.run import Run
     from .records.tuning import MeasuredKernel
@@ -40,7 +40,7 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
 
     from .records.request import BreakdownRequest, target_fields
     from .workflows.breakdown import run_breakdown
-    from .workflows.options import Silent
+    from .workflows.progress import Silent
 
     targets = [str(item) for item in ((target,) if isinstance(target, str | Path) else target)]
     for name in ("output", "trace"):
@@ -91,11 +91,11 @@ def extract(
     import warnings
     from pathlib import Path
 
-    from .records.category import Category
-    from .records.extraction import locate_file
+    from .records.base import Category
+    from .records.kernel import locate_file
     from .records.request import ExtractRequest, Selection
     from .workflows.extract import run_extract
-    from .workflows.options import Silent
+    from .workflows.progress import Silent
 
     categories = [one.value for one in Category]
     if category is not None and category not in categories:
@@ -133,7 +133,7 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
     """
     from .records.request import KernelRequest
     from .workflows.kernel import measure_one
-    from .workflows.options import Silent
+    from .workflows.progress import Silent
 
     return measure_one(KernelRequest(targets=(str(path),), **options), Silent())
 
@@ -194,7 +194,7 @@ def modes(
 
     from .records.request import BreakdownRequest, ModesRequest
     from .workflows.modes import run_modes
-    from .workflows.options import Silent
+    from .workflows.progress import Silent
 
     if options.get("output") is not None:
         options["output"] = Path(options["output"])

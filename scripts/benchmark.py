@@ -94,7 +94,7 @@ def measure_extract() -> list[Row]:
 
     from h200 import text_of
 
-    from inductor_bench.records.extraction import ExtractedKernel
+    from inductor_bench.records.kernel import ExtractedKernel
     from inductor_bench.source.module_reader import parse_module, read_module
     from inductor_bench.source.static_launches import read_static_launches
     from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
@@ -161,7 +161,7 @@ def measure_agreement(folder: Path) -> list[Row]:
     """The record against what the modules' own harness printed of the same trace (on a GPU; it prints 0 on a CPU)."""
     from p_text import compare, read_p_text
 
-    from inductor_bench.records.category import Category
+    from inductor_bench.records.base import Category
     from inductor_bench.store.folder import RunFolder
 
     run = RunFolder(folder).load()

@@ -32,12 +32,12 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from inductor_bench import units
 from inductor_bench.analysis.batch_aggregation import retunes_of
-from inductor_bench.autotune import stake, tuner
+from inductor_bench.autotune import methods, tuner
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.launch import worker as sessions
 from inductor_bench.launch.worker import WorkerSession
-from inductor_bench.messages.request import WorkerRequest
-from inductor_bench.records.category import Category
+from inductor_bench.messages.job_requests import WorkerRequest
+from inductor_bench.records.base import Category
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import kernel_session as kernel_sessions
@@ -311,8 +311,8 @@ def run_unlimited(copy: Path, options: argparse.Namespace) -> Trial:
     """Retunes all kernels to the end of each search, with the usual screenings and without a budget."""
     options = argparse.Namespace(**{**vars(options), "budget": None})
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(stake.Pruning, "ends", lambda self, before, now: False))
-        stack.enter_context(mock.patch.object(stake, "NEGLIGIBLE", 0.0))
+        stack.enter_context(mock.patch.object(methods.Pruning, "ends", lambda self, before, now: False))
+        stack.enter_context(mock.patch.object(methods, "NEGLIGIBLE", 0.0))
         stack.enter_context(mock.patch.object(tuner, "QUICK_SCREENING", tuner.SCREENING))
         return retune(copy, "all, unlimited", options, ALL)
 

@@ -12,7 +12,7 @@ from breakdown_runs import H200
 
 import inductor_bench
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.workflows.pins import PINS_VARIABLE
 
 

@@ -86,7 +86,7 @@ HOMES: dict[str, re.Pattern[str]] = {
     "triton": re.compile(r"worker/.*|source/harness/.*"),
     "click": re.compile(r"cli/.*"),
     "msgspec": re.compile(r"trace/events\.py|store/files\.py"),
-    "rich": re.compile(r"report/terminal\w*\.py|cli/output/console\.py"),
+    "rich": re.compile(r"report/terminal\w*\.py|cli/console\.py"),
 }
 """Packages that only some files may import."""
 
@@ -108,13 +108,17 @@ PRIVATE_HOMES = re.compile(
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
         *(f"cli/{name}.py" for name in ("breakdown", "compare", "options")),
-        "cli/output/presentation.py",
+        "cli/console.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
         *("launch/ray_executor.py", "launch/worker.py", "source/structured_trace.py", "store/digest.py"),
         *("store/codec.py", "trace/events.py", "workflows/model_list.py"),
     ),
-    "JSON that is written where it is made": (*("messages/request.py", "store/tensors.py", "worker/__main__.py"),),
+    "JSON that is written where it is made": (
+        "messages/job_requests.py",
+        "worker/profile/launch_values.py",
+        "worker/__main__.py",
+    ),
     "encoded details, which are decoded with the module that they are about": ("messages/observed.py",),
     "a configuration, whose keys are those of Inductor, Triton and cuDNN": ("records/tuning.py",),
     "a fingerprint, which only the harness reads": ("records/code.py",),
@@ -122,7 +126,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         *("source/standalone_header.py", "source/standalone_writer.py"),
     ),
     "RECORDED of a file, or its part for C++, as the file holds it": (
-        *("messages/kernel_requests.py", "autotune/variants.py", "autotune/cpp_edits.py"),
+        *("messages/kernel_requests.py", "autotune/variants.py"),
         *(f"worker/bench/{name}.py" for name in ("cpp_kernel", "kernel_protocol", "library_kernel")),
     ),
     "a launch and times in the form of the harness": (
@@ -132,7 +136,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     "arguments of a call of torch, Triton or a model": (
         *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),
         *("worker/survey.py", "worker/profile/recorder.py", "worker/upstream/observing.py"),
-        *(f"worker/capture/zoo/{name}.py" for name in ("example", "timm_models", "transformers_models")),
+        "worker/capture/named_models.py",
         "worker/bench/library_choices.py",
     ),
     "keyword arguments of matplotlib": ("report/run/plot_parts.py",),

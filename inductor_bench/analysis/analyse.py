@@ -13,7 +13,7 @@ from ..records.kernel import Kernel, LeastWork
 from ..records.module import ModuleRecord
 from ..records.program import Program
 from ..records.run import Run
-from ..store.run_files import checked
+from ..store.run_files import validate_module
 from ..version import __version__
 from .evidence_files import EvidenceFiles
 from .kernel_aggregation import StepUse
@@ -69,9 +69,9 @@ def _row_of(module: ModuleEvidence, facts: ModuleFacts, files: EvidenceFiles) ->
     def describe() -> ModuleRecord | None:
         attributed = files.attributed(module)
         if attributed is not None:
-            return checked(describe_module(attributed, facts))
+            return validate_module(describe_module(attributed, facts))
         row = describe_unprofiled(module, files.source(module.slug), files.details(module))
-        return checked(row) if row is not None else None
+        return validate_module(row) if row is not None else None
 
     if module.measurement is None:
         return None

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..devices.table import device_of
+from ..records.base import Category
 from ..records.batch import BatchResults, GraphResult, KernelResult, ModelResult
-from ..records.category import Category
 from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
 from ..records.run import Run
 from .findings.doubts import disturbed_graphs, reasons

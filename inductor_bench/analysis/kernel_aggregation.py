@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from ..records.category import Category
+from ..records.base import Category
 from ..records.code import CompiledKernel, KernelDefinition, SourceLine
-from ..records.kernel import Judgement, Kernel, LaunchShape, LeastWork, Origin, ShapeGroup
+from ..records.kernel import Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.module import CategoryTotal
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
-from ..source.identity import operator_id
+from ..source.syntax import operator_id
 from .library_calls import OperatorPart, classify, describe_arguments, dtype_of, find_parts
 from .roofline import TimedWork, judge_groups
 from .traffic import transferred_bytes
@@ -318,7 +318,7 @@ def judge_in_step(
     shapes: Sequence[ShapeGroup],
     dram_bytes: float | None,
     peaks: Peaks | None,
-) -> Judgement:
+) -> RooflineResult:
     """Compares a kernel with its roof by the time of its calls in the step, whose bytes of DRAM are known.
 
     A kernel that the step does not run is judged by the module's own run; a library kernel as its part of each call,

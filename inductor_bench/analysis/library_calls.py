@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..records.category import Category
+from ..records.base import Category
 from ..records.traced import Activity, TensorArguments
 
 # Assigns each activity to a category.

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from .. import units
 from ..records.base import DeviceUse, OtherProcess
-from ..records.kernel import Judgement, LeastWork
+from ..records.kernel import LeastWork, RooflineResult
 from ..records.run import Peaks
 
 SPREAD = 1.03
@@ -66,7 +66,7 @@ class TimedWork:
     cache_bytes: float | None = None
 
 
-def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
+def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> RooflineResult:
     """Compares a kernel with the peaks of its device. All its calls are taken to be equal.
 
     The doubtful cases are decided as follows:
@@ -87,7 +87,7 @@ def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
     work, time_s, measured = timed.work, timed.time_s, timed.time_s > 0
     bandwidth = work.moved_bytes / time_s if measured and work.moved_bytes is not None else None
     flop_rate = work.flops / time_s if measured and work.flops else None
-    rates = Judgement(bandwidth=bandwidth, flop_rate=flop_rate)
+    rates = RooflineResult(bandwidth=bandwidth, flop_rate=flop_rate)
     if peaks is None or not measured or timed.calls <= 0:
         return rates
     needs = _needed_times(timed, peaks, bandwidth)
@@ -101,7 +101,7 @@ def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
     return replace(rates, bound=bound, peak_share=_share(bound, needed, time_s), gain_limit_s=max(time_s - needed, 0.0))
 
 
-def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> Judgement:
+def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> RooflineResult:
     """Compares a kernel whose calls differ, such as a library call with several shapes, with the peaks of its device.
 
     Args:
@@ -124,7 +124,7 @@ def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> Judgement:
     bound = max(under, key=lambda name: under[name], default="unknown")
     alike = [(timed, judgement) for timed, judgement in judged if judgement.bound == bound]
     share = _sum([_multiply(judgement.peak_share, timed.time_s) for timed, judgement in alike])
-    return Judgement(
+    return RooflineResult(
         bound=bound,
         peak_share=min(share / under[bound], 1.0) if share is not None and under.get(bound) else None,
         bandwidth=moved / time_s if moved is not None and time_s > 0 else None,

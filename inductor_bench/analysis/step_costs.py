@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..devices.table import device_of
-from ..records.category import Category
+from ..records.base import Category
 from ..records.kernel import Kernel
 from ..records.module import CategoryTotal, ModuleRecord
 from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Program, RankSteps

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError, WorkerSession
+from ..messages.job_requests import WorkerRequest
 from ..messages.kernel_requests import Load, Numbered
-from ..messages.request import WorkerRequest
 
 BUDGET_SPENT = "the budget was spent"
 COMPILE_S = 300.0

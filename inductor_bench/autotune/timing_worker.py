@@ -11,20 +11,20 @@ from typing import TypeVar
 
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError, WorkerSession
+from ..messages.job_requests import Answer, WorkerRequest
 from ..messages.kernel_requests import (
     Begun,
     Binary,
     CompiledResources,
     Drop,
-    KernelFacts,
     Load,
     Prepare,
     Sample,
     Variant,
     VariantChange,
+    VariantFacts,
     Vary,
 )
-from ..messages.request import Answer, WorkerRequest
 from ..records.tuning import Config, TriedCandidate, Tuning
 from .compile_pool import COMPILE_S, LOAD_S, CompileOutcome
 from .race import RaceResult, Runner
@@ -257,7 +257,7 @@ class TimingWorker:
     loaded: set[int] = field(default_factory=set)
     loaded_in: WorkerSession | None = None
 
-    def open(self, number: int, find: FindVariants) -> Waiting[KernelFacts]:
+    def open(self, number: int, find: FindVariants) -> Waiting[VariantFacts]:
         """Loads the file, and finds the variants of its kernel from the worker's facts, which it returns.
 
         Args:
@@ -274,7 +274,7 @@ class TimingWorker:
         yield from self._send_opening_requests(session)
         return facts
 
-    def _find(self, session: WorkerSession, number: int, find: FindVariants, facts: KernelFacts) -> Waiting[Variants]:
+    def _find(self, session: WorkerSession, number: int, find: FindVariants, facts: VariantFacts) -> Waiting[Variants]:
         """The variants of the kernel; asks the worker what ``find`` asks."""
         questions = find(facts)
         answer = None

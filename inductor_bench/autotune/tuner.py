@@ -17,10 +17,10 @@ from typing import Any
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerSession
-from ..messages.kernel_requests import KernelFacts, TellFacts
+from ..messages.kernel_requests import TellFacts, VariantFacts
 from ..records.tuning import Config, Tuning
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
-from .methods import METHODS
+from .methods import METHODS, Pruning
 from .race import (
     FINAL,
     HOPELESS_FINAL,
@@ -33,7 +33,6 @@ from .race import (
     RaceResult,
     race,
 )
-from .stake import Pruning
 from .timing_worker import (
     MORE_BUDGET,
     BudgetSpentError,
@@ -91,7 +90,7 @@ class Tuner:
     pruning: Pruning | None = None
     may_give_way: Callable[[], bool] = lambda: True
     timing: TimingWorker = field(init=False)
-    facts: KernelFacts | None = None
+    facts: VariantFacts | None = None
     candidates: list[Candidate] = field(default_factory=list)
     binaries: dict[tuple[str, int], Candidate] = field(default_factory=dict)
     time_s: float = 0.0

@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..devices.cpu import CPU
+from ..devices.protocol import CPU
 from ..errors import InductorBenchError
-from ..messages.kernel_requests import KernelFacts, Numbered, VariantChange
-from ..messages.request import WorkerRequest
+from ..messages.job_requests import WorkerRequest
+from ..messages.kernel_requests import Numbered, VariantChange, VariantFacts
 from ..records.tuning import Config
 from .methods import Space, TuningMethod
 
@@ -51,7 +51,7 @@ class Variants(Space, Protocol):
 Questions = Generator[Numbered[Any], Any, Variants]
 """The way to the variants of a kernel: yields requests about the kernel, and receives the worker's answers."""
 
-FindVariants = Callable[[KernelFacts], Questions]
+FindVariants = Callable[[VariantFacts], Questions]
 """Finds the variants of a kernel from the worker's facts.
 
 Raises:

@@ -14,9 +14,8 @@ from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
 from ..report.terminal import document_text
 from .breakdown import ARGUMENTS, ProgramCommand
+from .console import Console, format_option, show
 from .options import ResultFolder, make_request, request_options
-from .output.console import Console
-from .output.presentation import format_option, show
 
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)

@@ -12,10 +12,8 @@ from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch
 from ..records.model_sources import list_help_lines
 from ..records.request import BatchRequest, ModelRequest
 from ..report.batch_document import FORMATS
+from .console import Console, format_option, show_batch, take_view, top_option
 from .options import AutotuneCommand, make_request, request_options
-from .output.batch import show_batch
-from .output.console import Console
-from .output.presentation import format_option, take_view, top_option
 
 if TYPE_CHECKING:
     from ..store.redaction import Redaction

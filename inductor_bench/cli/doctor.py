@@ -10,9 +10,8 @@ from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.request import DoctorRequest
 from ..report.doctor_document import FORMATS
 from ..report.formats import View
+from .console import Console, format_option, show
 from .options import make_request, request_options
-from .output.console import Console
-from .output.presentation import format_option, show
 
 
 @click.command("doctor")

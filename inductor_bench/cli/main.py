@@ -30,7 +30,7 @@ from ..errors import (
     UsageError,
 )
 from ..version import __version__
-from .output.console import Console
+from .console import Console
 
 FULL = ("the disk is full", FREE_SPACE)
 ELSEWHERE = "free some space, or give a copy of the folder in a place that can be written"

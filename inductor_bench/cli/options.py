@@ -26,13 +26,13 @@ from ..records.option_fields import (
     PART,
     Option,
     OptionField,
-    Part,
+    OptionGroup,
     option_fields,
     options_by_field,
 )
 from ..records.request import TARGET
 from ..records.tuning import BY_DEFAULT
-from ..workflows.options import METHODS, METHODS_HELP
+from ..workflows.progress import METHODS, METHODS_HELP
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -190,7 +190,7 @@ def _make(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**made)
 
 
-def _make_part(part: Part, options: list[OptionField], values: Mapping[str, Any]) -> Any:
+def _make_part(part: OptionGroup, options: list[OptionField], values: Mapping[str, Any]) -> Any:
     if part.form == GIVEN:
         found = {one.name: (one.option, values[one.name]) for one in options if _is_given(one, values[one.name])}
         return {name: _meant(*pair) for name, pair in found.items()}

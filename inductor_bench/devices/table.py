@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..records.run import Environment, Peaks
-from .cpu import CPU
 from .nvidia import NVIDIA
-from .protocol import Accelerator, Device
+from .protocol import CPU, Accelerator, Device
 
 DEVICES: Mapping[str, Device] = {device.type: device for device in (CPU, NVIDIA)}
 """The kinds of devices by torch's name of the device type."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..devices.table import device_of
-from .interpreter import module_words
+from .diagnosis import module_words
 from .process import ProcessResult
 
 # The interface of a batch's executors: jobs and events.
@@ -65,7 +65,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Began:
+class JobBegan:
     """A job has started. ``device`` is ``cpu`` or a GPU's name, after ``HOST:`` on another machine."""
 
     name: str
@@ -73,7 +73,7 @@ class Began:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnded:
     """A job has ended; its RUN and its log are in their places. ``shared``: whether another job used its device."""
 
     name: str
@@ -82,14 +82,14 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Lost:
+class JobLost:
     """The machine of a job is gone; the job itself did not fail."""
 
     name: str
     reason: str
 
 
-Event = Began | Ended | Lost
+Event = JobBegan | JobEnded | JobLost
 
 
 class Executor(Protocol):

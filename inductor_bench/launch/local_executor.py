@@ -18,10 +18,10 @@ from .executors import (
     COMPILE_THREADS,
     OFFLINE,
     OMP_THREADS,
-    Began,
-    Ended,
     Event,
     Job,
+    JobBegan,
+    JobEnded,
     compile_threads,
     is_host,
     usable_cores,
@@ -98,13 +98,13 @@ class LocalExecutor:
         for other in self._on(device):
             other.shared = running.shared = True
         self._running.append(running)
-        self._events.append(Began(job.name, device))
+        self._events.append(JobBegan(job.name, device))
 
     def events(self) -> list[Event]:
         for running in [running for running in self._running if running.child.wait(0) or running.out_of_time()]:
             result = running.child.end(timed_out=not running.child.wait(0))
             self._running.remove(running)
-            self._events.append(Ended(running.job.name, result, running.shared))
+            self._events.append(JobEnded(running.job.name, result, running.shared))
         events, self._events = self._events, []
         return events
 

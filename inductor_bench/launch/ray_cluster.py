@@ -27,8 +27,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from ..devices.cpu import CPU
 from ..devices.nvidia import VISIBLE_GPUS
+from ..devices.protocol import CPU
 from ..store import codec
 from ..store.files import ensure_private_folder
 from ..store.folder import RunFolder, remove_run

@@ -19,9 +19,8 @@ from typing import Any
 from ..errors import InductorBenchError, UsageError
 from ..store import codec
 from . import executors
-from .diagnosis import ERROR_LINES, last_error
-from .executors import Began, Ended, Event, Job, Lost, is_host
-from .interpreter import module_words
+from .diagnosis import ERROR_LINES, last_error, module_words
+from .executors import Event, Job, JobBegan, JobEnded, JobLost, is_host
 from .process import PipedProcess, ProcessResult
 from .worker import worker_environment
 
@@ -212,11 +211,11 @@ class RayExecutor:
             for line in answer["lines"]:
                 self._on_line(line)
         elif what == "began":
-            return Began(answer["name"], answer["device"])
+            return JobBegan(answer["name"], answer["device"])
         elif what == "lost":
-            return Lost(answer["name"], answer["reason"])
+            return JobLost(answer["name"], answer["reason"])
         elif what == "ended":
-            return Ended(answer["name"], ProcessResult(**answer["result"], log=self._logs[answer["name"]]))
+            return JobEnded(answer["name"], ProcessResult(**answer["result"], log=self._logs[answer["name"]]))
         return None
 
 

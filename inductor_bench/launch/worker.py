@@ -16,15 +16,22 @@ from types import TracebackType
 from typing import Any, Generic
 
 from ..errors import InductorBenchError
-from ..messages.job_requests import WorkerJob
+from ..messages.job_requests import Answer, WorkerJob, WorkerRequest, decode_answer, encode_request
 from ..messages.kernel_requests import Begun
-from ..messages.request import Answer, WorkerRequest, decode_answer, encode_request
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
 from ..store.files import read_json, write_json
-from .diagnosis import ERROR_LINES, last_error, remedy, remedy_of_end
+from .diagnosis import (
+    ANOTHER_PYTHON,
+    ERROR_LINES,
+    NOT_PYTHON,
+    SAFE_PATH,
+    last_error,
+    module_words,
+    remedy,
+    remedy_of_end,
+)
 from .executors import cores_of_this_process
-from .interpreter import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, module_words
 from .process import PipedProcess, ProcessResult, run_process
 
 # A worker that is started before its job is known, because importing torch takes longer than many measurements.

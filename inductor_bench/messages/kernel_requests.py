@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..records.tuning import Config
-from .request import Answer, WorkerRequest
+from .job_requests import Answer, WorkerRequest
 
 # Requests about the kernels that a worker holds: loading, compiling, and listing their configurations.
 #
@@ -71,7 +71,7 @@ class TritonConfigs:
 
 
 @dataclass(frozen=True)
-class KernelFacts:
+class VariantFacts:
     """The facts about a kernel that determine its variants.
 
     Attributes:
@@ -123,7 +123,7 @@ class VariantChange:
 
 
 @dataclass(frozen=True)
-class Load(WorkerRequest[KernelFacts]):
+class Load(WorkerRequest[VariantFacts]):
     """Imports a standalone file as a kernel."""
 
     number: int
@@ -131,7 +131,7 @@ class Load(WorkerRequest[KernelFacts]):
 
 
 @dataclass(frozen=True)
-class TellFacts(WorkerRequest[KernelFacts]):
+class TellFacts(WorkerRequest[VariantFacts]):
     """Requests the facts of a loaded kernel again; ``configs`` adds the configurations of a Triton kernel."""
 
     number: int

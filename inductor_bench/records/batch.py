@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .base import Failure, Place
-from .category import Category
+from .base import Category, Failure, Place
 from .request import ModelRequest
 from .retune import RetuneRow, Saving
 from .run import Run

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .base import AnyFloat, FileName
-from .category import Category
+from .base import AnyFloat, Category, FileName
 
 # The contents of a compiled module's text: its kernels, and its calls in execution order.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .base import Failure
-from .category import Category
+from .base import Category, Failure
 from .tuning import Config, MeasuredKernel, Ratio
 
 # The comparison of two runs, A and B: what differs between them, and the parts of the difference of their steps.

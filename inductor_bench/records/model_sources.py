@@ -1,8 +1,8 @@
 """The table of model sources: every kind of target that ``breakdown`` accepts, and how each is described and run.
 
 A source with a ``builder`` is a library of models: it is recognised by its kind as a prefix, ``timm:NAME``, and the
-builder's function ``build`` makes the model in a worker. The other kinds are recognised by what lies on disk, in
-``workflows.modules.targets``.
+builder, a function of ``worker.capture.named_models``, makes the model. The other kinds are recognised by what lies on
+disk, in ``workflows.modules.targets``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ _DECIDED_HERE = frozenset({"training", "mode", "dynamic", "amp", "device", "seed
 _LIBRARY = _DECIDED_HERE | {"batch_size"}
 COMMAND = "command"
 """The kind of a target that is a command line."""
-_ZOO = "inductor_bench.worker.capture.zoo"
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class ModelSource:
         list_help: the same in ``batch --help``.
         takes: the options that have a meaning for a program of this kind.
         program: whether it is run to compile its modules.
-        builder: the module of the worker that builds the model, of a library.
+        builder: the function of ``worker.capture.named_models`` that builds the model, of a library.
         example: a name that works, of a library.
         install: the hint where the library is not installed.
         loads: the module of the library whose import shows that it loads, if the library itself loads when it is used.
@@ -78,7 +77,7 @@ SOURCES = (
         list_help=("timm:NAME", "a timm model with random weights (also a bare name)"),
         takes=_LIBRARY,
         program=True,
-        builder=f"{_ZOO}.timm_models",
+        builder="build_timm",
         example="timm:mobilenetv3_small_050",
         install="pip install 'inductor-bench[timm]'",
         bare="space",
@@ -89,7 +88,7 @@ SOURCES = (
         list_help=("torchvision:NAME", "a torchvision model"),
         takes=_LIBRARY,
         program=True,
-        builder=f"{_ZOO}.torchvision_models",
+        builder="build_torchvision",
         example="torchvision:resnet18",
         install="pip install torchvision",
     ),
@@ -102,7 +101,7 @@ SOURCES = (
         ),
         takes=_LIBRARY,
         program=True,
-        builder=f"{_ZOO}.transformers_models",
+        builder="build_transformers",
         example="transformers:BertForMaskedLM",
         install="pip install 'inductor-bench[transformers]'",
         loads="transformers.modeling_utils",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Inline, Place, Slug
-from .category import Category
+from .base import Category, Inline, Place, Slug
 from .code import MachineLoad
 from .kernel import Kernel
 

@@ -83,7 +83,7 @@ WHOLE, ASKED, GIVEN = "whole", "asked", "given"
 """What a part holds: the other request, the same if an option asks for it, or only the values that were given."""
 
 
-class Part(NamedTuple):
+class OptionGroup(NamedTuple):
     """The options that a request takes from another one.
 
     Attributes:
@@ -141,7 +141,7 @@ def same(kind: type, name: str, **changes: Any) -> Any:
 def part(kind: type, names: str, form: str = WHOLE, **changes: Mapping[str, Any]) -> Any:
     """A field that takes its options from another request; see :class:`Part`."""
     make: Any = {WHOLE: kind, ASKED: lambda: None, GIVEN: dict}[form]
-    return field(default_factory=make, metadata={PART: Part(kind, tuple(names.split()), changes, form)})
+    return field(default_factory=make, metadata={PART: OptionGroup(kind, tuple(names.split()), changes, form)})
 
 
 def option_fields(kind: type) -> list[OptionField]:
@@ -153,7 +153,7 @@ def options_by_field(kind: type) -> dict[str, list[OptionField]]:
     """The options of a request by its fields; a field that is a part has several."""
     found: dict[str, list[OptionField]] = {}
     for item in fields(kind):
-        taken: Part | None = item.metadata.get(PART)
+        taken: OptionGroup | None = item.metadata.get(PART)
         if taken is not None:
             theirs = options_by_field(taken.kind)
             own = [one for name in taken.names for one in theirs[name]]

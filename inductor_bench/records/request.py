@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .base import IN_RECORD, FileName
-from .category import Category
+from .base import IN_RECORD, Category, FileName
 from .model_sources import LIBRARIES, accepted_hint, listed
 from .option_fields import ASKED, GIVEN, Needs, option, part, same
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from .base import Failure, Place
-from .category import Category
+from .base import Category, Failure, Place
 from .tuning import Config, MeasuredKernel, Tuning
 
 # The retunes of a run's most expensive kernels, and the projected saving of the model.

@@ -11,9 +11,10 @@ from urllib.parse import quote
 from .. import units
 from ..analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
 from ..analysis.findings.finding import UNTUNABLE, plural
-from ..devices.cpu import CPU
 from ..devices.nvidia import NVIDIA
+from ..devices.protocol import CPU
 from ..devices.table import common_device
+from ..records.base import Category
 from ..records.batch import (
     DAMAGED,
     DONE,
@@ -27,7 +28,6 @@ from ..records.batch import (
     BatchResults,
     GraphResult,
 )
-from ..records.category import Category
 from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
@@ -352,7 +352,11 @@ def _models(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     rest_s = sum(summary.time_s for summary in ranked[most:])
     took = f", {units.seconds(rest_s)} in all" if rest_s else ""
     columns = (
-        *(words("model", shorten=names.middles), Column("status", False, on=On.PAPER), Column("batch", spare=3)),
+        *(
+            words("model", shorten=names.middles),
+            Column("status", False, on=On.PAPER),
+            Column("batch", spare=3),
+        ),
         *(Column("time"), Column("busy", spare=2), Column("gain limit")),
         *([Column("retune saves", short="saves")] if retuned else []),
         Column("where the time goes", False, spare=1),
@@ -401,7 +405,12 @@ def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, famil
     columns = (
         *(Column("#"), kernel_column("family" if family else "kernel", NAME_WIDTH)),
         Column("kernels", spare=4, on=On.EVERYWHERE if family else On.PAPER),
-        *(Column("models", spare=2), Column("launches", spare=3), Column("time"), Column("share")),
+        *(
+            Column("models", spare=2),
+            Column("launches", spare=3),
+            Column("time"),
+            Column("share"),
+        ),
         *(Column("of peak", spare=1), Column("gain limit")),
         *([Column("best retune", short="retune")] if retuned else []),
     )

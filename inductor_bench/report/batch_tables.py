@@ -18,9 +18,8 @@ from ..analysis.batch_aggregation import (
     summarize_model,
     waits_for_host,
 )
-from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Column, Failure, Table
+from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
 from ..records.batch import BatchResults, GraphResult
-from ..records.category import Category
 from .csvs import table_text
 
 
@@ -56,7 +55,7 @@ class _Part(NamedTuple):
 _Row = tuple[str, GraphResult, Any]
 """The name of the model, the graph, and one item of the graph, such as a kernel."""
 
-_Columns = tuple[Column, ...]
+_Columns = tuple[QueryColumn, ...]
 
 _SUITE = "of the suite's time, one step or iteration of each model"
 
@@ -206,7 +205,7 @@ _RETUNES: Mapping[str, Field] = {
 
 def batch_tables(
     summaries: Sequence[ModelSummary], families: Sequence[KernelGroup], suite_s: float
-) -> tuple[Table, ...]:
+) -> tuple[QueryTable, ...]:
     """Makes all tables.
 
     Args:
@@ -222,18 +221,20 @@ def batch_tables(
     fields = {**_KERNELS, **_STEP} if in_step else _KERNELS
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (
-        Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
-        Table(
+        QueryTable("models", "for each model that was asked for", _columns(MODELS, summaries)),
+        QueryTable(
             "graphs", "for each graph of a model, and the rest of its step", _item_columns(_GRAPHS, graphs, of_suite)
         ),
-        Table(
+        QueryTable(
             "categories",
             "for each category of a graph, and its idle time",
             _item_columns(_CATEGORIES, parts, of_suite, _of_graph),
         ),
-        Table("kernels", "for each kernel of a graph of a model", _item_columns(fields, kernels, of_suite, _of_graph)),
-        Table("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
-        Table(
+        QueryTable(
+            "kernels", "for each kernel of a graph of a model", _item_columns(fields, kernels, of_suite, _of_graph)
+        ),
+        QueryTable("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
+        QueryTable(
             "retunes",
             "for each kernel that `--autotune` retuned",
             (_model(retunes), *_columns(_RETUNES, [retune for _, retune in retunes])),
@@ -249,27 +250,27 @@ def _parts(graph: GraphResult) -> Iterator[_Part]:
 
 
 def _item_columns(
-    fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]
+    fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], QueryColumn]
 ) -> _Columns:
     """Makes the columns for items of graphs: the model and the graph, the item's fields, and shares beside its time."""
     own = _columns(fields, [item for _, _, item in rows])
-    labels = Column("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])
+    labels = QueryColumn("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])
     beside = list(fields).index("time_s") + 1
     return (_model(rows), labels, *own[:beside], *(share(rows) for share in shares), *own[beside:])
 
 
-def _of_graph(rows: Sequence[_Row]) -> Column:
+def _of_graph(rows: Sequence[_Row]) -> QueryColumn:
     values = [item.time_s / graph.time_s if graph.time_s else None for _, graph, item in rows]
-    return Column("graph_share", NUMBER, "of its graph's time", values)
+    return QueryColumn("graph_share", NUMBER, "of its graph's time", values)
 
 
-def _of_suite(rows: Sequence[_Row], suite_s: float) -> Column:
+def _of_suite(rows: Sequence[_Row], suite_s: float) -> QueryColumn:
     values = [item.time_s / suite_s if suite_s else None for _, _, item in rows]
-    return Column("share", NUMBER, _SUITE, values)
+    return QueryColumn("share", NUMBER, _SUITE, values)
 
 
-def _model(rows: Sequence[tuple[Any, ...]]) -> Column:
-    return Column("model", TEXT, "as in models", [row[0] for row in rows])
+def _model(rows: Sequence[tuple[Any, ...]]) -> QueryColumn:
+    return QueryColumn("model", TEXT, "as in models", [row[0] for row in rows])
 
 
 def _columns(fields: Mapping[str, Field], rows: Sequence[Any]) -> _Columns:
@@ -277,7 +278,7 @@ def _columns(fields: Mapping[str, Field], rows: Sequence[Any]) -> _Columns:
     for name, field in fields.items():
         values = map(field.getter(name), rows)
         column = [value or None for value in values] if field.type == TEXT else list(values)
-        columns.append(Column(name, field.type, field.about, column))
+        columns.append(QueryColumn(name, field.type, field.about, column))
     return tuple(columns)
 
 
@@ -304,7 +305,7 @@ class BatchView:
         """Seconds of one step or iteration of all measured models."""
         return suite_time_s(self.results)
 
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[QueryTable, ...]:
         """Returns the tables for queries: models, graphs, categories, kernels, families, retunes."""
         return batch_tables(self.models, self.families, self.suite_s)
 

@@ -194,7 +194,12 @@ def _kernels(changes: Sequence[KernelChange], files: Mapping[str, SourceFile], t
     columns = (
         Column("#"),
         words("kernel", least=20, shorten=_short_pairs, most=NAME_WIDTH),
-        *(Column("cause", False, on=On.PAPER), Column("calls", spare=3), Column("A", spare=2), Column("B", spare=1)),
+        *(
+            Column("cause", False, on=On.PAPER),
+            Column("calls", spare=3),
+            Column("A", spare=2),
+            Column("B", spare=1),
+        ),
         *(Column("difference"), Column("verdict", False)),
     )
     rows = [_kernel_row(number, change, files) for number, change in enumerate(changes, 1)]
@@ -340,8 +345,17 @@ FORMATS = document_formats(
 def batch_comparison_document(batch: BatchComparison, view: View) -> Document:
     """The answer and a row for each model, the largest relative difference first."""
     columns = (
-        *(words("model", shorten=_short_pairs), Column("A", spare=1), Column("B"), Column("difference", spare=2)),
-        *(Column("relative"), Column("verdict", False), Column("most of it", False, on=On.PAPER)),
+        *(
+            words("model", shorten=_short_pairs),
+            Column("A", spare=1),
+            Column("B"),
+            Column("difference", spare=2),
+        ),
+        *(
+            Column("relative"),
+            Column("verdict", False),
+            Column("most of it", False, on=On.PAPER),
+        ),
     )
     rows = [_model_row(model) for model in sorted(batch.models, key=_relative, reverse=True)]
     return Document(

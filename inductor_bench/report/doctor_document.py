@@ -36,7 +36,7 @@ from .formats import DEFAULT_VIEW, View, document_formats
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 
 
-class Check(Protocol):
+class CheckRow(Protocol):
     """One check of the installation or the machine."""
 
     @property
@@ -53,7 +53,7 @@ class Diagnosis(Protocol):
     """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
 
     @property
-    def checks(self) -> Sequence[Check]: ...
+    def checks(self) -> Sequence[CheckRow]: ...
     @property
     def environment(self) -> Environment: ...
     @property
@@ -61,7 +61,7 @@ class Diagnosis(Protocol):
     @property
     def failure(self) -> Failure | None: ...
     @property
-    def packages(self) -> Sequence[Check]: ...
+    def packages(self) -> Sequence[CheckRow]: ...
 
 
 def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
@@ -88,7 +88,7 @@ def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
     return Document(f"inductor-bench {__version__}", (f"Python {python}" if python else "",), tuple(blocks))
 
 
-def _check_row(check: Check) -> Row:
+def _check_row(check: CheckRow) -> Row:
     hint = (Note(f"→ {check.hint}", tone="", whole=True),) if check.hint else ()
     return Row((Cell(check.status, tone=TONES.get(check.status, "")), Cell(check.name, notes=hint), Cell(check.found)))
 

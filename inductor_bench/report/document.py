@@ -105,7 +105,7 @@ class Bar(Block):
 
 
 @dataclass(frozen=True)
-class Timeline(Block):
+class TimelineChart(Block):
     """Lanes over one time axis. ``start`` and length of a stretch are shares of the axis."""
 
     macro: ClassVar[str] = "timeline"

@@ -9,9 +9,8 @@ from typing import Protocol
 
 from .. import units
 from ..analysis.findings.finding import plural
-from ..records.base import Failure
-from ..records.category import Category
-from ..records.extraction import ExtractedKernel
+from ..records.base import Category, Failure
+from ..records.kernel import ExtractedKernel
 from . import names
 from .document import (
     BAD,
@@ -75,7 +74,12 @@ def extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Docum
 
 def _kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
     timed = any(kernel.time_s is not None for kernel in kernels)
-    columns = (words("kernel"), Column("category", False), Column("calls"), *([Column("time")] if timed else []))
+    columns = (
+        words("kernel"),
+        Column("category", False),
+        Column("calls"),
+        *([Column("time")] if timed else []),
+    )
     rows = [
         Row(
             (

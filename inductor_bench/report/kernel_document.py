@@ -13,8 +13,7 @@ from typing import Protocol
 from .. import units
 from ..analysis.findings.finding import plural
 from ..devices.hardware_counters import STALL_WORDS
-from ..records.base import Failure
-from ..records.category import Category
+from ..records.base import Category, Failure
 from ..records.comparison import Pairing, TimedPair
 from ..records.run import Environment
 from ..records.tuning import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
@@ -366,7 +365,10 @@ def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Docum
     ]
     if comparison.best_of_each is not None:
         rows.append(_other_row("best of each", comparison.best_of_each, comparison))
-    columns = (words("second / first"), *(Column(title) for title in ("ratio", "99.5% interval", "first", "second")))
+    columns = (
+        words("second / first"),
+        *(Column(title) for title in ("ratio", "99.5% interval", "first", "second")),
+    )
     outputs = Sentence("both compute the same from the same arguments", GOOD)
     if comparison.difference:
         outputs = Sentence(f"outputs: {comparison.difference}", WARN if comparison.alike is None else BAD)

@@ -6,7 +6,7 @@ of the category stands beside each use of its colour.
 
 from __future__ import annotations
 
-from ..records.category import Category
+from ..records.base import Category
 from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
 from ..records.program import IDLE as IDLE_PART
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from .. import units
 from ..analysis.findings.finding import plural
-from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer
-from ..records.base import Table as QueryTable
+from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, QueryTable
 from . import names
 from .csvs import table_text
 from .document import NOTE, Cell, Column, Commands, Document, On, Row, Section, Sentence, Table, words

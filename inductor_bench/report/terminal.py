@@ -32,7 +32,7 @@ from .document import (
     Sentence,
     Stretch,
     Table,
-    Timeline,
+    TimelineChart,
     shown_on,
     shown_rows,
 )
@@ -259,7 +259,7 @@ def _bar(block: Bar, width: int) -> Iterator[Line]:
     yield line
 
 
-def _timeline(block: Timeline, width: int) -> Iterator[Line]:
+def _timeline(block: TimelineChart, width: int) -> Iterator[Line]:
     label = min(14, max(names.cells(names.clean(name)) for name, _ in block.lanes) + 1) if block.lanes else 0
     room = width - label
     for name, stretches in block.lanes:
@@ -472,7 +472,7 @@ _RENDERERS: Mapping[type[Block], Callable[[Any, int], Iterator[Line]]] = {
     Sentence: _sentence,
     Items: _items,
     Bar: _bar,
-    Timeline: _timeline,
+    TimelineChart: _timeline,
     Table: _table,
     Facts: _facts,
     Commands: _commands,

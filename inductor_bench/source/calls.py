@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.category import Category
+from ..records.base import Category
 from ..records.code import CallSite, KernelDefinition
-from .identity import cpp_kernel_id, family_id, text_kernel_id, triton_kernel_id
-from .syntax import Comment, find_statement, handle_matches, read_comment
+from .syntax import (
+    Comment,
+    cpp_kernel_id,
+    family_id,
+    find_statement,
+    handle_matches,
+    read_comment,
+    text_kernel_id,
+    triton_kernel_id,
+)
 
 # Reads the calls of a compiled module in execution order, from its ``call`` function.
 #

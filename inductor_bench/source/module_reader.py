@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..devices.cpu import CPU
+from ..devices.protocol import CPU
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import CallSite, KernelDefinition, ModuleInput, ModuleSource

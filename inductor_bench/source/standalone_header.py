@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ..errors import InductorBenchError
-from ..records.category import Category
+from ..records.base import Category
 from ..records.code import Argument, Launch, SourceLine, TensorView
 from ..records.tuning import Config
 

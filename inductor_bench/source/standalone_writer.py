@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..devices.cpu import CPU
 from ..devices.nvidia import NVIDIA
+from ..devices.protocol import CPU
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import Argument, KernelDefinition, Launch

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..devices.cpu import CPU
+from ..devices.protocol import CPU
 from ..records.code import Argument, KernelDefinition, Launch, ModuleSource, Storage, TensorView, Values
 from .calls import dotted, find_entry, find_operator
 from .module_reader import autotuning_blocks, parse_module

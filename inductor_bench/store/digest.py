@@ -16,7 +16,7 @@ from typing import Any
 
 from ..devices.table import common_device
 from ..errors import InductorBenchError
-from ..records.base import Failure
+from ..records.base import Category, Failure
 from ..records.batch import (
     DAMAGED,
     MEASURED,
@@ -37,7 +37,6 @@ from ..records.batch import (
     RetuneResult,
     StepResult,
 )
-from ..records.category import Category
 from ..records.module import ModuleRecord
 from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, Program
 from ..records.request import BreakdownRequest

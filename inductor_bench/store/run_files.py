@@ -47,7 +47,7 @@ def load_module(folder: RunFolder, slug: str) -> str:
     return read_text(folder.file(f"modules/{slug}.py"))
 
 
-def checked(module: ModuleRecord) -> ModuleRecord:
+def validate_module(module: ModuleRecord) -> ModuleRecord:
     """The module itself, if a record can hold it.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError, UsageError
-from ..records.base import TEXT, Answer, Table
+from ..records.base import TEXT, Answer, QueryTable
 from .files import copy_file
 
 INSTALL = "pip install 'inductor-bench[query]'"
@@ -19,7 +19,7 @@ _THREADS = 4
 _SOURCE = "source"
 
 
-def write_parquet(tables: Sequence[Table], folder: Path) -> bool:
+def write_parquet(tables: Sequence[QueryTable], folder: Path) -> bool:
     """Writes each table as ``NAME.parquet`` in ``folder``, atomically; without DuckDB it removes older files.
 
     Returns:
@@ -45,7 +45,7 @@ def write_parquet(tables: Sequence[Table], folder: Path) -> bool:
     return True
 
 
-def ask(tables: Sequence[Table], sql: str) -> Answer:
+def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
     """The answer of a query over the tables. It runs on a copy in memory and cannot open files.
 
     Raises:
@@ -93,7 +93,7 @@ def _connect(duckdb: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _source(connection: Any, table: Table) -> Iterator[str]:
+def _source(connection: Any, table: QueryTable) -> Iterator[str]:
     """A SELECT statement that returns the table with its column types; valid inside the block."""
     import numpy
 

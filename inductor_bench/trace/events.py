@@ -116,7 +116,7 @@ Scalar = int | float | str | None
 """A value as the trace holds it: what it should be is decided where it is used, once for equal events."""
 
 
-class Arguments(Struct, frozen=True, gc=False):
+class EventArguments(Struct, frozen=True, gc=False):
     """The arguments that are read of an event."""
 
     external: Whole = field(name="External id", default=-1)
@@ -143,7 +143,7 @@ class Arguments(Struct, frozen=True, gc=False):
     bytes: Scalar = None
 
 
-_NO_ARGUMENTS = Arguments()
+_NO_ARGUMENTS = EventArguments()
 
 
 _Time = TypeVar("_Time")
@@ -160,7 +160,7 @@ class _Event(Struct, Generic[_Time], frozen=True, gc=False):
     pid: Scalar = None
     tid: Scalar = None
     id: Scalar = None
-    args: Arguments = _NO_ARGUMENTS
+    args: EventArguments = _NO_ARGUMENTS
 
 
 Event = _Event[Any]
@@ -189,8 +189,8 @@ def _fitting(kind: Any, values: Fields) -> Fields:
     kept: Fields = {}
     for item in msgspec.structs.fields(kind):
         value = values.get(item.encode_name)
-        if isinstance(value, dict) and item.type is Arguments:
-            kept[item.name] = Arguments(**_fitting(Arguments, value))
+        if isinstance(value, dict) and item.type is EventArguments:
+            kept[item.name] = EventArguments(**_fitting(EventArguments, value))
         elif value is not None and item.type is Raw:
             kept[item.name] = Raw(json.dumps(value, default=float).encode())
         elif value is not None and item.type is str:
@@ -541,14 +541,14 @@ class Classifier:
         """The first of equal values."""
         return self._kept.setdefault(value, value)
 
-    def _host_details(self, arguments: Arguments) -> tuple[Any, ...]:
+    def _host_details(self, arguments: EventArguments) -> tuple[Any, ...]:
         return (
             self._tensor_arguments(arguments),
             *(self._text(text) for text in (arguments.kernel_file, arguments.kernel_hash, arguments.kernel_kwargs)),
             *(whole_number(number) for number in (arguments.num_warps, arguments.num_stages)),
         )
 
-    def _device_details(self, arguments: Arguments) -> tuple[Any, ...]:
+    def _device_details(self, arguments: EventArguments) -> tuple[Any, ...]:
         return (
             whole_number(arguments.registers),
             whole_number(arguments.shared_memory),
@@ -565,7 +565,7 @@ class Classifier:
         parts = [whole_number(part) for part in value] if isinstance(value, tuple) else []
         return self._keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
 
-    def _tensor_arguments(self, arguments: Arguments) -> TensorArguments | None:
+    def _tensor_arguments(self, arguments: EventArguments) -> TensorArguments | None:
         if not bytes(arguments.dims).startswith(b"["):
             return None
         texts = (arguments.dims, arguments.strides, arguments.types, arguments.concrete)
@@ -591,7 +591,7 @@ def _device_and_stream(event: Event) -> tuple[int, int]:
     return device or 0, stream or 0
 
 
-def _occupancy(arguments: Arguments) -> float | None:
+def _occupancy(arguments: EventArguments) -> float | None:
     """The recorded percentage as a share, 0 to 1. ``None`` where the profiler wrote 0 because it could not tell."""
     percent = real_number(arguments.occupancy)
     if percent is None or (percent == 0 and (real_number(arguments.warps) or 0) >= 1):

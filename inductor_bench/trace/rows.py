@@ -18,8 +18,8 @@ from .events import (
     RUNTIME,
     SYNCHRONIZATIONS,
     About,
-    Arguments,
     Classifier,
+    EventArguments,
     EventReader,
     Fields,
     Kinds,
@@ -67,7 +67,7 @@ class Rows:
         self.sequences = array("q")
         self.forward_threads = array("q")
 
-    def add(self, about: About, start: int, duration: int, arguments: Arguments) -> None:
+    def add(self, about: About, start: int, duration: int, arguments: EventArguments) -> None:
         self.abouts.append(about)
         self.starts.append(start)
         self.durations.append(duration)

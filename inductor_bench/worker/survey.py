@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ..devices.cpu import CPU
-from ..messages.job_requests import Surveyed, SurveyMachine
+from ..devices.protocol import CPU
+from ..messages.job_requests import MachineFacts, SurveyMachine
 from ..records.run import Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, peaks_key, save_peaks
@@ -487,7 +487,7 @@ def _quiet_fake_tensors() -> Iterator[None]:
 # Surveys the machine and library calls: the environment, the FLOPs and bytes of operators, and the measured peaks.
 
 
-def survey(job: SurveyMachine, save: Callable[[Surveyed], None]) -> Surveyed:
+def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineFacts:
     """Surveys the machine.
 
     Args:
@@ -498,7 +498,7 @@ def survey(job: SurveyMachine, save: Callable[[Surveyed], None]) -> Surveyed:
     shared.use()
     environment = describe_environment()
     shared.leave()
-    found = Surveyed(environment, tuple(count_operator_costs(job.calls)))
+    found = MachineFacts(environment, tuple(count_operator_costs(job.calls)))
     save(found)
     if job.peaks == "none":
         return found

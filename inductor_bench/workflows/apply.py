@@ -33,7 +33,6 @@ from ..store.folder import RunFolder
 from ..store.lock import locked
 from ..units import MISSING, seconds
 from .modules.program_run import interpreter_of
-from .options import Progress
 from .pins import (
     PINS_VARIABLE,
     PinnedRun,
@@ -49,6 +48,7 @@ from .pins import (
     users_environment,
     with_mode,
 )
+from .progress import Progress
 from .proof import (
     CHANGES_OUTPUTS,
     ProofPlan,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import units
-from ..devices.cpu import CPU
 from ..devices.nvidia import visible_gpus
+from ..devices.protocol import CPU
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..launch.executors import Executor, is_host, jobs_at_once, usable_cores
 from ..launch.local_executor import LocalExecutor
@@ -31,7 +31,7 @@ from ..store.redaction import Redaction
 from ..version import __version__
 from .batch_state import BatchState, plain_request
 from .model_list import merge, read_list, select
-from .options import Progress
+from .progress import Progress
 from .retuning import has_retunes_left, lacks_proof
 
 # Chooses the devices of a batch: every GPU that this process may use, or the CPU.

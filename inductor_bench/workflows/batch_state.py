@@ -14,7 +14,7 @@ from .. import units
 from ..analysis.batch_aggregation import without_uncounted_gains
 from ..analysis.step_costs import step_of, whole_time_s
 from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
-from ..launch.executors import Began, Ended, Event, Executor, Job, Lost, is_host
+from ..launch.executors import Event, Executor, Job, JobBegan, JobEnded, JobLost, is_host
 from ..launch.process import ProcessResult
 from ..records.base import Failure
 from ..records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING, Batch, BatchModel
@@ -29,7 +29,7 @@ from ..store.digest import read_results, without_collection
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder
 from ..store.redaction import Redaction
-from .options import Progress
+from .progress import Progress
 
 # One attempt at a model of a batch: its job, the judgement of its outcome, and the decision on another attempt.
 
@@ -83,7 +83,7 @@ def make_job(model: BatchModel, folder: BatchFolder, common: BreakdownRequest, *
     )
 
 
-def finish(model: BatchModel, ended: Ended, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
+def finish(model: BatchModel, ended: JobEnded, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
     """The row of a model after its job has ended, and its RUN, if there is one."""
     try:
         run: Run | None = folder.run(model.request.name).load()
@@ -307,15 +307,15 @@ class BatchState:
 
     def _apply_event(self, event: Event) -> None:
         """Updates the rows for an event of the executor."""
-        if isinstance(event, Began):
+        if isinstance(event, JobBegan):
             self._begin(event)
-        elif isinstance(event, Lost):
+        elif isinstance(event, JobLost):
             self._lose(event)
         else:
             self._end(event)
         self._progress.stage(self._describe_progress())
 
-    def _begin(self, event: Began) -> None:
+    def _begin(self, event: JobBegan) -> None:
         folder, name = self._folder, event.name
         run, log = folder.relative(folder.run(name).path), folder.relative(folder.log(name))
         model = self._given[name]
@@ -323,7 +323,7 @@ class BatchState:
         model = replace(model, status=RUNNING, attempts=model.attempts + 1, device=event.device, run=run, log=log)
         self._put(replace(model, time_s=None, failure=None))
 
-    def _end(self, event: Ended) -> None:
+    def _end(self, event: JobEnded) -> None:
         model, run = finish(self._row(event.name), event, self._folder)
         timed_shared = event.shared and self._given[event.name].status != MEASURED
         self._forget(event.name)
@@ -345,7 +345,7 @@ class BatchState:
         self._progress.note(f"{event.name}: {why}; once more")
         self._waiting.insert(0, again)
 
-    def _lose(self, event: Lost) -> None:
+    def _lose(self, event: JobLost) -> None:
         self._losses[event.name] = losses = self._losses.get(event.name, 0) + 1
         device = self._row(event.name).device if event.name in self._began else ""
         log = self._folder.log(event.name)

@@ -53,8 +53,8 @@ from .modules.targets import (
     resolve_target,
     title_of,
 )
-from .options import Progress
 from .pins import make_pins
+from .progress import Progress
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
 from .retuning import STAGE as AUTOTUNE
 

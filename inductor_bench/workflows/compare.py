@@ -35,7 +35,7 @@ from ..store.run_files import unpacked_run
 from .breakdown import run_breakdown
 from .modules.measured_environment import PLACES, SETTINGS
 from .modules.targets import find, is_command
-from .options import Progress
+from .progress import Progress
 
 # Opens what ``compare`` is given: RUN folders, zipped RUNs, and the texts of their kernels.
 

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..devices.cpu import CPU
+from ..devices.protocol import CPU
 from ..devices.table import best_device, device_of
 from ..launch.diagnosis import GO_TOGETHER
 from ..launch.ray_executor import INSTALL as INSTALL_RAY
@@ -19,7 +19,7 @@ from ..records.request import DoctorRequest
 from ..records.run import Environment, Peaks
 from ..store.tables import INSTALL as INSTALL_DUCKDB
 from .modules.module_profiling import take_survey
-from .options import Progress
+from .progress import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Bytes of free disk space below which the check fails."""

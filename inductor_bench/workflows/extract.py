@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..devices.cpu import CPU
+from ..devices.protocol import CPU
 from ..devices.table import device_of
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..launch.marks import end_marked, tool_mark
@@ -17,7 +17,7 @@ from ..launch.worker import WorkerPool, default_python
 from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
-from ..records.extraction import ExtractedKernel
+from ..records.kernel import ExtractedKernel
 from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, target_fields
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
@@ -32,7 +32,7 @@ from .modules.measured_environment import capture_environment
 from .modules.module_profiling import Survey, read_values, take_survey, values_failure
 from .modules.program_run import FoundModule, labelled
 from .modules.targets import Target, find_listed_modules, resolve_target
-from .options import Progress
+from .progress import Progress
 
 # The output folder of an extraction: new or empty, and locked while it is written.
 

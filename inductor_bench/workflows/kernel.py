@@ -14,10 +14,9 @@ from types import MappingProxyType
 from .. import units
 from ..analysis.statistics import summarize
 from ..autotune.compile_pool import LOAD_S
-from ..autotune.methods import METHODS
+from ..autotune.methods import METHODS, Pruning, TuningPriority, find_least
 from ..autotune.pipeline import PipelineState
 from ..autotune.race import RacePlan
-from ..autotune.stake import Pruning, Stake, find_least
 from ..autotune.timing_worker import BudgetSpentError, describe_candidate
 from ..autotune.tuner import Tuner, TuningSteps
 from ..autotune.variant_protocol import Questions
@@ -25,7 +24,7 @@ from ..autotune.variants import triton_variants
 from ..devices.nvidia import visible_gpus
 from ..errors import InductorBenchError, UsageError
 from ..launch.worker import WorkerLostError, WorkerPool, default_python
-from ..messages.kernel_requests import Forget, KernelFacts, ListTritonConfigs
+from ..messages.kernel_requests import Forget, ListTritonConfigs, VariantFacts
 from ..records.base import Failure
 from ..records.request import KernelRequest
 from ..records.retune import FASTER, UNREACHED
@@ -50,7 +49,7 @@ from .kernel_timing import (
     run_tuners,
     tune,
 )
-from .options import Progress
+from .progress import Progress
 
 # Autotunes the kernels of a run, those first that can win most for its step, without a measurement of each before.
 #
@@ -87,7 +86,7 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
 
 
 def _make_tuners(
-    stakes: Mapping[Path, Stake], method: str, session: KernelSession, may_give_way: Callable[[], bool]
+    stakes: Mapping[Path, TuningPriority], method: str, session: KernelSession, may_give_way: Callable[[], bool]
 ) -> dict[Hashable, Tuner]:
     """The tuners, those first whose kernels can win most for the step in a second of search."""
     least_s = find_least(session.stakes.values())
@@ -110,7 +109,7 @@ class _RankedProgress:
     """What a user sees of the retune: kernels, candidates, the saving so far, and the time that is left."""
 
     session: KernelSession
-    stakes: Mapping[Path, Stake]
+    stakes: Mapping[Path, TuningPriority]
     saving_s: float = 0.0
     tuned: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -118,7 +117,7 @@ class _RankedProgress:
     def __post_init__(self) -> None:
         self.session.progress.stage(f"retuning {len(self.stakes)} kernel{'s' * (len(self.stakes) != 1)}")
 
-    def add(self, stake: Stake, tuning: Tuning) -> None:
+    def add(self, stake: TuningPriority, tuning: Tuning) -> None:
         self.tuned += 1
         if tuning.verdict == FASTER:
             self.saving_s += stake.time_s * (1 - 1 / tuning.speedup)
@@ -222,7 +221,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _find_listed_variants(facts: KernelFacts) -> Questions:
+def _find_listed_variants(facts: VariantFacts) -> Questions:
     if facts.language == "triton":
         found = yield ListTritonConfigs
         variants = triton_variants(found if found.tuned else replace(found, max=()))
@@ -311,7 +310,7 @@ def run_kernel(
     request: KernelRequest,
     progress: Progress,
     on_result: OnResult = lambda found, environment: None,
-    stakes: Mapping[str, Stake] = MappingProxyType({}),
+    stakes: Mapping[str, TuningPriority] = MappingProxyType({}),
 ) -> KernelOutcome:
     """Measures every kernel of the request, and autotunes it where the request says so.
 

@@ -27,7 +27,7 @@ from ..source.standalone_writer import recorded_facts
 from ..store.files import read_text
 from .kernel_session import DeviceInUseError, KernelSession, failure_of, find_files, kernel_environment
 from .kernel_timing import MEASURE_S, judge_times, measure_file, tune
-from .options import Progress
+from .progress import Progress
 
 FREE_FIELDS = ("num_stages",)
 """Fields that may have any value in any kernel."""

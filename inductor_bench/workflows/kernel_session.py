@@ -19,32 +19,32 @@ from typing import Any
 
 from ..analysis.roofline import describe_use
 from ..autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
-from ..autotune.stake import Stake
+from ..autotune.methods import TuningPriority
 from ..autotune.timing_worker import NoCandidatesError, Waiting, ask_worker
 from ..devices.hardware_counters import metrics_for, read_counters
 from ..devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
 from ..devices.table import device_of
 from ..errors import InductorBenchError, UsageError
-from ..launch.diagnosis import last_error, remedy
+from ..launch.diagnosis import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, last_error, remedy
 from ..launch.executors import CORES_KEPT_FROM_A_RETUNE, most_timing_workers, usable_cores
-from ..launch.interpreter import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH
 from ..launch.process import ProcessResult, run_process
 from ..launch.worker import WorkerLostError, WorkerPool, WorkerSession
 from ..messages.job_requests import (
     COMPILES_TRITON,
     LAUNCH_GAP,
     LAUNCHES_TRITON,
+    Answer,
     FindDeviceUse,
     GetReady,
     Pretend,
     StartCompilers,
     TellArchitecture,
     TellEnvironment,
+    WorkerRequest,
 )
 from ..messages.kernel_requests import CompileTriton
-from ..messages.request import Answer, WorkerRequest
 from ..records.base import NO_CANDIDATES, DeviceUse, Failure
-from ..records.extraction import ExtractedKernel
+from ..records.kernel import ExtractedKernel
 from ..records.request import KernelRequest
 from ..records.run import Environment, Peaks
 from ..records.tuning import HardwareCounters, MeasuredKernel
@@ -53,7 +53,7 @@ from ..store.files import read_text
 from ..store.folder import is_edited, rows_in
 from ..store.lock import TURN, WAITING
 from .modules.targets import find
-from .options import Progress
+from .progress import Progress
 
 # Refuses to measure on a GPU that another job uses, unless the user insists.
 
@@ -262,7 +262,7 @@ class KernelSession:
     no_architecture: InductorBenchError | WorkerLostError | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     began: float = field(default_factory=time.monotonic)
-    stakes: Mapping[str, Stake] = field(default_factory=dict)
+    stakes: Mapping[str, TuningPriority] = field(default_factory=dict)
 
     def start(self, name: str, **variables: str) -> WorkerSession:
         log = self.pool.folder / f"{name}.log"

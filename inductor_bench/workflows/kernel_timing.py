@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from ..analysis.roofline import TimedWork, judge_kernel
 from ..analysis.statistics import CONFIDENCE, find_drift, summarize
 from ..autotune.compile_pool import BUDGET_SPENT, LOAD_S
-from ..autotune.methods import METHODS
+from ..autotune.methods import METHODS, Pruning
 from ..autotune.pipeline import Pipeline, PipelineState, TuningOutcome
-from ..autotune.stake import Pruning
 from ..autotune.timing_worker import BudgetSpentError, NoCandidatesError
 from ..autotune.tuner import Tuner
 from ..autotune.variant_protocol import FixedKernel, Questions
@@ -24,7 +23,7 @@ from ..devices.nvidia import NVIDIA
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError
-from ..messages.kernel_requests import Describe, KernelFacts, KernelTimes, Load, Measure, Verified, Verify
+from ..messages.kernel_requests import Describe, KernelTimes, Load, Measure, VariantFacts, Verified, Verify
 from ..records.base import Failure
 from ..records.run import Environment, Peaks
 from ..records.tuning import (
@@ -175,7 +174,7 @@ class KernelTimings(NamedTuple):
 
 def describe_kernel(
     file: Path,
-    facts: KernelFacts,
+    facts: VariantFacts,
     session: KernelSession,
     config: Config,
     resources: Resources,
@@ -354,7 +353,7 @@ def make_tuner(
 ) -> Tuner:
     """The tuner of a file's kernel; it loads the file when its search begins."""
 
-    def find(facts: KernelFacts) -> Questions:
+    def find(facts: VariantFacts) -> Questions:
         variants = yield from search_variants(facts, METHODS[method].wide)
         if isinstance(variants, FixedKernel):
             raise NoCandidatesError(variants.no_variants_reason)

@@ -40,7 +40,7 @@ from .model_list import YAML, merge, read_list
 from .modules.module_profiling import take_survey
 from .modules.program_run import interpreter_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
-from .options import Progress
+from .progress import Progress
 
 # The order of the processes: rows take turns, so that a drift of the machine cancels.
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..autotune.cpp_edits import vary, with_fixed_threads
-from ..devices.cpu import CPU
+from ..autotune.variants import vary, with_fixed_threads
 from ..devices.nvidia import NVIDIA
+from ..devices.protocol import CPU
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import expose_package, join_paths
@@ -33,8 +33,8 @@ from ..records.retune import (
 from ..records.run import Environment, Run
 from ..records.tuning import Config
 from ..source.calls import KernelKey, find_kernel_key
-from ..source.identity import without_profiler_marks
 from ..source.standalone_writer import recorded_facts, source_text
+from ..source.syntax import without_profiler_marks
 from ..store import codec
 from ..store.caches import KnownTuning, TuningPlace, known_tunings
 from ..store.files import read_json, read_text, write_json

@@ -52,8 +52,8 @@ from ..store.folder import RunFolder
 from ..trace.program_trace import StepDurations, read_program_trace, step_durations
 from ..units import seconds
 from .modules.program_run import read_steps
-from .options import Progress
 from .pins import PinnedRun, Unpinned, join_states, pinned_environment, read_states, require_taken, with_mode
+from .progress import Progress
 
 # Starts the program for a comparison, and says how it ended.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..analysis.batch_aggregation import without_uncounted_gains
 from ..errors import InductorBenchError
-from ..records.base import Answer, Table
+from ..records.base import Answer, QueryTable
 from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults
 from ..records.request import ModelRequest
 from ..records.run import Run
@@ -27,7 +27,7 @@ from .batch_state import read_view
 class Tables:
     """The tables of a folder. ``notes`` name what is missing in them."""
 
-    tables: Sequence[Table]
+    tables: Sequence[QueryTable]
     notes: tuple[str, ...]
 
     def ask(self, sql: str) -> Answer:

@@ -17,13 +17,13 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from ..analysis.step_costs import cost_of, step_factors
-from ..autotune.stake import Stake, find_least
+from ..autotune.methods import TuningPriority, find_least
 from ..devices.nvidia import visible_gpus
 from ..devices.table import device_of
 from ..errors import InductorBenchError
-from ..launch.interpreter import SAFE_PATH
+from ..launch.diagnosis import SAFE_PATH
 from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
-from ..records.extraction import ExtractedKernel
+from ..records.kernel import ExtractedKernel
 from ..records.model_sources import COMPILED_HERE, PROGRAMS
 from ..records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
 from ..records.retune import (
@@ -51,8 +51,8 @@ from .kernel import run_kernel
 from .kernel_timing import is_of_busy_machine
 from .modules.kernel_files import extract_run
 from .modules.program_run import program_command
-from .options import Progress
 from .pins import make_pin, make_pins
+from .progress import Progress
 from .proof import ProofPlan, VerificationInterrupted, replays_graphs, verify
 
 # Takes over the tunings that are known from other runs, and keeps those of this run for others.
@@ -223,7 +223,7 @@ def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
     )
 
 
-def find_stake(row: Retune, run: Run) -> Stake:
+def find_stake(row: Retune, run: Run) -> TuningPriority:
     """What is at stake with a kernel: its time in the step, and the gain limit of all its launches."""
     limits = [
         cost_of(run, module, kernel).gain_limit_s
@@ -234,7 +234,7 @@ def find_stake(row: Retune, run: Run) -> Stake:
     ]
     known = [limit for limit in limits if limit is not None]
     gain_limit_s = sum(known) if known and len(known) == len(limits) else None
-    return Stake(row.time_s, gain_limit_s, is_library_call=row.category.is_library)
+    return TuningPriority(row.time_s, gain_limit_s, is_library_call=row.category.is_library)
 
 
 def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
@@ -342,7 +342,7 @@ class _Retunes:
 
     def __init__(self, run: Run, folder: RunFolder, options: RetuneRequest, keep: Callable[[Run], None]) -> None:
         self.run = run
-        self.stakes: dict[str, Stake] = {}
+        self.stakes: dict[str, TuningPriority] = {}
         self._folder, self._options, self._keep = folder, options, keep
         self._waiting: dict[str, Retune] = {}
         self._keeper, self._kept = ThreadPoolExecutor(1), list[Future[bool]]()

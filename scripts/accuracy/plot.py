@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.report import palette
 from inductor_bench.report.run.plot_parts import DPI, STYLE, WIDTH
 

@@ -28,7 +28,7 @@ from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
 from inductor_bench.workflows.kernel import run_kernel
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 from .outcomes import Outcome
 from .times import PROFILED_CALLS, SAMPLES, Profile, open_file

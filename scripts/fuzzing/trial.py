@@ -21,7 +21,7 @@ from typing import Any
 
 from inductor_bench.cli.main import main
 from inductor_bench.launch.worker import ImportedPackage, WorkerAnswer, WorkerPool
-from inductor_bench.messages.job_requests import Surveyed, SurveyMachine, WorkerJob
+from inductor_bench.messages.job_requests import MachineFacts, SurveyMachine, WorkerJob
 from inductor_bench.records.base import Failure
 from inductor_bench.records.traced import OperatorCost
 from inductor_bench.store.caches import load_peaks, peaks_key
@@ -170,7 +170,7 @@ def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path) ->
         return WorkerAnswer(None, Failure(job.verb, "exit", "no worker is started for damaged inputs", subject=name))
     peaks = load_peaks(peaks_key(ENVIRONMENT, job.device)) if job.peaks != "none" else None
     costs = tuple(OperatorCost(reason="not counted") for _ in job.calls)
-    return WorkerAnswer(Surveyed(ENVIRONMENT, costs, peaks), None)
+    return WorkerAnswer(MachineFacts(ENVIRONMENT, costs, peaks), None)
 
 
 def read_summary(place: Path, run: Path) -> dict[str, Any] | None:

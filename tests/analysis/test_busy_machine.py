@@ -11,8 +11,7 @@ from inline import change
 from printed import run_markdown
 
 from inductor_bench.analysis.findings.finding import ADVICE
-from inductor_bench.analysis.findings.headline import headline
-from inductor_bench.analysis.findings.next_commands import next_commands
+from inductor_bench.analysis.findings.next_commands import headline, next_commands
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord

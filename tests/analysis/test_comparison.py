@@ -17,8 +17,7 @@ from inductor_bench.analysis.comparison_sides import text_likeness
 from inductor_bench.analysis.comparison_words import headline, main_parts, next_commands, reasons
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records import comparison as records
-from inductor_bench.records.base import Failure
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.kernel import Kernel, ShapeGroup

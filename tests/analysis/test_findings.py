@@ -13,13 +13,11 @@ from inline import change, make
 from quiet_runs import quiet, run_of, with_kernel
 
 from inductor_bench.analysis.findings.finding import SHARED, Finding, RunEvidence, short_paths
-from inductor_bench.analysis.findings.headline import headline
-from inductor_bench.analysis.findings.next_commands import next_commands
+from inductor_bench.analysis.findings.next_commands import headline, next_commands
 from inductor_bench.analysis.findings.rule_table import RULES, Rule, findings
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli import breakdown, modes
-from inductor_bench.records.base import Failure
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord

@@ -14,7 +14,7 @@ from inductor_bench.analysis.kernel_aggregation import (
     steady_iterations,
     total_categories,
 )
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced import OperatorCost
 

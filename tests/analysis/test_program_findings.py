@@ -11,7 +11,7 @@ from finding_examples import GRADIENT_COPIES
 from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
-from inductor_bench.analysis.findings.headline import headline
+from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings
 from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.program import (

@@ -19,7 +19,7 @@ from inductor_bench.analysis.evidence_files import EvidenceFiles
 from inductor_bench.analysis.kernel_aggregation import OwnTime, StepUse
 from inductor_bench.analysis.ledger import uses_of
 from inductor_bench.analysis.program_step import DescribedProgram, describe_program, with_notes
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.evidence import ObservedSteps
 from inductor_bench.records.program import Part, Program
 from inductor_bench.records.request import BreakdownRequest

@@ -16,7 +16,7 @@ from inductor_bench.analysis.roofline import (
     judge_kernel,
     matrix_roof,
 )
-from inductor_bench.records.kernel import Judgement, LeastWork
+from inductor_bench.records.kernel import LeastWork, RooflineResult
 from inductor_bench.records.run import Peaks
 
 GPU = Peaks(
@@ -36,7 +36,7 @@ def timed(time_s: float, calls: float, **work: Any) -> TimedWork:
 
 def test_a_large_kernel_is_measured_against_dram() -> None:
     judged = judge_kernel(timed(time_s=4e-3, calls=2, moved_bytes=1e9), GPU)
-    assert judged == Judgement(pytest.approx(2.5e11), None, pytest.approx(0.25), "memory", pytest.approx(3e-3))
+    assert judged == RooflineResult(pytest.approx(2.5e11), None, pytest.approx(0.25), "memory", pytest.approx(3e-3))
 
 
 def test_bytes_per_call_and_not_in_all_decide_whether_the_cache_serves_a_kernel() -> None:
@@ -131,7 +131,7 @@ def test_float32_products_use_tf32_only_where_that_is_known() -> None:
 
 def test_an_unmeasured_matrix_rate_leaves_the_bound_unknown() -> None:
     judged = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=5e8, flops=1e9, dtype="float64"), GPU)
-    assert judged == Judgement(pytest.approx(5e11), pytest.approx(1e12))
+    assert judged == RooflineResult(pytest.approx(5e11), pytest.approx(1e12))
 
 
 def test_flops_alone_are_enough_for_a_compute_bound() -> None:
@@ -155,7 +155,7 @@ def test_nothing_is_claimed_without_time_calls_or_work(work: TimedWork) -> None:
 
 def test_without_peaks_only_the_rates_are_given() -> None:
     judged = judge_kernel(timed(time_s=2.0, calls=1, moved_bytes=4e9, flops=6e9), None)
-    assert judged == Judgement(2e9, 3e9)
+    assert judged == RooflineResult(2e9, 3e9)
 
 
 def test_groups_are_judged_one_by_one_and_their_gains_add_up() -> None:
@@ -175,7 +175,7 @@ def test_one_unknown_group_makes_the_gain_unknown() -> None:
     judged = judge_groups([known, timed(time_s=1e-3, calls=1)], GPU)
     assert (judged.bound, judged.gain_limit_s, judged.bandwidth) == ("memory", None, None)
     assert judge_groups([known], GPU) == judge_kernel(known, GPU)
-    assert judge_groups([], GPU) == Judgement()
+    assert judge_groups([], GPU) == RooflineResult()
 
 
 def test_where_the_step_is_known_dram_limits_a_kernel_whose_bytes_fit_into_the_cache() -> None:

@@ -23,11 +23,11 @@ from inductor_bench.autotune.variants import library_variants as library_variant
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import (
     CompareOutputs,
-    KernelFacts,
     LibraryConfigs,
     ListLibraryConfigs,
     RecordedFacts,
     VariantChange,
+    VariantFacts,
     Vary,
 )
 from inductor_bench.source.harness import operator_main, switches
@@ -48,7 +48,7 @@ WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
 MM = {"backend": "aten", "call": "mm"}
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
 NOTHING = Arguments([], {}, [])
-GPU = KernelFacts("operator", "cuda", RecordedFacts("k", "0", "operator"))
+GPU = VariantFacts("operator", "cuda", RecordedFacts("k", "0", "operator"))
 
 
 def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:

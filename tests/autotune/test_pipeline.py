@@ -24,18 +24,17 @@ from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerLostError
-from inductor_bench.messages.job_requests import GetReady
+from inductor_bench.messages.job_requests import GetReady, WorkerRequest
 from inductor_bench.messages.kernel_requests import (
     Build,
-    KernelFacts,
     Load,
     Prepare,
     RecordedFacts,
     Sample,
     TellFacts,
     VariantChange,
+    VariantFacts,
 )
-from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.tuning import Tuning
 
 POLLS = 5
@@ -66,10 +65,10 @@ class LateSession(Session):
 
     def do_getready(self, request: GetReady) -> None: ...
 
-    def do_tellfacts(self, request: TellFacts) -> KernelFacts:
+    def do_tellfacts(self, request: TellFacts) -> VariantFacts:
         if self.device.listing_fails:  # type: ignore[attr-defined]
             raise InductorBenchError("there is no Triton")
-        return KernelFacts("triton", NVIDIA.type, RecordedFacts("k", "0", "pointwise"))
+        return VariantFacts("triton", NVIDIA.type, RecordedFacts("k", "0", "pointwise"))
 
 
 @dataclass
@@ -102,7 +101,7 @@ class LateDevice(Device):
 def pipeline(
     device: LateDevice,
     kernels: dict[str, Line],
-    find: Callable[[KernelFacts], Any] | None = None,
+    find: Callable[[VariantFacts], Any] | None = None,
     workers: int = 1,
     worker: Callable[[int], Any] | None = None,
     left_s: Callable[[], float | None] = lambda: None,
@@ -201,7 +200,7 @@ def test_where_the_pool_cannot_list_the_worker_that_times_does() -> None:
 
 
 def test_what_has_no_variants_is_told_by_the_worker_that_times() -> None:
-    def find(facts: KernelFacts) -> Any:
+    def find(facts: VariantFacts) -> Any:
         yield from ()
         raise InductorBenchError("nothing of it can be varied")
 

@@ -11,15 +11,15 @@ import pytest
 from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_all
 
 from inductor_bench.autotune import tuner
+from inductor_bench.autotune.methods import Pruning, TuningPriority
 from inductor_bench.autotune.pipeline import PipelineState
-from inductor_bench.autotune.stake import Pruning, Stake
 from inductor_bench.autotune.timing_worker import BudgetSpentError, Candidate, leave_out_hopeless
-from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.nvidia import NVIDIA
+from inductor_bench.devices.protocol import CPU
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.job_requests import WorkerRequest
 from inductor_bench.messages.kernel_requests import Binary, Build, Drop, Load, Numbered, Prepare, Sample, Variant
-from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.tuning import Config, Tuning
 
 
@@ -281,7 +281,7 @@ def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budge
         device = Device(times_of)
         return device, tune(device, is_over=lambda: device.asked[kind] > 0, **more)
 
-    many = Pruning(Stake(1.0), 0.0)
+    many = Pruning(TuningPriority(1.0), 0.0)
     monkeypatch.setattr(tuner, "device_of", lambda device: NVIDIA)
     with pytest.raises(BudgetSpentError, match="the budget was spent"):
         after(Build, pruning=many)
@@ -303,7 +303,7 @@ class Unlisted(Line):
 
 
 def test_a_search_ends_for_want_of_gain_only_where_something_was_timed_and_something_is_left_to_try() -> None:
-    little_left = Pruning(Stake(100e-6, 20e-6), 10e-6)
+    little_left = Pruning(TuningPriority(100e-6, 20e-6), 10e-6)
     unlisted = Unlisted({"value": 0}, {"value": (0, 4)})
     assert tune(Device(times_of), unlisted, "coordesc", pruning=little_left).best_config == {"value": 4}
     slower = Line({"value": 0}, {"value": (0, 1, 3)})

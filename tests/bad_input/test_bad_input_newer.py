@@ -19,13 +19,11 @@ from newer_records import NEW, Kind
 
 from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.cli import main as entry
-from inductor_bench.cli.output.console import Console
-from inductor_bench.cli.output.presentation import show
+from inductor_bench.cli.console import Console, show
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.records.base import Failure
+from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.batch import Batch, BatchModel
-from inductor_bench.records.category import Category
 from inductor_bench.records.mode_comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.program import Timeline
 from inductor_bench.records.request import ModelRequest

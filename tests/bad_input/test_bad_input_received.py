@@ -21,7 +21,7 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import load_evidence
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.extract import run_extract
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 SECRET = "the text of a victim"
 

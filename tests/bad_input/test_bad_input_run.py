@@ -15,7 +15,7 @@ from full_disks import full_disk
 from inductor_bench.cli import main as entry
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.workflows.breakdown import run_breakdown
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 KINDS = runs.H200 / "gpu_kinds"
 

@@ -14,11 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from inductor_bench import units
-from inductor_bench.cli.output import console as room
-from inductor_bench.cli.output.console import Console
-from inductor_bench.records.base import Answer, Failure
-from inductor_bench.records.category import Category
-from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.cli import console as room
+from inductor_bench.cli.console import Console
+from inductor_bench.records.base import Answer, Category, Failure
+from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.report.extraction_document import extraction_document
 from inductor_bench.report.formats import as_json
 from inductor_bench.report.query_document import answer_json

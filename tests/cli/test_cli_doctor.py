@@ -22,7 +22,7 @@ from inductor_bench.report.formats import as_json
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store.caches import peaks_key, save_peaks
 from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, check_packages, run_doctor
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 PEAKS = Peaks(
     device="NVIDIA H200",

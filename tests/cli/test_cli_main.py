@@ -195,7 +195,7 @@ sys.exit(entry.main(["doctor"]))
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     program = (
         "import sys, types, click\n"
-        "from inductor_bench.cli.output.console import Console\n"
+        "from inductor_bench.cli.console import Console\n"
         "from inductor_bench.cli.main import main\n"
         "module = types.ModuleType('inductor_bench.cli.doctor')\n"
         "module.command = click.Command('doctor', callback=lambda: Console().result('line\\n' * 100000))\n"

@@ -18,7 +18,7 @@ from inductor_bench.records.request import ModesRequest
 from inductor_bench.workflows import modes
 from inductor_bench.workflows import modes as models
 from inductor_bench.workflows.modes import ModesInterrupted, ModesOutcome
-from inductor_bench.workflows.options import Progress
+from inductor_bench.workflows.progress import Progress
 
 
 @pytest.fixture

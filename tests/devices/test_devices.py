@@ -9,10 +9,9 @@ import run_builder as build
 from inline import change, make
 from printed import run_markdown
 
-from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.hardware_counters import HOPPER_STALL, metrics_for
 from inductor_bench.devices.nvidia import NVIDIA, compute_capability
-from inductor_bench.devices.protocol import Device
+from inductor_bench.devices.protocol import CPU, Device
 from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
 from inductor_bench.records.run import Environment
 from inductor_bench.store.caches import peaks_key

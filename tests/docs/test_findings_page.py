@@ -12,7 +12,7 @@ from finding_examples import EXAMPLES, FIRST_LINES
 
 from inductor_bench.analysis.findings import doubts, finding, kernel_findings, program_findings, step_findings
 from inductor_bench.analysis.findings import finding as waits
-from inductor_bench.analysis.findings.headline import headline
+from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
 from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, HOST_SETS_PACE
 from inductor_bench.records.run import Run

@@ -12,7 +12,7 @@ import pytest
 from breakdown_runs import PROGRAMS, Done, breakdown, command, environment, run
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning

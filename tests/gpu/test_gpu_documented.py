@@ -14,7 +14,7 @@ from breakdown_runs import environment
 from conftest import ROOT
 from documented import documented, with_options
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.store.folder import RunFolder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu_documented")]

@@ -18,8 +18,8 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import worker as session_module
 from inductor_bench.launch.worker import WorkerLostError, WorkerSession
+from inductor_bench.messages.job_requests import WorkerRequest
 from inductor_bench.messages.kernel_requests import Begun
-from inductor_bench.messages.request import WorkerRequest
 
 BENCH = '''
 """Stands in for the worker's bench: it does what the request says, with no torch in sight."""

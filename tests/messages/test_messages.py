@@ -13,8 +13,14 @@ import pytest
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages import job_requests, kernel_requests
-from inductor_bench.messages.job_requests import WorkerJob
-from inductor_bench.messages.request import WorkerRequest, by_name, decode_answer, decode_request, encode_request
+from inductor_bench.messages.job_requests import (
+    WorkerJob,
+    WorkerRequest,
+    by_name,
+    decode_answer,
+    decode_request,
+    encode_request,
+)
 from inductor_bench.records.base import DeviceUse, OtherProcess
 from inductor_bench.records.code import Details, MachineLoad
 from inductor_bench.store import codec

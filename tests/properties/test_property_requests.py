@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inductor_bench.cli.options import SECONDS, read_variables
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.base import NUMBER, TEXT, Column, Table
+from inductor_bench.records.base import NUMBER, TEXT, QueryColumn, QueryTable
 from inductor_bench.store.tables import ask
 from inductor_bench.workflows.model_list import plain_name, read_list
 
@@ -81,8 +81,10 @@ def test_the_file_name_of_any_model_stays_in_its_folder(target: str) -> None:
     assert name and "/" not in name and name not in (".", "..") and name.isascii() and len(name) <= 80
 
 
-TABLE = Table(
-    "kernels", "kernels", (Column("name", TEXT, "", ("a", "\u202eb")), Column("time_s", NUMBER, "", (1.0, 2.0)))
+TABLE = QueryTable(
+    "kernels",
+    "kernels",
+    (QueryColumn("name", TEXT, "", ("a", "\u202eb")), QueryColumn("time_s", NUMBER, "", (1.0, 2.0))),
 )
 sql_words = st.sampled_from(
     [

@@ -39,7 +39,7 @@ from inductor_bench.report.document import (
     SourceFile,
     Stretch,
     Table,
-    Timeline,
+    TimelineChart,
     kernel_column,
     notes,
     words,
@@ -56,7 +56,11 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     placed = (Stretch(0.25, "bad", f"slower{text}", "+1 ms", 0.5),)
     columns = (
         *(Column("#"), kernel_column(f"kernel{text}", 40), Column(f"kind{text}", False, on=On.PAPER)),
-        *(Column("calls", spare=2), Column("time", hint=f"a hint{text}"), Column("share", spare=1)),
+        *(
+            Column("calls", spare=2),
+            Column("time", hint=f"a hint{text}"),
+            Column("share", spare=1),
+        ),
         Column("where the time goes", False, spare=3),
     )
     rows = [
@@ -89,7 +93,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     inner: tuple[Block, ...] = (
         Items((item, Item("On paper only.", BAD, on=On.PAPER))),
         Bar(parts),
-        Timeline(
+        TimelineChart(
             (("host", placed), (f"stream 7{text}", parts[:1])),
             ((0.0, "0 s"), (1.0, "2 ms")),
             (("#0072b2", f"graph{text}"),),

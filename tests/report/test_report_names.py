@@ -6,7 +6,7 @@ import pytest
 import run_builder as build
 from inline import change
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.report import names

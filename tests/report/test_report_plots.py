@@ -12,7 +12,7 @@ import run_builder as build
 from inline import change
 from matplotlib import image
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.retune import AppliedKernel, Saving, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.report import palette

@@ -9,7 +9,7 @@ import pytest
 import retune_fakes
 
 from inductor_bench.cli import main as entry
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.tuning import Config
 from inductor_bench.store.folder import RunFolder

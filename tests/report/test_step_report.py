@@ -15,8 +15,8 @@ import step_runs
 from printed import run_markdown, run_page, run_screen
 
 from inductor_bench.analysis.batch_aggregation import summarize_model
+from inductor_bench.records.base import Category
 from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
-from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run

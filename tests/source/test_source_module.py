@@ -14,7 +14,7 @@ import pytest
 from source_data import CPU, GPU, cpu_sample, gpu_sample, module_of, text_of
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import ModuleSource
 from inductor_bench.source.kernel_text import has_profile_mark
 from inductor_bench.source.module_reader import read_module

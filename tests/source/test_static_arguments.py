@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import KernelDefinition
 from inductor_bench.source.static_wrapper import is_drawn, read_pointers
 

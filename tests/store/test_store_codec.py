@@ -11,8 +11,7 @@ import pytest
 from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.base import Failure, Inline
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category, Failure, Inline
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord

@@ -23,7 +23,7 @@ from inductor_bench.store.files import file_inside, own_folder, read_json, sha25
 from inductor_bench.store.folder import BATCH, OWN_FILES, BatchFolder, RunFolder, new_run_folder
 from inductor_bench.store.lock import is_locked, locked
 from inductor_bench.workflows.breakdown import run_breakdown
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.query import run_report
 
 RUN = run_builder.cpu()

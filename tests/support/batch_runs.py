@@ -13,7 +13,7 @@ from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.request import BatchRequest, BreakdownRequest
 from inductor_bench.workflows import batch as batch_devices
 from inductor_bench.workflows.batch import run_batch
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 class Listener(Silent):

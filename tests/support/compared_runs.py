@@ -9,7 +9,7 @@ import run_builder as build
 import step_runs as steps
 from inline import change
 
-from inductor_bench.records.category import Category as C
+from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord

@@ -9,24 +9,23 @@ from typing import Any
 from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.job_requests import FindDeviceUse
+from inductor_bench.messages.job_requests import FindDeviceUse, WorkerRequest
 from inductor_bench.messages.kernel_requests import (
     Describe,
     Described,
-    KernelFacts,
     KernelTimes,
     Load,
     Measure,
     RecordedFacts,
+    VariantFacts,
     Verified,
     Verify,
 )
-from inductor_bench.messages.request import WorkerRequest
 from inductor_bench.records.base import DeviceUse
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows.kernel_session import KernelSession
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 class Bench(KernelSession):
@@ -45,7 +44,7 @@ class Bench(KernelSession):
         if isinstance(request, Load):
             self.device = "cpu" if "cpp" in request.file else "cuda"
             recorded = RecordedFacts("k", "0" * 16, "pointwise")
-            return KernelFacts("cpp" if self.device == "cpu" else "triton", self.device, recorded)
+            return VariantFacts("cpp" if self.device == "cpu" else "triton", self.device, recorded)
         samples = tuple(1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5))
         watched: dict[str, Any] = {}
         if isinstance(request, Measure) and request.watch:

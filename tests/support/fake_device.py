@@ -19,6 +19,7 @@ from inductor_bench.autotune.variant_protocol import CpuSpace
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.job_requests import Answer, WorkerRequest
 from inductor_bench.messages.kernel_requests import (
     Begun,
     Build,
@@ -26,7 +27,6 @@ from inductor_bench.messages.kernel_requests import (
     CompareOutputs,
     CompiledResources,
     Drop,
-    KernelFacts,
     Load,
     Numbered,
     Preparation,
@@ -37,9 +37,9 @@ from inductor_bench.messages.kernel_requests import (
     Times,
     Variant,
     VariantChange,
+    VariantFacts,
     Vary,
 )
-from inductor_bench.messages.request import Answer, WorkerRequest
 from inductor_bench.records.tuning import Config, Tuning
 
 SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
@@ -121,10 +121,10 @@ class Session:
 
     abort = close
 
-    def do_load(self, request: Load) -> KernelFacts:
+    def do_load(self, request: Load) -> VariantFacts:
         self.configs[request.number] = {"value": None}
         self._stumble("load", request.number)
-        return KernelFacts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
+        return VariantFacts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
 
     def do_vary(self, request: Vary) -> CompiledResources:
         assert request.of in self.configs
@@ -200,7 +200,7 @@ class Line(CpuSpace):
 def finds(variants: Any) -> Any:
     """Finds these variants for every kernel, and asks the worker nothing."""
 
-    def find(facts: KernelFacts) -> Any:
+    def find(facts: VariantFacts) -> Any:
         yield from ()
         return variants
 

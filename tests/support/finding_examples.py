@@ -10,7 +10,7 @@ import step_runs
 from inline import change
 from quiet_runs import quiet, run_of, with_kernel
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
 from inductor_bench.source.standalone_header import StandaloneHeader
 from inductor_bench.source.standalone_writer import cpp_text

@@ -11,7 +11,7 @@ import pytest
 from breakdown_runs import Done, command, forks, run, scratch
 from gather_kernel import SOURCE, gather_text
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 
 LOOP = "for (int64_t i = 0; i < ks0; i++)"
 HEADERS = ("cmath", "cstdint", "omp.h", "unistd.h")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import run_builder as build
 from inline import change
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Run
 

@@ -18,9 +18,9 @@ import run_builder
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
-from inductor_bench.records.category import Category as C
-from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.records.request import BreakdownRequest, KernelRequest, RetuneRequest
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
@@ -29,7 +29,7 @@ from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel import KernelOutcome, OnResult
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 SPEEDUPS = {"red": 2.0, "poi": 1.25, "mm": 1.0}
 KERNELS = (

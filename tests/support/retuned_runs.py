@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.autotune.cpp_edits import default_config
-from inductor_bench.records.category import Category
+from inductor_bench.autotune.variants import default_config
+from inductor_bench.records.base import Category
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning

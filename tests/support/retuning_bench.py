@@ -10,7 +10,7 @@ from fake_device import Silent
 from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.request import WorkerRequest
+from inductor_bench.messages.job_requests import WorkerRequest
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows.kernel_session import KernelSession

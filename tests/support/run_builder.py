@@ -13,8 +13,8 @@ from functools import cache
 
 from inline import change, make
 
+from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
-from inductor_bench.records.category import Category as C
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import CategoryTotal, IdleTime, ModuleRecord

@@ -7,7 +7,7 @@ from dataclasses import replace
 import run_builder as build
 from inline import change
 
-from inductor_bench.records.category import Category as C
+from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.nvidia import ARCHITECTURES
+from inductor_bench.devices.protocol import CPU
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.job_requests import LAUNCH_GAP, ListLaunches, TellArchitecture
+from inductor_bench.messages.job_requests import LAUNCH_GAP, ListLaunches, TellArchitecture, encode_request
 from inductor_bench.messages.observed import RunProgram
-from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code import Details
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec

@@ -18,7 +18,7 @@ from inductor_bench.trace.rows import read_trace
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.modules.kernel_files import extract_run
 from inductor_bench.workflows.modules.module_profiling import Survey
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from inductor_bench.records.model_sources import (
     help_lines,
     listed,
 )
-from inductor_bench.worker.capture.zoo import example
+from inductor_bench.worker.capture import named_models
 from inductor_bench.workflows.model_list import fits_target
 
 
@@ -38,7 +38,7 @@ def test_each_library_has_a_builder_and_an_example(library: str) -> None:
 
 def test_a_library_that_is_missing_has_the_hint_of_its_row() -> None:
     with pytest.raises(InductorBenchError, match="timm is not installed") as missing:
-        example.library("timm", "no_such_module_of_timm")
+        named_models.library("timm", "no_such_module_of_timm")
     assert missing.value.hint == LIBRARIES["timm"].install
 
 

@@ -16,7 +16,7 @@ from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.modules.module_profiling import Profiling
 from inductor_bench.workflows.modules.program_run import FoundModule, _without_refused_graphs
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 class Pool:

@@ -16,8 +16,8 @@ import run_builder
 from inductor_bench import units
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Answer, Failure
+from inductor_bench.records.base import Category as C
 from inductor_bench.records.batch import Batch, BatchModel
-from inductor_bench.records.category import Category as C
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.report.query_document import MOST_ROWS, answer_document, answer_json

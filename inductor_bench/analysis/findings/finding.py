@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ... import units
 from ...devices.protocol import Device
 from ...devices.table import device_of
-from ...records.category import Category
+from ...records.base import Category
 from ...records.kernel import Kernel
 from ...records.model_sources import PROGRAMS
 from ...records.module import ModuleRecord

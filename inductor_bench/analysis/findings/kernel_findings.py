@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ... import units
 from ...devices.table import device_of
-from ...records.category import Category
+from ...records.base import Category
 from ...records.program import GUARDS, PYTHON
 from ...records.run import Run
 from ..step_costs import idle_labels

@@ -167,7 +167,12 @@ def retune_section(run: Run, top: int) -> Section:
     caution = caution_words(summary)
     columns = (
         *(kernel_column("kernel", NAME_WIDTH), Column("calls"), Column("time")),
-        *(Column("alone", spare=2), Column("retuned", spare=1), Column("result"), Column("saves")),
+        *(
+            Column("alone", spare=2),
+            Column("retuned", spare=1),
+            Column("result"),
+            Column("saves"),
+        ),
     )
     rows = [_retune_row(found) for found in (*tuned, *problems)]
     table = Table(columns, rows, filter="kernel", most=min(top, len(tuned)), cut_on=On.TERMINAL)
@@ -397,7 +402,12 @@ def proof_section(found: Verification | None, top: int) -> Section:
     missed = list(missed_words(found.kernels))
     pinned = [one for one in found.kernels if one.state == PINNED]
     others = [one for one in found.kernels if one.state != PINNED]
-    columns = (kernel_column("kernel", NAME_WIDTH), words("config", least=24), Column("projected"), Column("saves"))
+    columns = (
+        kernel_column("kernel", NAME_WIDTH),
+        words("config", least=24),
+        Column("projected"),
+        Column("saves"),
+    )
     rows = [_proof_row(one) for one in (*pinned, *others)]
     table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
     shown = [

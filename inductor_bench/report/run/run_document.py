@@ -11,8 +11,7 @@ from typing import NamedTuple
 from ... import units
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
-from ...analysis.findings.headline import headline
-from ...analysis.findings.next_commands import next_commands
+from ...analysis.findings.next_commands import headline, next_commands
 from ...analysis.findings.rule_table import findings_beside
 from ...analysis.step_costs import calls_differ, category_totals, graph_use, module_time_s, step_of, weight_s
 from ...devices.table import common_device
@@ -244,11 +243,26 @@ def _graphs(run: Run) -> Section:
     runs = calls_differ(run)
     columns = (
         words("graph", shorten=names.unique_labels, most=NAME_WIDTH),
-        *((Column("calls"), Column("time"), Column("share"), Column("as", False, spare=1)) if in_step else ()),
+        *(
+            (
+                Column("calls"),
+                Column("time"),
+                Column("share"),
+                Column("as", False, spare=1),
+            )
+            if in_step
+            else ()
+        ),
         *([Column("runs", hint="how often the program called it")] if runs else []),
         *(Column(f"{own}wall", spare=3 * in_step), Column(f"{own}busy", spare=4 * in_step)),
-        *(Column(f"{own}{counted}", on=own_only), *([Column("as one CUDA graph", on=On.PAPER)] if as_graph else [])),
-        *(Column(f"{own}peak memory", short="peak mem", on=own_only), Column(where_words(run), False, spare=2)),
+        *(
+            Column(f"{own}{counted}", on=own_only),
+            *([Column("as one CUDA graph", on=On.PAPER)] if as_graph else []),
+        ),
+        *(
+            Column(f"{own}peak memory", short="peak mem", on=own_only),
+            Column(where_words(run), False, spare=2),
+        ),
     )
     main = main_modules(run, MOST_GRAPHS)
     called = [module for module in run.modules if graph_use(run, module).calls] if in_step else list(run.modules)

@@ -25,7 +25,22 @@ from ...records.program import (
 from ...records.program import Timeline as StepTimeline
 from ...records.run import Run
 from .. import names, palette
-from ..document import LEAD, NOTE, Bar, Block, Cell, Column, On, Row, Section, Sentence, Stretch, Table, Timeline, words
+from ..document import (
+    LEAD,
+    NOTE,
+    Bar,
+    Block,
+    Cell,
+    Column,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Stretch,
+    Table,
+    TimelineChart,
+    words,
+)
 
 RANK_WORDS = (
     "work: the device computes or copies · exposed: it is in collectives and computes nothing, waits for other ranks "
@@ -101,7 +116,12 @@ def _ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     every = ledger_rows(program, most=10**6)
     signs = [one.fill for one in few] + [""] * len(every)
     columns = (
-        *(words("part", least=18), Column("kind", False, on=On.PAPER), Column("calls", spare=1), Column("time")),
+        *(
+            words("part", least=18),
+            Column("kind", False, on=On.PAPER),
+            Column("calls", spare=1),
+            Column("time"),
+        ),
         *(Column("share"), words("where", spare=2, least=24)),
     )
     rows = [_ledger_row(one, sign) for one, sign in zip(every, signs, strict=False)]
@@ -206,7 +226,12 @@ def rank_section(run: Run) -> Section:
     if len(ranks) < 2:
         return Section("Ranks", ())
     columns = (
-        *(words("rank"), Column("step"), Column("work"), Column("exposed collectives", short="exposed")),
+        *(
+            words("rank"),
+            Column("step"),
+            Column("work"),
+            Column("exposed collectives", short="exposed"),
+        ),
         *(Column("hidden"), Column("idle")),
     )
     rows = [Row(tuple(_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
@@ -240,7 +265,7 @@ def _lanes(run: Run, timeline: StepTimeline | None) -> Iterator[Block]:
     legend = tuple((colour, name) for name, colour in legend_of(timeline.intervals, colour_of))
     whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
     caption = f"One profiled step{whose}; the profiler slows the host. traces/step.trace.json.gz opens in Perfetto."
-    yield Timeline(lanes, ticks, legend, on=On.PAGE)
+    yield TimelineChart(lanes, ticks, legend, on=On.PAGE)
     yield Sentence(caption, NOTE, on=On.PAGE)
 
 

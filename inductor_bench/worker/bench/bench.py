@@ -24,7 +24,7 @@ import torch
 from ...devices.nvidia import Architecture
 from ...errors import InductorBenchError
 from ...messages import job_requests, kernel_requests
-from ...messages.request import WorkerRequest, by_name, decode_request
+from ...messages.job_requests import WorkerRequest, by_name, decode_request
 from ...records.base import DeviceUse
 from ...records.run import Environment
 from ...source.harness.fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing
@@ -284,12 +284,12 @@ class Bench:
             return True
         return False
 
-    def load(self, request: kernel_requests.Load) -> kernel_requests.KernelFacts:
+    def load(self, request: kernel_requests.Load) -> kernel_requests.VariantFacts:
         kernel = open_kernel(import_file(Path(request.file)), request.file)
         self._kernels[request.number] = _Loaded(kernel)
         return kernel.facts()
 
-    def facts(self, request: kernel_requests.TellFacts) -> kernel_requests.KernelFacts:
+    def facts(self, request: kernel_requests.TellFacts) -> kernel_requests.VariantFacts:
         kernel = self._kernels[request.number].kernel
         configs = kernel.configs() if request.configs and isinstance(kernel, TritonBenchKernel) else None
         return replace(kernel.facts(), triton=configs)

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from ...devices.cpu import CPU
+from ...devices.protocol import CPU
 from ...messages.kernel_requests import (
     CompiledResources,
     Described,
-    KernelFacts,
     KernelTimes,
     RecordedFacts,
     VariantChange,
+    VariantFacts,
 )
 from ...source.harness import cpp_main
 from ...source.harness.arguments import Arguments, touched_bytes
@@ -43,8 +43,8 @@ class CppBenchKernel:
         self.kernel = cpp_main.CppKernel(self.recorded, source, folder)
         self.launch = self.kernel.launch
 
-    def facts(self) -> KernelFacts:
-        return KernelFacts(
+    def facts(self) -> VariantFacts:
+        return VariantFacts(
             language="cpp",
             device=CPU.type,
             recorded=codec.decode(RecordedFacts, self.recorded),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from ...devices.table import device_of
-from ...messages.kernel_requests import CompiledResources, Described, KernelFacts, KernelTimes, VariantChange
+from ...messages.kernel_requests import CompiledResources, Described, KernelTimes, VariantChange, VariantFacts
 from ...source.harness import cpp_main, operator_main
 from ...source.harness.arguments import (
     PATTERN_ELEMENTS,
@@ -42,7 +42,7 @@ class LoadedKernel(Protocol):
     launch: dict[str, Any]
     tolerances: Mapping[str, float]
 
-    def facts(self) -> KernelFacts:
+    def facts(self) -> VariantFacts:
         """The facts that identify the kernel and determine its variants."""
 
     def make_variant(self, change: VariantChange) -> LoadedKernel:

@@ -18,11 +18,11 @@ from ...errors import InductorBenchError
 from ...messages.kernel_requests import (
     CompiledResources,
     Described,
-    KernelFacts,
     KernelTimes,
     LibraryConfigs,
     RecordedFacts,
     VariantChange,
+    VariantFacts,
 )
 from ...records.tuning import Config
 from ...source.harness import cpp_main, operator_main
@@ -273,8 +273,8 @@ class OperatorBenchKernel:
         special = {} if self.runtime.device.runs_on_host else operator_main.GPU_TOLERANCES
         self.tolerances: Mapping[str, float] = {**TOLERANCES, **special}
 
-    def facts(self) -> KernelFacts:
-        return KernelFacts(
+    def facts(self) -> VariantFacts:
+        return VariantFacts(
             language="operator",
             device=self.operator.device,
             recorded=codec.decode(RecordedFacts, self.recorded),

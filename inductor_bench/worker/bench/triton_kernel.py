@@ -20,11 +20,11 @@ from ...messages.kernel_requests import (
     Binary,
     CompiledResources,
     Described,
-    KernelFacts,
     KernelTimes,
     RecordedFacts,
     TritonConfigs,
     VariantChange,
+    VariantFacts,
 )
 from ...records.code import CompiledKernel
 from ...records.tuning import Config
@@ -205,8 +205,8 @@ class TritonBenchKernel:
             self._heuristics = Heuristics(self.module)
         return self._heuristics
 
-    def facts(self) -> KernelFacts:
-        return KernelFacts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
+    def facts(self) -> VariantFacts:
+        return VariantFacts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
 
     def configs(self) -> TritonConfigs:
         """The configurations of the kernel; see :func:`triton_candidates.list_configs`."""

@@ -14,12 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...messages.observed import ModeChange, ModeReport
+from ...messages.observed import CAPTURE_FOLDER, MODE, ModeChange, ModeReport
 from ...records.mode_comparison import CHANNELS_LAST, CUDNN_BENCHMARK, EAGER, TF32, Agreement
 from ...store import codec
 from ..upstream import inductor
 from ..upstream import inductor as compiling
-from .variables import CAPTURE_FOLDER, MODE
 
 INDUCTOR = "inductor"
 

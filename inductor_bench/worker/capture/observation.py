@@ -21,9 +21,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from ...devices.cpu import CPU
+from ...devices.protocol import CPU
 from ...devices.table import DEVICES
-from ...messages.observed import Observation
+from ...messages.observed import (
+    CAPTURE_FOLDER,
+    COMPARISON,
+    EAGER,
+    LIVE,
+    OBSERVE,
+    PINS,
+    REPEAT,
+    STEPS,
+    VALUES_LIMIT,
+    Observation,
+)
 from ...records.code import Complaint, Launch
 from ...store import codec
 from ..profile.module_profile import read_switches
@@ -32,7 +43,6 @@ from ..upstream import inductor as compiling
 from . import mode_setter
 from .boundaries import CalledGraphs, StepMeasurement
 from .step_observer import RECOVERABLE, StepObserver, measure_window
-from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, PINS, REPEAT, STEPS, VALUES_LIMIT
 
 # What an observed process saves at its end, however it ends itself.
 

@@ -16,13 +16,23 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ...errors import InductorBenchError
-from ...messages.observed import COMPARE, PINNED, REFUSED, REPLACED, UNUSED, PinnedProcess, Pins, PinState
+from ...messages.observed import (
+    CAPTURE_FOLDER,
+    COMPARE,
+    PINNED,
+    PINS,
+    REFUSED,
+    REPLACED,
+    UNUSED,
+    PinnedProcess,
+    Pins,
+    PinState,
+)
 from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, factors
-from ...source.identity import cpp_kernel_id
+from ...source.syntax import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import choices, inductor, pinning
-from .variables import CAPTURE_FOLDER, PINS
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
 

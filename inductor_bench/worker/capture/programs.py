@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import step_marks
 from ...errors import InductorBenchError
-from ...messages.observed import Refusal, RunProgram
+from ...messages.observed import COMPARISON, OBSERVE, Refusal, RunProgram
 from ...records.mode_comparison import TF32
 from ...records.request import DEFAULT_BATCH_SIZE, BreakdownRequest
 from ...store import codec
@@ -26,9 +26,8 @@ from ...store.files import read_json, write_json
 from ..device.runtime import SharedDevice
 from ..upstream.inductor import import_compiler
 from . import mode_setter
+from .named_models import DownloadNeededError, Example, build_model
 from .observation import running
-from .variables import COMPARISON, OBSERVE
-from .zoo.example import DownloadNeededError, Example, build_model
 
 if TYPE_CHECKING:
     import torch

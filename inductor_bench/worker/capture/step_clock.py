@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ...devices.cpu import CPU
+from ...devices.protocol import CPU
 from ...records.evidence import ObservedSteps
 
 WAIT_S = 2.0

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from ... import step_marks
-from ...devices.cpu import CPU
+from ...devices.protocol import CPU
 from ...errors import InductorBenchError
+from ...messages.observed import EAGER, MODE, PROFILES, SKIP_STEPS, TIMED_STEPS
 from ...records.program import MARKS, OPTIMIZER_STEPS
 from ..upstream import inductor
 from ..upstream import observing as upstream
 from .boundaries import Boundaries, CalledGraphs, Graph, Pattern, StepMeasurement
 from .schedule import WindowLimits
 from .step_measurement import Measurement
-from .variables import EAGER, MODE, PROFILES, SKIP_STEPS, TIMED_STEPS
 
 RECOVERABLE = (
     ArithmeticError,

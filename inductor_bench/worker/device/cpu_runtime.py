@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...devices.cpu import CPU
+from ...devices.protocol import CPU
 from ...records.run import Environment, Host
 from ...source.harness.arguments import Arguments
 from ...source.harness.timing_cpu import CpuTimer, describe_method, measure_cpu

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...devices.cpu import CPU
+from ...devices.protocol import CPU
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.run import Environment, Versions

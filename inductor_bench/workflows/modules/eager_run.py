@@ -14,7 +14,7 @@ from ...records.evidence import EagerSteps, ObservedSteps
 from ...records.program import PATTERN, Program
 from ...records.request import DRAWN, BreakdownRequest
 from ...store.folder import RunFolder
-from ..options import Progress
+from ..progress import Progress
 from .measured_environment import observed_environment
 from .program_run import StepWatch, program_command, read_steps, run_program
 

@@ -13,8 +13,7 @@ from ...analysis.library_calls import classify_operator
 from ...analysis.traffic import touched_bytes
 from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
-from ...records.base import Failure
-from ...records.category import Category
+from ...records.base import Category, Failure
 from ...records.code import (
     CallSite,
     CompiledKernel,
@@ -31,10 +30,10 @@ from ...records.module import ModuleRecord
 from ...records.option_fields import option_words
 from ...records.request import RECORDED, Selection
 from ...records.run import Environment, Run
-from ...source.identity import launch_key, operator_id
 from ...source.labels import ModuleLabel
 from ...source.standalone_header import RecordedCall, StandaloneHeader
 from ...source.static_launches import read_static_launches
+from ...source.syntax import launch_key, operator_id
 from ...store import codec
 from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index
 from ...store.run_files import load_details, load_evidence

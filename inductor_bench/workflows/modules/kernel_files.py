@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...records.base import Failure
-from ...records.extraction import ExtractedKernel
+from ...records.kernel import ExtractedKernel
 from ...records.module import ModuleRecord
 from ...records.request import DRAWN, Selection
 from ...records.run import Run

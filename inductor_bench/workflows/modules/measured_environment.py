@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...launch.interpreter import SAFE_PATH
+from ...launch.diagnosis import SAFE_PATH
 from ...launch.worker import expose_package, join_paths
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest

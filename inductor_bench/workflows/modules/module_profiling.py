@@ -17,15 +17,15 @@ from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
 from ...records.run import Environment, Peaks
 from ...records.traced import OperatorCall, OperatorCost
-from ...source.identity import launch_key
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
+from ...source.syntax import launch_key
 from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder
 from ...store.run_files import save_details
 from ...trace.compaction import store_trace
-from ..options import Progress
+from ..progress import Progress
 from .program_run import FoundModule
 
 # Recorded values of launches: files that a worker writes, and that later lie beside the kernels' standalone files.

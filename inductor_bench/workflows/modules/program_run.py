@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...launch.diagnosis import ERROR_LINES, last_error, remedy, remedy_of_end
-from ...launch.interpreter import ANOTHER_PYTHON, module_words
+from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
 from ...launch.process import ProcessResult, run_process
 from ...messages.observed import Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
@@ -31,7 +30,7 @@ from ...store.files import read_json, read_text, write_json
 from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
-from ..options import Progress
+from ..progress import Progress
 from .measured_environment import observed_environment
 
 # Reads what the processes of a program observed, from the folder of the capture.

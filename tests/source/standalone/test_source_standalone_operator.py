@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, Launch, Storage, TensorView, Values
 from inductor_bench.source.harness import operator_main
 from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError

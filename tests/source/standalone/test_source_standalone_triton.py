@@ -18,7 +18,7 @@ import pytest
 import torch
 from source_data import GPU, module_of, text_of
 
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
 from inductor_bench.source.harness import arguments as harness
 from inductor_bench.source.harness import fingerprints, triton_definition

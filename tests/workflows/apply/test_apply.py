@@ -20,7 +20,7 @@ from retuned_runs import make_retune, write_winners
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.observed import APPLY, PINNED, Pins, PinState
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, Launch, TensorView
 from inductor_bench.records.retune import InputLayout, LibraryPin, TritonPin, Verification
 from inductor_bench.records.run import Environment

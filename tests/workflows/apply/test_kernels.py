@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.request import ApplyRequest
 from inductor_bench.records.retune import RetuneRow, TritonPin
 from inductor_bench.trace.program_trace import StepDurations

@@ -12,13 +12,13 @@ from inductor_bench.cli.main import main as entry
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import APPLY, COMPARE, Pins
-from inductor_bench.records.category import Category
+from inductor_bench.records.base import Category
 from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import apply, proof
-from inductor_bench.workflows.options import Silent
 from inductor_bench.workflows.pins import PinnedRun, make_pins
+from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.proof import ProofPlan, VerificationInterrupted
 
 

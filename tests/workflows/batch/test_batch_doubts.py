@@ -11,7 +11,7 @@ import run_builder
 import step_runs
 from inline import change
 
-from inductor_bench.analysis.findings.headline import headline
+from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.code import MachineLoad

@@ -19,7 +19,7 @@ import torch
 from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.launch import executors
-from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, Began, Job, compile_threads, jobs_at_once
+from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, Job, JobBegan, compile_threads, jobs_at_once
 from inductor_bench.launch.local_executor import LocalExecutor
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BatchRequest
@@ -28,7 +28,7 @@ from inductor_bench.store.lock import TURN, WAITING, DeviceTurn
 from inductor_bench.worker.device.runtime import SharedDevice
 from inductor_bench.workflows import batch as batch_devices
 from inductor_bench.workflows.batch import run_batch
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
     executor.settle(tmp_path, ())
     executor.start(job_of(tmp_path))
     try:
-        assert executor.events() == [Began("m", "0")]
+        assert executor.events() == [JobBegan("m", "0")]
         (tmp_path / "m.waiting").touch()
         now[0] = 100.0
         assert executor.events() == []

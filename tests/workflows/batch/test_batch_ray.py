@@ -14,7 +14,7 @@ from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import executors, ray_executor
-from inductor_bench.launch.executors import Began, Event, Job, Lost
+from inductor_bench.launch.executors import Event, Job, JobBegan, JobLost
 from inductor_bench.launch.ray_cluster import (
     NodeJob,
     make_scratch,
@@ -29,7 +29,7 @@ from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.workflows import batch
 from inductor_bench.workflows.batch import run_batch
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 class Listener(Silent):
@@ -250,7 +250,7 @@ class LosesEverything:
         return True
 
     def start(self, job: Job) -> None:
-        self._news += [Began(job.name, "far:0"), Lost(job.name, "it does not answer")]
+        self._news += [JobBegan(job.name, "far:0"), JobLost(job.name, "it does not answer")]
 
     def events(self) -> list[Event]:
         news, self._news = self._news, []

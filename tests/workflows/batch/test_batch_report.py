@@ -24,15 +24,15 @@ from inductor_bench.analysis.batch_aggregation import (
     summarize_model,
 )
 from inductor_bench.cli import main as entry
+from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
 from inductor_bench.records.batch import Batch, BatchModel, BatchResults
-from inductor_bench.records.category import Category as C
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.report import names
 from inductor_bench.report.batch_document import family_name, of_peak, place_words
-from inductor_bench.source.identity import family_id
+from inductor_bench.source.syntax import family_id
 from inductor_bench.store import digest
 from inductor_bench.store.codec import FORMAT
 from inductor_bench.store.folder import BatchFolder

@@ -29,7 +29,7 @@ from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows import batch as batch_run
 from inductor_bench.workflows import retuning
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 __all__ = ["quick"]
 ONE, TWO, SLOW = RetuneRequest("max", 1), RetuneRequest("max", 2), RetuneRequest("exhaustive", 1)

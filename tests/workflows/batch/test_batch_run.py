@@ -24,7 +24,7 @@ from inductor_bench.workflows import batch_state
 from inductor_bench.workflows import batch_state as attempt
 from inductor_bench.workflows.batch import default_folder, find_devices, find_jobs_at_once, run_batch
 from inductor_bench.workflows.batch_state import BatchState
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 __all__ = ["quick"]
 

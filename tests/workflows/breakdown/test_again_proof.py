@@ -11,7 +11,7 @@ from breakdown_runs import copy_of, factory
 from inline import change
 from retune_fakes import retuned
 
-from inductor_bench.autotune.cpp_edits import default_config
+from inductor_bench.autotune.variants import default_config
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import Retune, Verification
@@ -21,7 +21,7 @@ from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.apply import with_verification
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.retuning import lacks_proof
 
 pytestmark = pytest.mark.xdist_group("captures")

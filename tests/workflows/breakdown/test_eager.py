@@ -20,7 +20,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.modules import eager_run
 from inductor_bench.workflows.modules.eager_run import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 
 def observed(*times_s: float, source: str = OPTIMIZER_STEPS) -> ObservedSteps:

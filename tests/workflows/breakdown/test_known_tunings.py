@@ -22,7 +22,7 @@ from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel_timing import busy_notes
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.retuning import digest_launch
 
 FILE = """RECORDED = {

@@ -32,8 +32,8 @@ from inductor_bench.store.lock import locked
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.modules.kernel_files import extract_run
-from inductor_bench.workflows.options import Silent
 from inductor_bench.workflows.pins import make_pins
+from inductor_bench.workflows.progress import Silent
 
 
 @pytest.fixture

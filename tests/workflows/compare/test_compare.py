@@ -30,7 +30,7 @@ from inductor_bench.store.run_files import unpacked_run
 from inductor_bench.workflows import compare as pair_workflow
 from inductor_bench.workflows.breakdown import BreakdownOutcome
 from inductor_bench.workflows.compare import compare_program, compare_records, interleaved, run_pair
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 

@@ -17,7 +17,7 @@ from inductor_bench.records.program import EAGER
 from inductor_bench.records.request import BreakdownRequest, CompareRequest
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.compare import compare_program
-from inductor_bench.workflows.options import Silent
+from inductor_bench.workflows.progress import Silent
 
 PROGRAM = ROOT / "tests" / "programs" / "compared.py"
 

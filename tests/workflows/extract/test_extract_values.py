@@ -23,8 +23,8 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Complaint, Launch
 from inductor_bench.source.harness import arguments as harness
 from inductor_bench.store import codec
-from inductor_bench.store.tensors import FlatTensor, write_tensors
 from inductor_bench.worker.profile import launch_values
+from inductor_bench.worker.profile.launch_values import FlatTensor, write_tensors
 from inductor_bench.worker.profile.recorder import watch_launches
 
 sys.path.insert(0, str(PROGRAMS))

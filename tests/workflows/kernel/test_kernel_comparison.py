@@ -16,19 +16,19 @@ from measured_kernels import OWN, measured
 
 from inductor_bench.autotune.variants import TritonVariants
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.job_requests import Answer, WorkerRequest
 from inductor_bench.messages.kernel_requests import (
     Checked,
     CompareOutputs,
     CompiledResources,
     Drop,
-    KernelFacts,
     Load,
     RecordedFacts,
     Sample,
     Times,
+    VariantFacts,
     Vary,
 )
-from inductor_bench.messages.request import Answer, WorkerRequest
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import Pairing, TimedPair
 from inductor_bench.records.request import KernelRequest
@@ -63,10 +63,10 @@ class Work:
         answer: Answer = getattr(self, f"do_{type(request).__name__.lower()}")(request)
         return answer
 
-    def do_load(self, request: Load) -> KernelFacts:
+    def do_load(self, request: Load) -> VariantFacts:
         name = Path(request.file).stem
         self.kernels[request.number] = (name, OWN[name])
-        return KernelFacts("cpp", "cpu", RecordedFacts(name, "0", "cpp"))
+        return VariantFacts("cpp", "cpu", RecordedFacts(name, "0", "cpp"))
 
     def do_vary(self, request: Vary) -> CompiledResources:
         self.kernels[request.number] = (self.kernels[request.of][0], request.change.config["value"])
@@ -98,7 +98,7 @@ def compared(
             outcome = (found or {})[file.stem]
             yield replace(kernel, tuning=outcome) if isinstance(outcome, Tuning) else outcome
 
-    def find_variants(facts: KernelFacts, *_: Any) -> Line:
+    def find_variants(facts: VariantFacts, *_: Any) -> Line:
         return Line({"value": OWN[facts.recorded.name]}, {"value": SPACE["value"]})
 
     monkeypatch.setattr(kernel_comparison, "measure_file", measured)

@@ -10,8 +10,8 @@ from device_bench import Bench
 from inline import change, make
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.records.category import Category
-from inductor_bench.records.extraction import ExtractedKernel
+from inductor_bench.records.base import Category
+from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel

@@ -31,9 +31,17 @@ from inductor_bench.messages.job_requests import (
     StartCompilers,
     TellArchitecture,
     TellEnvironment,
+    WorkerRequest,
 )
-from inductor_bench.messages.kernel_requests import Build, Drop, Forget, KernelFacts, Load, RecordedFacts, VariantChange
-from inductor_bench.messages.request import WorkerRequest
+from inductor_bench.messages.kernel_requests import (
+    Build,
+    Drop,
+    Forget,
+    Load,
+    RecordedFacts,
+    VariantChange,
+    VariantFacts,
+)
 from inductor_bench.records.base import NO_CANDIDATES, DeviceUse, Failure, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store.lock import TURN
@@ -149,7 +157,7 @@ def test_what_goes_wrong_ahead_is_left_to_the_measurement(tmp_path: Path, troubl
 
 
 def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> None:
-    facts = KernelFacts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
+    facts = VariantFacts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
     bench, kernel = Bench(tmp_path, {Load: facts}), measured(tmp_path / "first.py", None)
     (listed,) = list_configs({tmp_path / "first.py": kernel}, bench)
     assert isinstance(listed, MeasuredKernel) and listed.tuning is not None
@@ -160,7 +168,7 @@ def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> Non
 # The budget
 
 
-THREADS = KernelFacts("operator", "cpu", RecordedFacts("k", "0", "operator"), processors=2)
+THREADS = VariantFacts("operator", "cpu", RecordedFacts("k", "0", "operator"), processors=2)
 
 
 def retuned(bench: Bench, kernel: MeasuredKernel) -> Any:
