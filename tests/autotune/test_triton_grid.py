@@ -8,9 +8,8 @@ import pytest
 
 from inductor_bench.autotune import variants
 from inductor_bench.autotune.variants import MOST_ELEMENTS, TritonVariants, grid, is_sound, neighbours
-from inductor_bench.devices.nvidia import ARCHITECTURES, ELEMENTS_OF_THREAD
-from inductor_bench.messages.kernel_requests import Binary, VariantChange
-from inductor_bench.workflows.cross_compile import set_statuses
+from inductor_bench.devices.nvidia import ELEMENTS_OF_THREAD
+from inductor_bench.messages.kernel_requests import VariantChange
 
 POWERS = tuple(1 << power for power in range(13))
 LADDERS = {"XBLOCK": POWERS, "YBLOCK": POWERS[:11], "num_warps": POWERS[:6]}
@@ -92,27 +91,3 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     assert not variants.same_candidate_set
     assert TritonVariants(NOW, default=(NOW, other), max=(other, NOW), ladders={}).same_candidate_set
     assert variants.axes["XBLOCK"][0] == 32 and variants.change(other) == VariantChange(other)
-
-
-class Compiled:
-    """As much of a candidate as is judged."""
-
-    def __init__(self, digest: str, shared: int, status: str = "") -> None:
-        self.binary = Binary(digest, shared, 0)
-        self.status, self.reason = status, ""
-
-
-def test_what_does_not_fit_is_refused_and_what_is_there_already_is_a_duplicate() -> None:
-    fits, least = 99 * 1024, Compiled("a", 0)
-    rows = [
-        least,
-        Compiled("b", fits),
-        Compiled("c", fits + 1),
-        Compiled("a", 0),
-        Compiled("a", 16),
-        Compiled("", 0, "hung"),
-    ]
-    set_statuses(rows, ARCHITECTURES["sm_86"])
-    assert [row.status for row in rows] == ["default", "compiled", "refused", "duplicate", "compiled", "hung"]
-    assert rows[3].reason == "compiles to what no. 1 does"
-    assert rows[2].reason == "needs 99 KiB of shared memory, a block of sm_86 has 99"
