@@ -21,29 +21,17 @@ from .step_costs import HOST_SETS_PACE, host_sets_pace, step_of
 
 @dataclass(frozen=True)
 class RetuneSummary:
-    """The retuned kernels of a model and their totals.
+    """The retuned kernels of a model and their totals."""
 
-    Attributes:
-        rows: one row per kernel, the largest saving first, failed retunes last.
-        faster: number of kernels for which a faster configuration was found.
-        same: number of kernels that keep their configuration.
-        without: number of kernels whose retune failed.
-        unreached: number of kernels that the budget left out.
-        saving_s: projected saving of one step or iteration in seconds, without the kernels counted in ``waiting``.
-        left_s: the part of ``saving_s`` that ``apply`` leaves to the user.
-        waiting: number of kernels whose graphs all wait for the host, so that a faster kernel saves no time.
-        cautions: doubts about single measurements, one sentence each.
-    """
-
-    rows: tuple[RetuneRow, ...]
-    faster: int
-    same: int
-    without: int
-    unreached: int
-    saving_s: float
-    left_s: float
-    waiting: int
-    cautions: tuple[str, ...]
+    rows: tuple[RetuneRow, ...]  # one row per kernel, the largest saving first, failed retunes last
+    faster: int  # number of kernels for which a faster configuration was found
+    same: int  # number of kernels that keep their configuration
+    without: int  # number of kernels whose retune failed
+    unreached: int  # number of kernels that the budget left out
+    saving_s: float  # projected saving of one step or iteration in seconds, without the kernels counted in ``waiting``
+    left_s: float  # the part of ``saving_s`` that ``apply`` leaves to the user
+    waiting: int  # number of kernels whose graphs all wait for the host, so that a faster kernel saves no time
+    cautions: tuple[str, ...]  # doubts about single measurements, one sentence each
 
 
 def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) -> RetuneSummary | None:
@@ -88,29 +76,19 @@ _Member = tuple[str, KernelResult, bool]
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model in one row. Times are seconds of one step of its program; without one, of an iteration of each graph.
+    """A model in one row. Times are seconds of one step of its program; without one, of an iteration of each graph."""
 
-    Attributes:
-        model: the model as it was read from the batch.
-        time_s: the time of all its graphs.
-        busy_share: mean busy share of the device, weighted by the graphs' times; ``None`` where it is unknown.
-        parts: each category with its share of ``time_s``, the largest first; category ``None`` is idle or host time.
-        launches: the number of kernel launches.
-        kernels: the number of kernels.
-        top: the most expensive kernel.
-        gain_limit_s: the time that its generated kernels would save at their roofs, an upper bound.
-        retunes: the results of the retunes; ``None`` where none were requested.
-    """
-
-    model: ModelResult
-    time_s: float
+    model: ModelResult  # the model as it was read from the batch
+    time_s: float  # the time of all its graphs
+    # mean busy share of the device, weighted by the graphs' times; ``None`` where it is unknown
     busy_share: float | None
+    # each category with its share of ``time_s``, the largest first; category ``None`` is idle or host time
     parts: tuple[tuple[Category | None, float], ...]
-    launches: float
-    kernels: int
-    top: KernelResult | None
-    gain_limit_s: float | None
-    retunes: RetuneSummary | None
+    launches: float  # the number of kernel launches
+    kernels: int  # the number of kernels
+    top: KernelResult | None  # the most expensive kernel
+    gain_limit_s: float | None  # the time that its generated kernels would save at their roofs, an upper bound
+    retunes: RetuneSummary | None  # the results of the retunes; ``None`` where none were requested
 
     @property
     def name(self) -> str:
@@ -126,38 +104,24 @@ class KernelGroup(NamedTuple):
     """The kernels of all models that have the same id or the same family.
 
     Sums are over one step of each model's program; without a step, over an iteration of each of its graphs.
-
-    Attributes:
-        key: the shared id or family id.
-        name, kernel_id, category, operator, bound: the properties of the most expensive kernel of the group.
-        ids: the number of different kernels in the group.
-        models: the names of the models that have a kernel of the group.
-        model: the model that has the most expensive kernel.
-        launches: sum of the launches.
-        time_s: sum of the device times in seconds.
-        share: ``time_s`` as a share of the time of all models.
-        peak_share: mean share of peak weighted by time, over the kernels for which it is known.
-        gain_limit_s: sum of the gain limits in seconds.
-        speedup: the best speedup of a retune in the group; 1 where no retune was reliably faster.
-        saving_s: the time in seconds that all retunes of the group would save.
     """
 
-    key: str
-    name: str
-    kernel_id: str
-    category: str
-    operator: str | None
-    bound: str
-    ids: int
-    models: tuple[str, ...]
-    model: str
-    launches: float
-    time_s: float
-    share: float
-    peak_share: float | None
-    gain_limit_s: float | None
-    speedup: float | None = None
-    saving_s: float | None = None
+    key: str  # the shared id or family id
+    name: str  # the properties of the most expensive kernel of the group
+    kernel_id: str  # the properties of the most expensive kernel of the group
+    category: str  # the properties of the most expensive kernel of the group
+    operator: str | None  # the properties of the most expensive kernel of the group
+    bound: str  # the properties of the most expensive kernel of the group
+    ids: int  # the number of different kernels in the group
+    models: tuple[str, ...]  # the names of the models that have a kernel of the group
+    model: str  # the model that has the most expensive kernel
+    launches: float  # sum of the launches
+    time_s: float  # sum of the device times in seconds
+    share: float  # ``time_s`` as a share of the time of all models
+    peak_share: float | None  # mean share of peak weighted by time, over the kernels for which it is known
+    gain_limit_s: float | None  # sum of the gain limits in seconds
+    speedup: float | None = None  # the best speedup of a retune in the group; 1 where no retune was reliably faster
+    saving_s: float | None = None  # the time in seconds that all retunes of the group would save
 
 
 def suite_time_s(results: BatchResults) -> float:

@@ -55,29 +55,18 @@ COUNTED = (CALLS, ADDED, REMOVED)
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cause of a difference depends on, beside the kernels.
+    """What the cause of a difference depends on, beside the kernels."""
 
-    Attributes:
-        noise: the noise between the runs.
-        texts: the texts of the kernels of both sides.
-        around: the differences that may change the time of equal kernels.
-        is_busy: whether another program's load may change it as much.
-        choices: the differences that may change which config Inductor chooses.
-        same_compiler: whether both sides have the same torch, Triton and device.
-        tuned: the median seconds of a call by kernel id and config, from the records' retunes.
-        several: whether each side has several runs.
-        single_step: whether the parts of some run come from one profiled step only.
-    """
-
-    noise: Noise
-    texts: tuple[Sources, Sources] = ({}, {})
-    same_compiler: bool = True
-    around: tuple[EnvironmentDifference, ...] = ()
-    is_busy: bool = False
-    choices: tuple[EnvironmentDifference, ...] = ()
+    noise: Noise  # the noise between the runs
+    texts: tuple[Sources, Sources] = ({}, {})  # the texts of the kernels of both sides
+    same_compiler: bool = True  # whether both sides have the same torch, Triton and device
+    around: tuple[EnvironmentDifference, ...] = ()  # the differences that may change the time of equal kernels
+    is_busy: bool = False  # whether another program's load may change it as much
+    choices: tuple[EnvironmentDifference, ...] = ()  # the differences that may change which config Inductor chooses
+    # the median seconds of a call by kernel id and config, from the records' retunes
     tuned: tuple[tuple[str, dict[str, int], float], ...] = ()
-    several: bool = False
-    single_step: bool = False
+    several: bool = False  # whether each side has several runs
+    single_step: bool = False  # whether the parts of some run come from one profiled step only
 
     @property
     def explains_equal_kernels(self) -> bool:
@@ -263,20 +252,13 @@ LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothin
 
 @dataclass(frozen=True)
 class VerdictBasis:
-    """What the verdicts on parts rest on.
-
-    Attributes:
-        idle_noise: the noise of idle time.
-        least_s: the least difference that counts.
-        step_s: the longer step.
-        on_host: whether the device is the host itself.
-    """
+    """What the verdicts on parts rest on."""
 
     setting: Setting
-    idle_noise: Noise
-    least_s: float
-    step_s: float
-    on_host: bool = False
+    idle_noise: Noise  # the noise of idle time
+    least_s: float  # the least difference that counts
+    step_s: float  # the longer step
+    on_host: bool = False  # whether the device is the host itself
 
 
 def difference_parts(
@@ -373,12 +355,7 @@ def _others(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartChange]:
 
 
 def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis) -> bool:
-    """Whether something that both sides' records hold may make a part that is no kernel slower or faster.
-
-    Where the device is the host, other programs' load and single interruptions make any part longer, so that time
-    alone is no evidence: the calls have to differ, or something around the program that several runs show to matter.
-    Calls differ if each profiled step makes as many: one that some steps make may fall between the few profiled ones.
-    """
+    """Whether something that both sides' records hold may make a part that is no kernel slower or faster."""
     around = limits.setting.several and limits.setting.explains_equal_kernels
     if not has_other_calls(row):
         return around or not limits.on_host

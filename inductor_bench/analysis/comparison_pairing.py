@@ -161,11 +161,7 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
 
 
 def _with_parts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
-    """The match with the kernels that compute only nodes of its kernel on the other side, taken out of the lists.
-
-    A reduction that loses its epilogue still is the counterpart of the whole, takes less time, and the epilogue is the
-    rest of it.
-    """
+    """The match with the kernels that compute only nodes of its kernel on the other side, taken out of the lists."""
     times = [sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b)]
     if max(times) * LOST < min(times):
         return match
@@ -303,11 +299,7 @@ def _folded(side: Side, labels: Set[str]) -> Side:
 
 
 def _join_idle(a: Side, b: Side) -> tuple[Side, Side]:
-    """Joins the labels of a host's idle time where a run has none.
-
-    On a host the idle time is what the profiled work leaves of the unprofiled step. Where the work took longer under
-    the profiler nothing is left, and the labels of another run have no counterpart.
-    """
+    """Joins the labels of a host's idle time where a run has none."""
     idle = [*_idle_s(a), *_idle_s(b)]
     if not a.on_host or not any(idle) or all(idle):
         return a, b

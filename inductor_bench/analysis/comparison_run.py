@@ -187,8 +187,7 @@ def _noise(
     *,
     of_step: bool,
 ) -> Noise:
-    """The noise of the step, or of the device's work. Kernels around which something differs that may change their
-    time are no measure of it."""
+    """The noise of the step, or of the device's work."""
     same_machine = all(row.name == TORCH for row in around)
     same_libraries = all(row.name != TORCH for row in differences)
     waited = busy_share((*a.runs, *b.runs))

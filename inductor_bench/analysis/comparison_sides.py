@@ -86,18 +86,14 @@ class SideGraph:
 
 @dataclass(frozen=True)
 class SidePart:
-    """What is no kernel of a graph.
-
-    Attributes:
-        run_calls: the calls by run; ``listed`` is the number of the runs whose records say how many there are.
-        places: the lines of the program, as ``FILE:LINE``.
-    """
+    """What is no kernel of a graph."""
 
     kind: str
     label: str
+    # the calls by run; ``listed`` is the number of the runs whose records say how many there are
     run_calls: tuple[float, ...]
     times_s: tuple[float, ...]
-    places: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # the lines of the program, as ``FILE:LINE``
     listed: int = 1
 
     @property
@@ -112,16 +108,11 @@ class SidePart:
 
 @dataclass(frozen=True)
 class Side:
-    """One side.
-
-    Attributes:
-        in_step: whether its seconds are those of the program's step, else of an iteration.
-        lists_all: whether its parts are all that its steps have, so that what is no part of it was not called.
-    """
+    """One side."""
 
     runs: tuple[Run, ...]
-    in_step: bool
-    lists_all: bool
+    in_step: bool  # whether its seconds are those of the program's step, else of an iteration
+    lists_all: bool  # whether its parts are all that its steps have, so that what is no part of it was not called
     steps_s: tuple[float, ...]
     graphs: tuple[SideGraph, ...]
     parts: tuple[SidePart, ...]

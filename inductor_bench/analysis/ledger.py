@@ -124,27 +124,18 @@ class GraphName(NamedTuple):
 
 @dataclass(frozen=True)
 class Steps:
-    """The profiled steps of one process, and what is known of them.
+    """The profiled steps of one process, and what is known of them."""
 
-    Attributes:
-        step_time_s: the mean unprofiled step.
-        window: the profiled steps that count.
-        works, calls, timeline: what the trace shows.
-        names: the compiled graphs by number.
-        places: the places of outermost operators, by their index.
-        optimizer_calls: the number of calls of each optimizer in the window.
-        on_host: whether the device is the host itself.
-    """
-
-    step_time_s: float
-    window: StepWindow
-    works: Sequence[Work]
-    calls: Sequence[GraphCall]
-    timeline: HostTimes
-    names: Mapping[int, GraphName]
-    places: Mapping[int, CallPlace] = field(default_factory=dict)
+    step_time_s: float  # the mean unprofiled step
+    window: StepWindow  # the profiled steps that count
+    works: Sequence[Work]  # what the trace shows
+    calls: Sequence[GraphCall]  # what the trace shows
+    timeline: HostTimes  # what the trace shows
+    names: Mapping[int, GraphName]  # the compiled graphs by number
+    places: Mapping[int, CallPlace] = field(default_factory=dict)  # the places of outermost operators, by their index
+    # the number of calls of each optimizer in the window
     optimizer_calls: Mapping[str, int] = field(default_factory=dict)
-    on_host: bool = False
+    on_host: bool = False  # whether the device is the host itself
 
 
 @dataclass(frozen=True)
@@ -201,11 +192,7 @@ def account(steps: Steps) -> Ledger:
 
 
 def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:
-    """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes.
-
-    A collective waits for the last rank. The profiler slows the host of that rank, so that the wait is longer. What is
-    cut is waited, and not hidden: the collective's device time becomes as much shorter.
-    """
+    """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes."""
     exposed = math.fsum(part.time_s for part in parts if part.kind == COLLECTIVE)
     excess = math.fsum(part.time_s for part in parts) - step_time_s
     if excess <= 0 or not exposed:
@@ -350,10 +337,7 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
 
 
 def _reasons(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
-    """The labels of a pause with their seconds.
-
-    After the host's call that launched the next work the device is idle by itself; before it the host is the reason.
-    """
+    """The labels of a pause with their seconds."""
     until = pause.end_s
     if not steps.on_host and pause.following >= 0:
         launched = steps.works[pause.following].launch_end_s
@@ -437,11 +421,7 @@ def uses_of(
 def _with_substitutes(
     slug: str, rows: Sequence[OwnTime], uses: Mapping[tuple[str, KernelIdentity], StepUse]
 ) -> dict[tuple[str, KernelIdentity], StepUse]:
-    """The uses, with those of library kernels that the module's own run did not launch under a kernel that it did.
-
-    A library may choose another kernel in the program, for one by its shapes. The use goes to the most expensive kernel
-    of the same operator that the program did not launch; else to the most expensive one of that operator.
-    """
+    """The uses, with those of library kernels that the module's own run did not launch under a kernel that it did."""
     found = dict(uses)
     rows = sorted(rows, key=lambda row: -row.time_s)
     known = {row.key for row in rows}

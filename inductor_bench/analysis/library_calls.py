@@ -232,11 +232,7 @@ def _gradients(whole: OperatorPart | None, names: Sequence[str]) -> Sequence[Ope
 
 
 def _sides(names: Sequence[str]) -> list[str] | None:
-    """Returns ``input`` or ``weight`` for each kernel, by its name or else by its position; ``None`` in doubt.
-
-    PyTorch asks cuDNN for the input's gradient first. Checked with torch 2.11 on an H200 for 72 calls (12 shapes, three
-    types, two layouts): the result agreed with calls that computed one gradient at a time.
-    """
+    """Returns ``input`` or ``weight`` for each kernel, by its name or else by its position; ``None`` in doubt."""
     inputs = [place for place, name in enumerate(names) if _INPUT.search(name)]
     weights = [place for place, name in enumerate(names) if _WEIGHT.search(name)]
     if not inputs and not weights:

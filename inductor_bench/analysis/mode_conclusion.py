@@ -244,10 +244,7 @@ def _way(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
 
 
 def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
-    """The fastest row, or of those that are not surely slower the first one with the shortest compilation.
-
-    Where some of these are surely faster than eager, it is one of them.
-    """
+    """The fastest row, or of those that are not surely slower the first one with the shortest compilation."""
     usable = [row for row in rows if is_usable(row) and len(row.processes) >= DECISIVE_ROUNDS]
     if all(row.settings.mode == EAGER for row in usable) or len(usable) < 2:
         return None

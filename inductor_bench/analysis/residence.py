@@ -50,19 +50,12 @@ DEVICE_CACHE, HOST_CACHE = CacheRules(0.6), CacheRules(1.0, keeps_written=True)
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The bytes of one call.
+    """The bytes of one call."""
 
-    Attributes:
-        dram_read: bytes read from DRAM.
-        cache_read: bytes read from the cache.
-        written: bytes that the call writes.
-        dram_written: those of them that go to DRAM.
-    """
-
-    dram_read: float = 0.0
-    cache_read: float = 0.0
-    written: float = 0.0
-    dram_written: float = 0.0
+    dram_read: float = 0.0  # bytes read from DRAM
+    cache_read: float = 0.0  # bytes read from the cache
+    written: float = 0.0  # bytes that the call writes
+    dram_written: float = 0.0  # those of them that go to DRAM
 
     @property
     def dram_bytes(self) -> float:
@@ -77,18 +70,13 @@ class Traffic:
 
 @dataclass(frozen=True)
 class StepCall:
-    """One call of a compiled graph in the step.
+    """One call of a compiled graph in the step."""
 
-    Attributes:
-        graph: the graph.
-        buffers: the buffers of its calls.
-        inputs, outputs: the addresses of its arguments and results, in order; 0 for what is no tensor, empty where
-            they are unknown.
-    """
-
-    graph: Hashable
-    buffers: ModuleBuffers
+    graph: Hashable  # the graph
+    buffers: ModuleBuffers  # the buffers of its calls
+    # the addresses of its arguments and results, in order; 0 for what is no tensor, empty where they are unknown
     inputs: tuple[int, ...] = ()
+    # the addresses of its arguments and results, in order; 0 for what is no tensor, empty where they are unknown
     outputs: tuple[int, ...] = ()
 
 
@@ -156,11 +144,7 @@ def _place(number: int, item: StepCall | EagerBytes, numbers: dict[Hashable, int
 
 
 def _identities(number: int, call: StepCall) -> dict[str, Hashable]:
-    """The identity of each buffer of a graph's call, by its name in the module.
-
-    Buffers within the graph are known by their size and their number among those of equal size: the same memory serves
-    the buffers of every graph.
-    """
+    """The identity of each buffer of a graph's call, by its name in the module."""
     found: dict[str, Hashable] = {}
     for names, addresses in ((call.buffers.inputs, call.inputs), (call.buffers.outputs, call.outputs)):
         known = addresses if len(addresses) == len(names) else (0,) * len(names)
@@ -177,15 +161,10 @@ def _identities(number: int, call: StepCall) -> dict[str, Hashable]:
 
 @dataclass(slots=True, eq=False)
 class _Generation:
-    """The buffers that one call touched and no later call did.
+    """The buffers that one call touched and no later call did."""
 
-    Attributes:
-        resident: the sum over its buffers of the bytes in the cache when the call ended.
-        kept: the share of them that has not been evicted since.
-    """
-
-    resident: float = 0.0
-    kept: float = 1.0
+    resident: float = 0.0  # the sum over its buffers of the bytes in the cache when the call ended
+    kept: float = 1.0  # the share of them that has not been evicted since
 
 
 _ABSENT = _Generation(kept=0.0)

@@ -47,22 +47,15 @@ _SPREADS = {"memory": WRITE_SPREAD, "compute": MATRIX_SPREAD}
 
 @dataclass(frozen=True)
 class TimedWork:
-    """The work and the time of a kernel in one iteration, summed over all of its calls.
+    """The work and the time of a kernel in one iteration, summed over all of its calls."""
 
-    Attributes:
-        time_s: device time in seconds.
-        calls: number of calls.
-        work: the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products.
-        tf32: whether float32 products may use TF32.
-        dram_bytes, cache_bytes: the bytes that DRAM serves in the program's step, and the others; ``None`` where
-            nothing is known about the step.
-    """
-
-    time_s: float
-    calls: float
-    work: LeastWork
-    tf32: bool = False
+    time_s: float  # device time in seconds
+    calls: float  # number of calls
+    work: LeastWork  # the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products
+    tf32: bool = False  # whether float32 products may use TF32
+    # the bytes that DRAM serves in the program's step, and the others; ``None`` where nothing is known about the step
     dram_bytes: float | None = None
+    # the bytes that DRAM serves in the program's step, and the others; ``None`` where nothing is known about the step
     cache_bytes: float | None = None
 
 
@@ -145,10 +138,7 @@ def matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float
 
 
 def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
-    """Shortest seconds per iteration under each limit; ``None`` where the limits are not known well enough.
-
-    The entry of ``cache`` is ``None`` where the cache serves the kernel and its bandwidth was not measured.
-    """
+    """Shortest seconds per iteration under each limit; ``None`` where the limits are not known well enough."""
     needs: dict[str, float | None] = {}
     work = timed.work
     if timed.dram_bytes is not None and timed.dram_bytes <= WRITE_SPREAD * peaks.memory_bandwidth * timed.time_s:

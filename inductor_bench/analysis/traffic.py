@@ -94,11 +94,7 @@ class _Accesses:
 
 
 def _has_known_names(index: str) -> bool:
-    """Whether an index consists of loop variables and loaded values only.
-
-    ``x1_inner`` is accepted in an index that contains ``x1``: it runs through the elements of one step of ``x1``, which
-    the length of the loop over ``x1`` already includes.
-    """
+    """Whether an index consists of loop variables and loaded values only."""
     names = set(_NAME.findall(index))
     inner = {name for name in names if name.endswith("_inner") and name.removesuffix("_inner") in names}
     return all(_KNOWN_NAME.fullmatch(name) for name in names - inner)
@@ -278,17 +274,11 @@ BY_INDEX = frozenset(
 
 @dataclass(frozen=True)
 class EagerOperator:
-    """An eager operator that ran on the device in the step, or a copy.
+    """An eager operator that ran on the device in the step, or a copy."""
 
-    Attributes:
-        before: the number of the graph call before which it ran; after the last call the number of calls.
-        time_s: seconds on the device.
-        tensors: the bytes of each tensor that it takes.
-    """
-
-    before: int
-    time_s: float
-    tensors: tuple[int, ...]
+    before: int  # the number of the graph call before which it ran; after the last call the number of calls
+    time_s: float  # seconds on the device
+    tensors: tuple[int, ...]  # the bytes of each tensor that it takes
 
 
 @dataclass(frozen=True)

@@ -23,36 +23,22 @@ GREETING_S = 300.0
 
 @dataclass(frozen=True)
 class CompileJob:
-    """One compilation.
+    """One compilation."""
 
-    Attributes:
-        key: identifies the job in its outcome.
-        file: the standalone file, which the worker loads first.
-        request: makes the request from the number that the file has in the worker.
-    """
-
-    key: Any
-    file: str
-    request: Numbered[Any]
+    key: Any  # identifies the job in its outcome
+    file: str  # the standalone file, which the worker loads first
+    request: Numbered[Any]  # makes the request from the number that the file has in the worker
 
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """The outcome of a job: its answer, or a status and a reason where the job failed or was left out.
+    """The outcome of a job: its answer, or a status and a reason where the job failed or was left out."""
 
-    Attributes:
-        key: the key of the job.
-        status: empty where the job succeeded.
-        reason: the reason for the status.
-        hint: the advice of the error, if any.
-        answer: the worker's answer.
-    """
-
-    key: Any
-    status: str = ""
-    reason: str = ""
-    hint: str = ""
-    answer: Any = None
+    key: Any  # the key of the job
+    status: str = ""  # empty where the job succeeded
+    reason: str = ""  # the reason for the status
+    hint: str = ""  # the advice of the error, if any
+    answer: Any = None  # the worker's answer
 
 
 @dataclass
@@ -78,12 +64,6 @@ class CompilePool:
         load_s: limit in seconds for loading a file.
         compile_s: limit in seconds for one job.
         greeting: the first request to each worker, if any.
-
-    Attributes:
-        greeting_answer: the latest answer to the greeting.
-        workers: the workers that are alive.
-        waiting: the jobs that have not begun, by their file.
-        order: the number of each file, in the order in which the files came first.
     """
 
     start: Callable[[str], WorkerSession]
@@ -91,9 +71,10 @@ class CompilePool:
     load_s: float
     compile_s: float
     greeting: WorkerRequest[Any] | None = None
-    greeting_answer: Any = None
-    workers: list[_PoolWorker] = field(default_factory=list)
-    waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)
+    greeting_answer: Any = None  # the latest answer to the greeting
+    workers: list[_PoolWorker] = field(default_factory=list)  # the workers that are alive
+    waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)  # the jobs that have not begun, by their file
+    # the number of each file, in the order in which the files came first
     order: dict[str, int] = field(default_factory=dict)
 
     def compile(self, jobs: Iterable[CompileJob], is_over: Callable[[], bool]) -> Iterator[CompileOutcome]:
@@ -157,10 +138,7 @@ class CompilePool:
                 yield from self._advance(worker)
 
     def _take_next_job(self) -> CompileJob:
-        """Removes and returns a job of the file that came first.
-
-        Several workers load one file: its next candidates depend on the times of these, and the load is short.
-        """
+        """Removes and returns a job of the file that came first."""
         file = min(self.waiting, key=self.order.__getitem__)
         job = self.waiting[file].popleft()
         if not self.waiting[file]:

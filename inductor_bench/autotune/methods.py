@@ -75,21 +75,13 @@ def _descend_to_minimum(space: Space) -> Generator[list[Config], Config, Config]
 
 @dataclass(frozen=True)
 class TuningMethod:
-    """One way to autotune a kernel.
+    """One way to autotune a kernel."""
 
-    Attributes:
-        name: the name on the command line and in the record.
-        help: the configurations that it tries, as a clause of ``--help``.
-        search: makes the search, which orders the configurations.
-        wide: whether it tries Inductor's exhaustive choices for a library call, which take long to compile.
-        ends_with_list: whether it tries max-autotune's list and nothing else.
-    """
-
-    name: str
-    help: str
-    search: Callable[[Space], Search]
-    wide: bool = False
-    ends_with_list: bool = False
+    name: str  # the name on the command line and in the record
+    help: str  # the configurations that it tries, as a clause of ``--help``
+    search: Callable[[Space], Search]  # makes the search, which orders the configurations
+    wide: bool = False  # whether it tries Inductor's exhaustive choices for a library call, which take long to compile
+    ends_with_list: bool = False  # whether it tries max-autotune's list and nothing else
 
 
 METHODS = {
@@ -150,17 +142,12 @@ LIBRARY_PRIOR = 0.2
 
 @dataclass(frozen=True)
 class TuningPriority:
-    """What is at stake with one kernel.
+    """What is at stake with one kernel."""
 
-    Attributes:
-        time_s: its seconds in one step.
-        gain_limit_s: seconds of the step that would be saved at its roof; ``None`` where no roof is known.
-        is_library_call: whether it is a library call.
-    """
-
-    time_s: float
+    time_s: float  # its seconds in one step
+    # seconds of the step that would be saved at its roof; ``None`` where no roof is known
     gain_limit_s: float | None = None
-    is_library_call: bool = False
+    is_library_call: bool = False  # whether it is a library call
 
     @property
     def most_s(self) -> float:
@@ -181,15 +168,10 @@ class TuningPriority:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Decides when the search of one kernel ends early.
+    """Decides when the search of one kernel ends early."""
 
-    Attributes:
-        stake: what is at stake with the kernel.
-        least_s: seconds of the step below which a further gain is not searched for.
-    """
-
-    stake: TuningPriority
-    least_s: float
+    stake: TuningPriority  # what is at stake with the kernel
+    least_s: float  # seconds of the step below which a further gain is not searched for
 
     def ends(self, before: float, now: float) -> bool:
         """Whether to end the search after candidates that moved the best relative time from ``before`` to ``now``.

@@ -29,40 +29,25 @@ from .tuner import Tuner, TuningSteps
 
 @dataclass(eq=False)
 class Slot:
-    """A worker that times, and the kernel that uses it now.
+    """A worker that times, and the kernel that uses it now."""
 
-    Attributes:
-        worker: returns the worker once it is ready; a new worker after the last was lost.
-        name: the key of the kernel; ``None`` while no kernel uses the worker.
-        asked: the worker, from a request to its answer.
-        readying: the steps that get the worker ready, until they are done.
-    """
-
+    # returns the worker once it is ready; a new worker after the last was lost
     worker: Callable[[], Waiting[WorkerSession]]
-    name: Hashable | None = None
-    asked: WorkerSession | None = None
-    readying: Waiting[WorkerSession] | None = None
+    name: Hashable | None = None  # the key of the kernel; ``None`` while no kernel uses the worker
+    asked: WorkerSession | None = None  # the worker, from a request to its answer
+    readying: Waiting[WorkerSession] | None = None  # the steps that get the worker ready, until they are done
 
 
 @dataclass
 class Lane:
-    """One kernel on its way.
+    """One kernel on its way."""
 
-    Attributes:
-        tuner: its tuner.
-        search: its search; ``None`` while the pool lists its configurations.
-        outstanding: the keys of its jobs that are not done.
-        outcomes: the outcomes of the other jobs since its last timing.
-        begun: whether the search has begun.
-        slot: the worker that has loaded it, if any.
-    """
-
-    tuner: Tuner
-    search: TuningSteps | None = None
-    outstanding: set[int] = field(default_factory=set)
-    outcomes: list[CompileOutcome] = field(default_factory=list)
-    begun: bool = False
-    slot: Slot | None = None
+    tuner: Tuner  # its tuner
+    search: TuningSteps | None = None  # its search; ``None`` while the pool lists its configurations
+    outstanding: set[int] = field(default_factory=set)  # the keys of its jobs that are not done
+    outcomes: list[CompileOutcome] = field(default_factory=list)  # the outcomes of the other jobs since its last timing
+    begun: bool = False  # whether the search has begun
+    slot: Slot | None = None  # the worker that has loaded it, if any
 
     @property
     def runs_on_host(self) -> bool:
@@ -72,21 +57,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class PipelineState:
-    """The state of the kernels, for a report to the user.
+    """The state of the kernels, for a report to the user."""
 
-    Attributes:
-        timed: a kernel that is opened or timed now; ``None`` while there is none.
-        done: number of kernels that are tuned or have failed.
-        kernels: number of all kernels.
-        candidates: number of candidates so far.
-        compiling: number of jobs in the compile pools.
-    """
-
-    timed: Hashable | None
-    done: int
-    kernels: int
-    candidates: int
-    compiling: int
+    timed: Hashable | None  # a kernel that is opened or timed now; ``None`` while there is none
+    done: int  # number of kernels that are tuned or have failed
+    kernels: int  # number of all kernels
+    candidates: int  # number of candidates so far
+    compiling: int  # number of jobs in the compile pools
 
 
 TuningOutcome = Tuning | InductorBenchError | WorkerLostError
@@ -267,11 +244,7 @@ class Pipeline:
             self._finished.append((name, outcome))
 
     def _get_ready(self, slot: Slot) -> None:
-        """Takes the next step of a worker that gets ready.
-
-        The first worker goes on after a failure, which the kernel that it times reports. Another one is left out: the
-        device may lack memory for it, or serve one process only.
-        """
+        """Takes the next step of a worker that gets ready."""
         assert slot.readying is not None
         slot.asked = None
         try:
@@ -346,10 +319,7 @@ class Pipeline:
                 lane.outcomes.append(outcome)
 
     def _give_up_jobs(self) -> None:
-        """Ends the wait for all jobs. A job that is being done goes on, and its outcome is ignored.
-
-        It ends where the host runs the kernels, because these are timed while nothing else is at work.
-        """
+        """Ends the wait for all jobs. A job that is being done goes on, and its outcome is ignored."""
         for key in list(self._owners):
             self._take([CompileOutcome(key, "untried", BUDGET_SPENT)])
         for device, pool in self._pools.items():

@@ -40,36 +40,23 @@ class RacePlan:
 
 @dataclass(frozen=True)
 class Runner:
-    """The result of one candidate in a race.
+    """The result of one candidate in a race."""
 
-    Attributes:
-        place: ``final``, ``dropped``, or ``lost`` for a candidate that could no longer be timed.
-        samples: its times in seconds: of the final rounds for a finalist, of all rounds otherwise.
-        behind: the median of a dropped candidate divided by the best median.
-        ratio: the time of a finalist divided by the default's.
-    """
-
-    place: str
-    samples: tuple[float, ...]
-    behind: float | None = None
-    ratio: Ratio | None = None
+    place: str  # ``final``, ``dropped``, or ``lost`` for a candidate that could no longer be timed
+    samples: tuple[float, ...]  # its times in seconds: of the final rounds for a finalist, of all rounds otherwise
+    behind: float | None = None  # the median of a dropped candidate divided by the best median
+    ratio: Ratio | None = None  # the time of a finalist divided by the default's
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """The result of a race.
+    """The result of a race."""
 
-    Attributes:
-        runners: the result of each candidate, by its number.
-        best: the number of the winner: the contender where it was surely faster, otherwise the default.
-        contender: the number of the best finalist beside the default; ``None`` where there is none.
-        verdict: the verdict on the contender against the default. Without a contender it is ``same`` where the default
-            raced alone, and ``undecided`` otherwise.
-    """
-
-    runners: tuple[Runner, ...]
-    best: int
-    contender: int | None
+    runners: tuple[Runner, ...]  # the result of each candidate, by its number
+    best: int  # the number of the winner: the contender where it was surely faster, otherwise the default
+    contender: int | None  # the number of the best finalist beside the default; ``None`` where there is none
+    # the verdict on the contender against the default. Without a contender it is ``same`` where the default raced
+    # alone, and ``undecided`` otherwise.
     verdict: str
 
 
@@ -104,12 +91,7 @@ def race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generato
 def _run_rounds(
     running: Sequence[int], rounds: int, samples: list[list[float]], runners: dict[int, Runner]
 ) -> Generator[Order, Times, list[int]]:
-    """Interleaved rounds in alternating directions, so that no candidate always follows the same other candidate.
-
-    All rounds are yielded as one order, because each order is one request to a worker.
-
-    Returns the candidates that could be timed to the end; adds to ``samples``, and to ``runners`` for lost candidates.
-    """
+    """Interleaved rounds in alternating directions, so that no candidate always follows the same other candidate."""
     order = tuple(one for number in range(rounds) for one in (running if number % 2 == 0 else reversed(running)))
     lost: set[int] = set()
     for candidate, time in zip(order, (yield order) if order else (), strict=True):

@@ -54,33 +54,22 @@ class NoCandidatesError(InductorBenchError):
 
 @dataclass
 class Candidate:
-    """One configuration of a kernel, and the results that it has so far.
+    """One configuration of a kernel, and the results that it has so far."""
 
-    Attributes:
-        config: the configuration.
-        number: its number in the workers.
-        change: the change that a worker makes to the kernel of the file.
-        family: its template, if any.
-        status: empty while it may win; otherwise the status of its entry in the record.
-        reason: the reason for the status.
-        is_prepared: whether it computed what the default computes, or failed to.
-        compiled: its registers, spills and shared memory, where they are known.
-        relative_time: its time divided by the default's, from the screening; ``None`` before it was screened.
-        runner: its result in its last race.
-        in_final: whether that race was the final.
-    """
-
-    config: Config
-    number: int
+    config: Config  # the configuration
+    number: int  # its number in the workers
+    # the change that a worker makes to the kernel of the file
     change: VariantChange = field(default_factory=VariantChange)
-    family: str = ""
-    status: str = ""
-    reason: str = ""
-    is_prepared: bool = False
+    family: str = ""  # its template, if any
+    status: str = ""  # empty while it may win; otherwise the status of its entry in the record
+    reason: str = ""  # the reason for the status
+    is_prepared: bool = False  # whether it computed what the default computes, or failed to
+    # its registers, spills and shared memory, where they are known
     compiled: CompiledResources = field(default_factory=CompiledResources)
+    # its time divided by the default's, from the screening; ``None`` before it was screened
     relative_time: float | None = None
-    runner: Runner | None = None
-    in_final: bool = False
+    runner: Runner | None = None  # its result in its last race
+    in_final: bool = False  # whether that race was the final
 
 
 def record_outcomes(
@@ -236,26 +225,18 @@ class TimingWorker:
     Args:
         file: the standalone file.
         timeout_s: limit of each request in seconds; ``None`` for a limit that depends on the request.
-
-    Attributes:
-        worker: returns the worker; a new worker after the last was lost. It is set before anything is asked.
-        is_known: whether the variants are known.
-        variants: the variants of the kernel.
-        default: the kernel as the file has it.
-        method: the method of timing, once something was timed.
-        loaded: the numbers of the candidates that are loaded.
-        loaded_in: the worker in which they are loaded.
     """
 
     file: str
     timeout_s: float | None
+    # returns the worker; a new worker after the last was lost. It is set before anything is asked.
     worker: Callable[[], Waiting[WorkerSession]] = field(init=False)
-    is_known: bool = False
-    variants: Variants = field(init=False)
-    default: Candidate = field(init=False)
-    method: str = ""
-    loaded: set[int] = field(default_factory=set)
-    loaded_in: WorkerSession | None = None
+    is_known: bool = False  # whether the variants are known
+    variants: Variants = field(init=False)  # the variants of the kernel
+    default: Candidate = field(init=False)  # the kernel as the file has it
+    method: str = ""  # the method of timing, once something was timed
+    loaded: set[int] = field(default_factory=set)  # the numbers of the candidates that are loaded
+    loaded_in: WorkerSession | None = None  # the worker in which they are loaded
 
     def open(self, number: int, find: FindVariants) -> Waiting[VariantFacts]:
         """Loads the file, and finds the variants of its kernel from the worker's facts, which it returns.
@@ -390,11 +371,7 @@ class TimingWorker:
         return (yield from ask_worker(session, request, self.timeout_s or limit_s))
 
     def _mark_failed(self, order: Sequence[Candidate], part: Begun | None, status: str, reason: str) -> None:
-        """Sets the status of the candidate that ``part`` names as begun last.
-
-        Raises:
-            InductorBenchError: ``part`` names no candidate of the order but the default, or none at all.
-        """
+        """Sets the status of the candidate that ``part`` names as begun last."""
         number = part.number if part is not None else None
         failed = next((one for one in order if one is not self.default and one.number == number), None)
         if failed is None:

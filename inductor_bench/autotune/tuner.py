@@ -69,14 +69,6 @@ class Tuner:
             begin to compile as it opens.
         pruning: decides when the search ends early, for one kernel of many; ``None`` for a search to its end.
         may_give_way: whether another kernel has a result, so that the end of the budget may leave this one without.
-
-    Attributes:
-        facts: the facts of the kernel, once they are known.
-        candidates: all candidates, the default first.
-        binaries: the first candidate of each binary, by the binary's digest and shared memory in bytes.
-        time_s: seconds from the begin to the end of its checks and races, without those in which it compiled. Waits for
-            other workers that use the device count.
-        cut_short: what ended the search before its method did.
     """
 
     file: str
@@ -90,11 +82,14 @@ class Tuner:
     pruning: Pruning | None = None
     may_give_way: Callable[[], bool] = lambda: True
     timing: TimingWorker = field(init=False)
-    facts: VariantFacts | None = None
-    candidates: list[Candidate] = field(default_factory=list)
+    facts: VariantFacts | None = None  # the facts of the kernel, once they are known
+    candidates: list[Candidate] = field(default_factory=list)  # all candidates, the default first
+    # the first candidate of each binary, by the binary's digest and shared memory in bytes
     binaries: dict[tuple[str, int], Candidate] = field(default_factory=dict)
+    # seconds from the begin to the end of its checks and races, without those in which it compiled. Waits for other
+    # workers that use the device count.
     time_s: float = 0.0
-    cut_short: str = ""
+    cut_short: str = ""  # what ended the search before its method did
 
     def __post_init__(self) -> None:
         self.timing = TimingWorker(self.file, self.timeout_s)
@@ -230,12 +225,7 @@ class Tuner:
         return None if request is None else CompileJob(candidate.number, self.file, request)
 
     def _open(self) -> Waiting[None]:
-        """Loads the file, and makes its kernel the first candidate.
-
-        Raises:
-            BudgetSpentError: the budget is spent.
-            InductorBenchError: the kernel has no variants.
-        """
+        """Loads the file, and makes its kernel the first candidate."""
         if self.is_over():
             raise BudgetSpentError(BUDGET_SPENT, MORE_BUDGET)
         if not self.timing.is_known:
@@ -278,10 +268,7 @@ class Tuner:
         return self.candidates[0]
 
     def _race_finalists(self, method: str) -> Waiting[tuple[list[Candidate], RaceResult]]:
-        """Races the default and the fastest candidates with fresh samples; returns the entrants and the result.
-
-        Fresh samples are needed because the best of many equals looks faster than it is.
-        """
+        """Races the default and the fastest candidates with fresh samples; returns the entrants and the result."""
         while True:
             plan = self._final_plan()
             finalists = self._finalists(plan.finalists)

@@ -127,11 +127,7 @@ def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str,
 
 
 def _check(config: Config) -> None:
-    """Checks the values of a configuration, which a record may hold that was edited.
-
-    Raises:
-        UnfitVariantError: a value is missing or impossible.
-    """
+    """Checks the values of a configuration, which a record may hold that was edited."""
     threads, bits = config.get("threads"), config.get("vector_bits", 256)
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise UnfitVariantError(f"{threads!r} is no number of threads")
@@ -283,25 +279,16 @@ def triton_variants(found: TritonConfigs) -> TritonVariants:
 
 @dataclass(frozen=True)
 class TritonVariants:
-    """Variants of a Triton kernel: block sizes, numbers of warps and of stages.
-
-    Attributes:
-        now: the configuration that the model ran, where it is known; otherwise the first that Inductor tries.
-        default: the configurations that Inductor tries without max-autotune.
-        max: the configurations that Inductor tries with max-autotune.
-        ladders: the values of each field that can be varied, in ascending order.
-        fixed_elements: the elements of a block in the directions that no field sets.
-        limits: the fields that cannot be varied, and the reason; empty where all can.
-    """
+    """Variants of a Triton kernel: block sizes, numbers of warps and of stages."""
 
     device = NVIDIA.type
 
-    now: Config
-    default: tuple[Config, ...]
-    max: tuple[Config, ...]
-    ladders: dict[str, tuple[int, ...]]
-    fixed_elements: int = 1
-    limits: str = ""
+    now: Config  # the configuration that the model ran, where it is known; otherwise the first that Inductor tries
+    default: tuple[Config, ...]  # the configurations that Inductor tries without max-autotune
+    max: tuple[Config, ...]  # the configurations that Inductor tries with max-autotune
+    ladders: dict[str, tuple[int, ...]]  # the values of each field that can be varied, in ascending order
+    fixed_elements: int = 1  # the elements of a block in the directions that no field sets
+    limits: str = ""  # the fields that cannot be varied, and the reason; empty where all can
 
     @property
     def no_variants_reason(self) -> str:
@@ -408,19 +395,12 @@ class ThreadVariants(CpuSpace):
 
 @dataclass(frozen=True)
 class LibraryVariants:
-    """Variants of a library call on a GPU: the call itself, cuDNN's search for an algorithm, and Inductor's templates.
+    """Variants of a library call on a GPU: the call itself, cuDNN's search for an algorithm, Inductor's templates."""
 
-    Attributes:
-        now: the configuration of the file.
-        max: the other configurations that max-autotune chooses from.
-        wide: the configurations that Inductor's exhaustive search adds.
-        limits: the reason why some configurations cannot be tried; empty where all can.
-    """
-
-    now: Config
-    max: tuple[Config, ...]
-    wide: tuple[Config, ...] = ()
-    limits: str = ""
+    now: Config  # the configuration of the file
+    max: tuple[Config, ...]  # the other configurations that max-autotune chooses from
+    wide: tuple[Config, ...] = ()  # the configurations that Inductor's exhaustive search adds
+    limits: str = ""  # the reason why some configurations cannot be tried; empty where all can
     device = NVIDIA.type
     axes: Axes = field(default_factory=dict)
 
@@ -482,15 +462,10 @@ def find_cpp_variants(facts: VariantFacts, wide: bool) -> Questions:
 
 @dataclass(frozen=True)
 class CppVariants(CpuSpace):
-    """Variants of a C++ kernel: numbers of threads, OpenMP schedules, compiler flags and vector widths.
+    """Variants of a C++ kernel: numbers of threads, OpenMP schedules, compiler flags and vector widths."""
 
-    Attributes:
-        source: the C++ text.
-        cpp: the file's ``RECORDED["cpp"]``.
-    """
-
-    source: str
-    cpp: dict[str, Any]
+    source: str  # the C++ text
+    cpp: dict[str, Any]  # the file's ``RECORDED["cpp"]``
     now: Config
     axes: Axes
     no_variants_reason: str = "nothing of this C++ kernel can be varied on this machine"

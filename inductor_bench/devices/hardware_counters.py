@@ -100,10 +100,7 @@ def _read_rows(text: str) -> Iterator[dict[str, float]]:
 
 
 def _read_named_rows(text: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """The same with the name of each kernel.
-
-    The line below the names holds the units; its ``ID`` is empty.
-    """
+    """The same with the name of each kernel."""
     names: list[str] = []
     scales: list[float] = []
     for line in text.splitlines():

@@ -44,19 +44,12 @@ ELEMENTS_OF_THREAD = 64
 
 
 class MultiprocessorLimits(NamedTuple):
-    """The limits of a multiprocessor.
+    """The limits of a multiprocessor."""
 
-    Attributes:
-        warps: largest number of resident warps.
-        blocks: largest number of resident blocks.
-        shared_bytes: bytes of shared memory.
-        reserved_bytes: bytes of shared memory that the system uses per block.
-    """
-
-    warps: int
-    blocks: int
-    shared_bytes: int
-    reserved_bytes: int = 1024
+    warps: int  # largest number of resident warps
+    blocks: int  # largest number of resident blocks
+    shared_bytes: int  # bytes of shared memory
+    reserved_bytes: int = 1024  # bytes of shared memory that the system uses per block
 
 
 LIMITS = {
@@ -133,25 +126,15 @@ def refusal(version: str) -> InductorBenchError:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The properties of a GPU that a compiler and Inductor's heuristics need.
+    """The properties of a GPU that a compiler and Inductor's heuristics need."""
 
-    Attributes:
-        name: the name on the command line, for example ``sm_90``.
-        capability: compute capability times 10.
-        device: the name of a GPU of this architecture.
-        multiprocessors: number of multiprocessors of ``device``.
-        threads: maximum number of resident threads per multiprocessor.
-        shared_memory_bytes: maximum bytes of shared memory per block.
-        registers: number of registers per multiprocessor.
-    """
-
-    name: str
-    capability: int
-    device: str
-    multiprocessors: int
-    threads: int
-    shared_memory_bytes: int
-    registers: int = REGISTERS
+    name: str  # the name on the command line, for example ``sm_90``
+    capability: int  # compute capability times 10
+    device: str  # the name of a GPU of this architecture
+    multiprocessors: int  # number of multiprocessors of ``device``
+    threads: int  # maximum number of resident threads per multiprocessor
+    shared_memory_bytes: int  # maximum bytes of shared memory per block
+    registers: int = REGISTERS  # number of registers per multiprocessor
 
 
 def _architecture(capability: int, device: str, multiprocessors: int, threads: int, shared_kib: int) -> Architecture:

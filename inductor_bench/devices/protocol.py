@@ -11,31 +11,18 @@ from ..records.run import Environment
 
 @dataclass(frozen=True)
 class Words:
-    """The names that texts use for the parts and quantities of a device.
+    """The names that texts use for the parts and quantities of a device."""
 
-    Attributes:
-        family: the devices of this kind, such as ``CUDA``.
-        calls: the calls of a kernel.
-        outside: the wall time in which no kernel runs.
-        memory: the memory of the device.
-        cache: the last-level cache, in a table column.
-        whole_cache: the last-level cache, in a sentence.
-        generated: the kernels that Inductor writes.
-        generated_at_peaks: the kernels that Inductor writes, beside a possible saving.
-        library: the kernels that libraries execute.
-        bound: the beginning of a sentence about a program that keeps the device busy.
-    """
-
-    family: str
-    calls: str
-    outside: str
-    memory: str
-    cache: str
-    whole_cache: str
-    generated: str
-    generated_at_peaks: str
-    library: str
-    bound: str
+    family: str  # the devices of this kind, such as ``CUDA``
+    calls: str  # the calls of a kernel
+    outside: str  # the wall time in which no kernel runs
+    memory: str  # the memory of the device
+    cache: str  # the last-level cache, in a table column
+    whole_cache: str  # the last-level cache, in a sentence
+    generated: str  # the kernels that Inductor writes
+    generated_at_peaks: str  # the kernels that Inductor writes, beside a possible saving
+    library: str  # the kernels that libraries execute
+    bound: str  # the beginning of a sentence about a program that keeps the device busy
 
 
 class Device(Protocol):

@@ -33,29 +33,18 @@ def is_host(device: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt at a model.
+    """One attempt at a model."""
 
-    Attributes:
-        name: unique among the running jobs.
-        target: the target of ``breakdown``.
-        options: the options of ``breakdown``.
-        arguments: the arguments of the program, where the target is a script.
-        device: ``cpu`` for a job that needs no GPU.
-        timeout_s: limit of the whole job in seconds; ``None`` for no limit.
-        run, log: the paths of its RUN and of its output.
-        alone: whether no other job may share its device, even by turns.
-        goes_on: whether its target is the RUN itself, which exists and is extended; otherwise the RUN is made anew.
-    """
-
-    name: str
-    target: str
-    options: tuple[str, ...]
-    arguments: tuple[str, ...]
-    device: str | None
-    timeout_s: float | None
-    run: Path
-    log: Path
-    alone: bool = False
+    name: str  # unique among the running jobs
+    target: str  # the target of ``breakdown``
+    options: tuple[str, ...]  # the options of ``breakdown``
+    arguments: tuple[str, ...]  # the arguments of the program, where the target is a script
+    device: str | None  # ``cpu`` for a job that needs no GPU
+    timeout_s: float | None  # limit of the whole job in seconds; ``None`` for no limit
+    run: Path  # the paths of its RUN and of its output
+    log: Path  # the paths of its RUN and of its output
+    alone: bool = False  # whether no other job may share its device, even by turns
+    # whether its target is the RUN itself, which exists and is extended; otherwise the RUN is made anew
     goes_on: bool = False
 
     def words(self, target: str, run: Path) -> list[str]:

@@ -53,17 +53,11 @@ class _Running:
 
 @dataclass
 class LocalExecutor:
-    """Runs ``at_once`` jobs on each device. Of several jobs on a device one is timed while the others compile.
+    """Runs ``at_once`` jobs on each device. Of several jobs on a device one is timed while the others compile."""
 
-    Attributes:
-        devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, or ``cpu``.
-        at_once: the number of jobs that overlap on a device.
-        on_line: called with each line that a job prints.
-    """
-
-    devices: Sequence[str]
-    at_once: int
-    on_line: Callable[[str], None]
+    devices: Sequence[str]  # GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, or ``cpu``
+    at_once: int  # the number of jobs that overlap on a device
+    on_line: Callable[[str], None]  # called with each line that a job prints
     _work: Path = Path()
     _inherited: Sequence[int] = ()
     _running: list[_Running] = field(default_factory=list)

@@ -146,11 +146,7 @@ def make_scratch() -> tuple[Path, int]:
 
 
 def _lock(path: Path) -> int:
-    """Takes the lock of a scratch folder. Returns its descriptor.
-
-    Raises:
-        BlockingIOError: another process holds it.
-    """
+    """Takes the lock of a scratch folder. Returns its descriptor."""
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,11 +208,7 @@ def write_piece(folder: Path, piece: Piece) -> None:
 
 
 def _place(folder: Path, name: str) -> Path:
-    """The path of a file in a folder.
-
-    Raises:
-        ValueError: the name leads out of the folder.
-    """
+    """The path of a file in a folder."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} is no name of a file in a folder")

@@ -29,43 +29,26 @@ from .worker import worker_environment
 
 @dataclass(frozen=True)
 class Order:
-    """What a machine runs.
+    """What a machine runs."""
 
-    Attributes:
-        entry: the arguments with which an interpreter runs a job.
-        words: the command line, with ``{run}`` for the RUN's path.
-        variables: environment variables.
-        timeout_s: limit of the job in seconds; ``None`` for no limit.
-    """
-
-    entry: tuple[str, ...]
-    words: tuple[str, ...]
-    variables: dict[str, str]
-    timeout_s: float | None
+    entry: tuple[str, ...]  # the arguments with which an interpreter runs a job
+    words: tuple[str, ...]  # the command line, with ``{run}`` for the RUN's path
+    variables: dict[str, str]  # environment variables
+    timeout_s: float | None  # limit of the job in seconds; ``None`` for no limit
 
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """A job for the cluster. Paths are absolute, on the batch's machine.
+    """A job for the cluster. Paths are absolute, on the batch's machine."""
 
-    Attributes:
-        name: unique among the running jobs.
-        gpu: whether the job has a GPU; otherwise it has a whole machine.
-        program: the path of its program, if it is a file.
-        goes_on: whether the job extends an existing RUN.
-        order: what a machine runs.
-        log, run: the paths of its output and of its RUN.
-        arriving: the path at which the RUN's files are collected.
-    """
-
-    name: str
-    gpu: bool
-    program: str | None
-    goes_on: bool
-    order: Order
-    log: str
-    run: str
-    arriving: str
+    name: str  # unique among the running jobs
+    gpu: bool  # whether the job has a GPU; otherwise it has a whole machine
+    program: str | None  # the path of its program, if it is a file
+    goes_on: bool  # whether the job extends an existing RUN
+    order: Order  # what a machine runs
+    log: str  # the paths of its output and of its RUN
+    run: str  # the paths of its output and of its RUN
+    arriving: str  # the path at which the RUN's files are collected
 
 
 @dataclass(frozen=True)
@@ -184,11 +167,7 @@ class RayExecutor:
         return "any address" if self._address == ANY else self._address
 
     def _read(self, timeout_s: float) -> list[dict[str, Any]]:
-        """The answers that arrive within ``timeout_s`` seconds.
-
-        Raises:
-            InductorBenchError: Ray's process has ended.
-        """
+        """The answers that arrive within ``timeout_s`` seconds."""
         if not select.select([self._child.answers], [], [], max(timeout_s, 0.0))[0]:
             return []
         data = self._child.answers.read(1 << 20)

@@ -22,13 +22,9 @@ TAG = "do"
 
 
 class WorkerRequest(Generic[Answer]):
-    """A request to a worker. A subclass is a dataclass and names the type of its answer: ``Load(Request[Facts])``.
+    """A request to a worker. A subclass is a dataclass and names the type of its answer: ``Load(Request[Facts])``."""
 
-    Attributes:
-        answer_type: the type of the answer, which is used to decode it.
-    """
-
-    answer_type: ClassVar[Any]
+    answer_type: ClassVar[Any]  # the type of the answer, which is used to decode it
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -78,60 +74,39 @@ class WorkerJob(WorkerRequest[Answer]):
     """A job that a worker does before it ends.
 
     The worker may save a part of the answer early, in case a later step ends the process.
-
-    Attributes:
-        verb: the name of the job on the command line and in failures.
     """
 
-    verb: ClassVar[str]
+    verb: ClassVar[str]  # the name of the job on the command line and in failures
 
 
 @dataclass(frozen=True)
 class WantedValues:
-    """The request to record the values that launches read.
+    """The request to record the values that launches read."""
 
-    Attributes:
-        folder: the folder to which the values are written.
-        limit_bytes: largest number of recorded bytes per launch.
-    """
-
-    folder: str
-    limit_bytes: int
+    folder: str  # the folder to which the values are written
+    limit_bytes: int  # largest number of recorded bytes per launch
 
 
 @dataclass(frozen=True)
 class ProfileModule(WorkerJob[Details]):
-    """Runs a compiled module with its own harness and profiles it.
-
-    Attributes:
-        module: path of the module's file.
-        label: heading of the profile.
-        device: device type on which the module runs.
-        repeat: requested number of profiled iterations.
-        trace: path to which the trace is written.
-        text: path to which the text of the profile is written.
-        threads: number of torch's threads; ``None`` for torch's default.
-        switches: torch's switches that select the library kernels.
-        vector_lanes: number of float32 lanes in the vector steps of the C++ kernels; ``None`` where they have none.
-        compiled: whether the module's kernels are in the compiler's caches.
-        configs: the configs of the program's Triton kernels, which they run in here, too.
-        values: the request to record the values that launches read; ``None`` records none.
-    """
+    """Runs a compiled module with its own harness and profiles it."""
 
     verb = "profile"
 
-    module: str
-    label: str
-    device: str
-    repeat: int
-    trace: str
-    text: str
-    threads: int | None = None
-    switches: dict[str, bool] | None = None
+    module: str  # path of the module's file
+    label: str  # heading of the profile
+    device: str  # device type on which the module runs
+    repeat: int  # requested number of profiled iterations
+    trace: str  # path to which the trace is written
+    text: str  # path to which the text of the profile is written
+    threads: int | None = None  # number of torch's threads; ``None`` for torch's default
+    switches: dict[str, bool] | None = None  # torch's switches that select the library kernels
+    # number of float32 lanes in the vector steps of the C++ kernels; ``None`` where they have none
     vector_lanes: int | None = None
-    compiled: bool = False
+    compiled: bool = False  # whether the module's kernels are in the compiler's caches
+    # the configs of the program's Triton kernels, which they run in here, too
     configs: dict[str, dict[str, int]] = field(default_factory=dict)
-    values: WantedValues | None = None
+    values: WantedValues | None = None  # the request to record the values that launches read; ``None`` records none
 
 
 @dataclass(frozen=True)
@@ -236,13 +211,9 @@ class GetReady(WorkerRequest[None]):
 
 @dataclass(frozen=True)
 class StartCompilers(WorkerRequest[None]):
-    """Starts the processes in which Inductor compiles the choices of library calls, and imports its compiler.
+    """Starts the processes in which Inductor compiles the choices of library calls, and imports its compiler."""
 
-    Attributes:
-        sharers: the number of workers that divide Inductor's processes among them.
-    """
-
-    sharers: int = 1
+    sharers: int = 1  # the number of workers that divide Inductor's processes among them
 
 
 @dataclass(frozen=True)

@@ -26,90 +26,57 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class RecordedFacts:
-    """The facts of a kernel that its file records in ``RECORDED``, without those that only the harness needs.
-
-    Attributes:
-        category: the value of its ``Category``.
-        calls: its calls in one iteration of the model.
-        time_s: seconds of these calls.
-        moved_bytes: bytes of one call.
-        threads: the number of CPU threads of the capture.
-        cpp: how C++ text is compiled and called, in the form of the harness; empty in other languages.
-    """
+    """The facts of a kernel that its file records in ``RECORDED``, without those that only the harness needs."""
 
     name: str = ""
     kernel_id: str = ""
-    category: str = ""
-    calls: int | None = None
-    time_s: float | None = None
-    moved_bytes: int | None = None
-    threads: int | None = None
+    category: str = ""  # the value of its ``Category``
+    calls: int | None = None  # its calls in one iteration of the model
+    time_s: float | None = None  # seconds of these calls
+    moved_bytes: int | None = None  # bytes of one call
+    threads: int | None = None  # the number of CPU threads of the capture
+    # how C++ text is compiled and called, in the form of the harness; empty in other languages
     cpp: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TritonConfigs:
-    """The configurations of a Triton kernel.
+    """The configurations of a Triton kernel."""
 
-    Attributes:
-        now: the kernel's current configuration.
-        default: the configurations that Inductor tries by default.
-        max: the configurations that Inductor tries with max-autotune.
-        tuned: whether the model was compiled with max-autotune.
-        ladders: the possible values of each variable field, in order.
-        fixed_elements: number of elements of a block in the directions without a field.
-        limits: the fields that cannot be varied, and the reason.
-    """
-
-    now: Config
-    default: tuple[Config, ...]
-    max: tuple[Config, ...]
-    tuned: bool = False
+    now: Config  # the kernel's current configuration
+    default: tuple[Config, ...]  # the configurations that Inductor tries by default
+    max: tuple[Config, ...]  # the configurations that Inductor tries with max-autotune
+    tuned: bool = False  # whether the model was compiled with max-autotune
+    # the possible values of each variable field, in order
     ladders: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    fixed_elements: int = 1
-    limits: str = ""
+    fixed_elements: int = 1  # number of elements of a block in the directions without a field
+    limits: str = ""  # the fields that cannot be varied, and the reason
 
 
 @dataclass(frozen=True)
 class VariantFacts:
-    """The facts about a kernel that determine its variants.
+    """The facts about a kernel that determine its variants."""
 
-    Attributes:
-        language: ``triton``, ``cpp`` or ``operator``.
-        device: device type on which the kernel runs.
-        recorded: the facts that the kernel's file records.
-        source: the C++ text of the kernel.
-        processors: number of CPUs that the process may use.
-        vector_widths: vector widths of the processor in bits.
-        triton: the configurations of a Triton kernel, where they were requested.
-    """
-
-    language: str
-    device: str
-    recorded: RecordedFacts
-    source: str = ""
-    processors: int = 1
-    vector_widths: tuple[int, ...] = ()
-    triton: TritonConfigs | None = None
+    language: str  # ``triton``, ``cpp`` or ``operator``
+    device: str  # device type on which the kernel runs
+    recorded: RecordedFacts  # the facts that the kernel's file records
+    source: str = ""  # the C++ text of the kernel
+    processors: int = 1  # number of CPUs that the process may use
+    vector_widths: tuple[int, ...] = ()  # vector widths of the processor in bits
+    triton: TritonConfigs | None = None  # the configurations of a Triton kernel, where they were requested
 
 
 @dataclass(frozen=True)
 class VariantChange:
-    """The recorded facts that a variant changes; a fact that is empty or ``None`` stays as it is.
+    """The recorded facts that a variant changes; a fact that is empty or ``None`` stays as it is."""
 
-    Attributes:
-        config: the configuration of a Triton kernel, or one of Inductor's choices for a library call.
-        source: the C++ text.
-        cpp: how the C++ text is compiled and called, in the form of the harness.
-        threads: the number of threads of a library call.
-        cudnn_benchmark: whether cuDNN searches for an algorithm.
-    """
-
+    # the configuration of a Triton kernel, or one of Inductor's choices for a library call
     config: Config = field(default_factory=dict)
-    source: str = ""
+    source: str = ""  # the C++ text
+    # how the C++ text is compiled and called, in the form of the harness
     cpp: dict[str, Any] = field(default_factory=dict)
-    threads: int | None = None
-    cudnn_benchmark: bool | None = None
+    threads: int | None = None  # the number of threads of a library call
+    cudnn_benchmark: bool | None = None  # whether cuDNN searches for an algorithm
 
     def recorded(self) -> dict[str, Any]:
         """The changed entries of the file's ``RECORDED``, by their keys."""
@@ -166,38 +133,24 @@ class Build(WorkerRequest[None]):
 
 @dataclass(frozen=True)
 class Binary:
-    """A compiled Triton kernel.
+    """A compiled Triton kernel."""
 
-    Attributes:
-        digest: digest of the binary.
-        shared_memory_bytes: bytes of shared memory per block.
-        binary_bytes: size of the binary in bytes.
-        registers, spills, instructions: facts read from the binary; ``None`` where it was not read.
-        time_s: compile time in seconds.
-    """
-
-    digest: str
-    shared_memory_bytes: int
-    binary_bytes: int
-    registers: int | None = None
-    spills: int | None = None
-    instructions: int | None = None
-    time_s: float = 0.0
+    digest: str  # digest of the binary
+    shared_memory_bytes: int  # bytes of shared memory per block
+    binary_bytes: int  # size of the binary in bytes
+    registers: int | None = None  # facts read from the binary; ``None`` where it was not read
+    spills: int | None = None  # facts read from the binary; ``None`` where it was not read
+    instructions: int | None = None  # facts read from the binary; ``None`` where it was not read
+    time_s: float = 0.0  # compile time in seconds
 
 
 @dataclass(frozen=True)
 class CompileTriton(WorkerRequest[Binary]):
-    """Compiles a Triton kernel in a configuration without loading it onto a device.
+    """Compiles a Triton kernel in a configuration without loading it onto a device."""
 
-    Attributes:
-        number: the kernel.
-        config: the configuration; ``None`` for the kernel's own configuration.
-        read: whether to read facts from the binary.
-    """
-
-    number: int
-    config: Config | None = None
-    read: bool = True
+    number: int  # the kernel
+    config: Config | None = None  # the configuration; ``None`` for the kernel's own configuration
+    read: bool = True  # whether to read facts from the binary
 
 
 @dataclass(frozen=True)
@@ -224,19 +177,12 @@ class ListTritonConfigs(WorkerRequest[TritonConfigs]):
 
 @dataclass(frozen=True)
 class LibraryConfigs:
-    """The configurations of a library call, one for each algorithm that can execute it.
+    """The configurations of a library call, one for each algorithm that can execute it."""
 
-    Attributes:
-        now: the current configuration.
-        max: the other configurations that max-autotune chooses from.
-        wide: the configurations that Inductor's exhaustive search adds.
-        limits: the configurations that cannot be tried, and the reason.
-    """
-
-    now: Config
-    max: tuple[Config, ...] = ()
-    wide: tuple[Config, ...] = ()
-    limits: str = ""
+    now: Config  # the current configuration
+    max: tuple[Config, ...] = ()  # the other configurations that max-autotune chooses from
+    wide: tuple[Config, ...] = ()  # the configurations that Inductor's exhaustive search adds
+    limits: str = ""  # the configurations that cannot be tried, and the reason
 
 
 @dataclass(frozen=True)
@@ -277,17 +223,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The outcome of one variant of ``Prepare``.
+    """The outcome of one variant of ``Prepare``."""
 
-    Attributes:
-        compiled: its resources.
-        difference: the difference of its results, in words; empty where they are equal.
-        refusal: the reason why it does not compile or run; empty where it does.
-    """
-
-    compiled: CompiledResources = field(default_factory=CompiledResources)
-    difference: str = ""
-    refusal: str = ""
+    compiled: CompiledResources = field(default_factory=CompiledResources)  # its resources
+    difference: str = ""  # the difference of its results, in words; empty where they are equal
+    refusal: str = ""  # the reason why it does not compile or run; empty where it does
 
 
 @dataclass(frozen=True)
@@ -325,25 +265,18 @@ class Verify(WorkerRequest[Verified]):
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """The times of one kernel by itself.
+    """The times of one kernel by itself."""
 
-    Attributes:
-        cold: samples in seconds, with the kernel's data out of the caches.
-        warm: samples in seconds, with the kernel's data in the caches.
-        method: the method of timing.
-        with_zeros: samples by ``cold`` and ``warm`` with zeros for all indices, for kernels that read by indices.
-        clock_mhz: median clock of the GPU during the measurement in MHz; ``None`` where the driver does not report it.
-        clock_change: relative change of the clock from the first to the last third of the measurement.
-        throttled: the reasons for which the driver lowered the clock.
-    """
-
-    cold: tuple[float, ...]
-    warm: tuple[float, ...]
-    method: str = ""
+    cold: tuple[float, ...]  # samples in seconds, with the kernel's data out of the caches
+    warm: tuple[float, ...]  # samples in seconds, with the kernel's data in the caches
+    method: str = ""  # the method of timing
+    # samples by ``cold`` and ``warm`` with zeros for all indices, for kernels that read by indices
     with_zeros: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    # median clock of the GPU during the measurement in MHz; ``None`` where the driver does not report it
     clock_mhz: float | None = None
+    # relative change of the clock from the first to the last third of the measurement
     clock_change: float | None = None
-    throttled: tuple[str, ...] = ()
+    throttled: tuple[str, ...] = ()  # the reasons for which the driver lowered the clock
 
 
 @dataclass(frozen=True)
@@ -356,32 +289,23 @@ class Measure(WorkerRequest[KernelTimes]):
 
 @dataclass(frozen=True)
 class Begun:
-    """A part of an answer that tells of a beginning.
+    """A part of an answer that tells of a beginning."""
 
-    Attributes:
-        number: the number of the kernel that begins in ``Prepare`` and ``Sample``, which names the one that crashed or
-            hung; ``None`` before the first one.
-        waits: whether the worker begins to wait for others that use its device. The request's time limit pauses until
-            the next part.
-    """
-
+    # the number of the kernel that begins in ``Prepare`` and ``Sample``, which names the one that crashed or hung;
+    # ``None`` before the first one
     number: int | None
+    # whether the worker begins to wait for others that use its device. The request's time limit pauses until the next
+    # part.
     waits: bool = False
 
 
 @dataclass(frozen=True)
 class Times:
-    """The seconds of one call of each kernel, in the requested order.
+    """The seconds of one call of each kernel, in the requested order."""
 
-    Attributes:
-        samples_s: the samples.
-        method: the method of timing; empty where no kernel was timed.
-        retaken: number of attempts that were repeated, because the host was late with a launch.
-    """
-
-    samples_s: tuple[float, ...]
-    method: str = ""
-    retaken: int = 0
+    samples_s: tuple[float, ...]  # the samples
+    method: str = ""  # the method of timing; empty where no kernel was timed
+    retaken: int = 0  # number of attempts that were repeated, because the host was late with a launch
 
 
 @dataclass(frozen=True)
@@ -389,37 +313,23 @@ class Sample(WorkerRequest[Times]):
     """Times one call of each kernel in turn.
 
     The worker sends ``Begun`` before a step with another kernel: its first launch, its capture or a sample.
-
-    Attributes:
-        order: the kernels in the order of timing.
-        state: ``cold`` (data out of the caches) or ``warm``.
     """
 
-    order: tuple[int, ...]
-    state: str
+    order: tuple[int, ...]  # the kernels in the order of timing
+    state: str  # ``cold`` (data out of the caches) or ``warm``
 
 
 @dataclass(frozen=True)
 class Described:
-    """The facts about a kernel that are known after it has run.
+    """The facts about a kernel that are known after it has run."""
 
-    Attributes:
-        config: the configuration of the kernel.
-        moved_bytes: bytes read and written per call.
-        flops: FLOPs of matrix products per call.
-        dtype: the element type of the matrix products.
-        registers: registers per thread.
-        spills: spilled registers per thread.
-        shared_memory_bytes: bytes of shared memory per block.
-    """
-
-    config: Config | None = None
-    moved_bytes: int | None = None
-    flops: int | None = None
-    dtype: str | None = None
-    registers: int | None = None
-    spills: int | None = None
-    shared_memory_bytes: int | None = None
+    config: Config | None = None  # the configuration of the kernel
+    moved_bytes: int | None = None  # bytes read and written per call
+    flops: int | None = None  # FLOPs of matrix products per call
+    dtype: str | None = None  # the element type of the matrix products
+    registers: int | None = None  # registers per thread
+    spills: int | None = None  # spilled registers per thread
+    shared_memory_bytes: int | None = None  # bytes of shared memory per block
 
 
 @dataclass(frozen=True)

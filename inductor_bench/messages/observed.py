@@ -19,15 +19,10 @@ from ..records.tuning import Config
 
 @dataclass(frozen=True)
 class RunProgram:
-    """The program to run where the target is not a script.
+    """The program to run where the target is not a script."""
 
-    Attributes:
-        request: the request, whose target is a factory or a named model.
-        refusal: the path to which a :class:`Refusal` is written when the program cannot be run.
-    """
-
-    request: BreakdownRequest
-    refusal: str
+    request: BreakdownRequest  # the request, whose target is a factory or a named model
+    refusal: str  # the path to which a :class:`Refusal` is written when the program cannot be run
 
 
 @dataclass(frozen=True)
@@ -41,39 +36,24 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Observation:
-    """The facts that one process observed about one compiled module.
+    """The facts that one process observed about one compiled module."""
 
-    Attributes:
-        path: path of the module.
-        stem: common path of the files about the module, without their suffixes.
-        pid: id of the process.
-        calls: number of calls of the module.
-        threads: number of torch's threads in the process.
-        rank: rank of the process in a distributed program.
-        cuda_graphs: whether the program runs the module as a CUDA graph.
-        max_autotune: whether the program compiles the module with max-autotune.
-        tf32: whether products of float32 may be computed in TF32.
-        switches: torch's switches that select the library kernels.
-        configs: the config of each Triton kernel that ran, by its variable in the module.
-        live_reason: the reason to profile the module inside the program; empty where it was not requested.
-        live_error: the reason why profiling inside the program failed.
-        live: the encoded ``Details`` of the live profile. They are decoded together with the module, so that damaged
-            details affect one module only.
-    """
-
-    path: str
-    stem: str
-    pid: int
-    calls: int = 0
-    threads: int | None = None
-    rank: int | None = None
-    cuda_graphs: bool = False
-    max_autotune: bool = False
-    tf32: bool = False
-    switches: dict[str, bool] = field(default_factory=dict)
+    path: str  # path of the module
+    stem: str  # common path of the files about the module, without their suffixes
+    pid: int  # id of the process
+    calls: int = 0  # number of calls of the module
+    threads: int | None = None  # number of torch's threads in the process
+    rank: int | None = None  # rank of the process in a distributed program
+    cuda_graphs: bool = False  # whether the program runs the module as a CUDA graph
+    max_autotune: bool = False  # whether the program compiles the module with max-autotune
+    tf32: bool = False  # whether products of float32 may be computed in TF32
+    switches: dict[str, bool] = field(default_factory=dict)  # torch's switches that select the library kernels
+    # the config of each Triton kernel that ran, by its variable in the module
     configs: dict[str, dict[str, int]] = field(default_factory=dict)
-    live_reason: str = ""
-    live_error: str = ""
+    live_reason: str = ""  # the reason to profile the module inside the program; empty where it was not requested
+    live_error: str = ""  # the reason why profiling inside the program failed
+    # the encoded ``Details`` of the live profile. They are decoded together with the module, so that damaged details
+    # affect one module only.
     live: dict[str, Any] | None = None
 
 
@@ -84,46 +64,29 @@ class Observation:
 
 @dataclass(frozen=True)
 class ModeChange:
-    """The settings that a process puts in place of the program's own.
+    """The settings that a process puts in place of the program's own."""
 
-    Attributes:
-        mode: one of ``records.modes.MODES``.
-        options: options of ``torch.compile`` by name, as text.
-        switches: names of ``records.modes.SWITCHES`` that the process sets itself.
-        compares: whether the outputs of a factory or a named model are compared with those without compilation.
-    """
-
-    mode: str
-    options: dict[str, str] = field(default_factory=dict)
-    switches: tuple[str, ...] = ()
+    mode: str  # one of ``records.modes.MODES``
+    options: dict[str, str] = field(default_factory=dict)  # options of ``torch.compile`` by name, as text
+    switches: tuple[str, ...] = ()  # names of ``records.modes.SWITCHES`` that the process sets itself
+    # whether the outputs of a factory or a named model are compared with those without compilation
     compares: bool = False
 
 
 @dataclass(frozen=True)
 class ModeReport:
-    """The report of one process, written as ``<pid>.mode.json`` beside ``<pid>.steps.json``.
+    """The report of one process, written as ``<pid>.mode.json`` beside ``<pid>.steps.json``."""
 
-    Attributes:
-        calls: the number of calls of ``torch.compile`` whose settings were replaced.
-        kept: the reasons why other calls were left as they are.
-        notes: settings that had no effect, in words.
-        graph_breaks: torch's reasons, one for each break.
-        peak_memory_bytes: the most memory that torch allocated on the device; on a CPU the most of the process.
-        threads: the number of torch's threads.
-        agreement: of the outputs; ``None`` where they are not compared.
-        compiled_graphs: the number of graphs that the process compiled, those left out that came from a cache.
-        configs: a hash of the configs of all its Triton kernels that ran; empty without any.
-    """
-
-    calls: int = 0
-    kept: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    graph_breaks: tuple[str, ...] = ()
+    calls: int = 0  # the number of calls of ``torch.compile`` whose settings were replaced
+    kept: tuple[str, ...] = ()  # the reasons why other calls were left as they are
+    notes: tuple[str, ...] = ()  # settings that had no effect, in words
+    graph_breaks: tuple[str, ...] = ()  # torch's reasons, one for each break
+    # the most memory that torch allocated on the device; on a CPU the most of the process
     peak_memory_bytes: int | None = None
-    threads: int | None = None
-    agreement: Agreement | None = None
-    compiled_graphs: int = 0
-    configs: str = ""
+    threads: int | None = None  # the number of torch's threads
+    agreement: Agreement | None = None  # of the outputs; ``None`` where they are not compared
+    compiled_graphs: int = 0  # the number of graphs that the process compiled, those left out that came from a cache
+    configs: str = ""  # a hash of the configs of all its Triton kernels that ran; empty without any
 
 
 # The configurations that a program's processes put into their kernels, and what each process says of them.
@@ -142,18 +105,12 @@ kernel was loaded and has not run."""
 
 @dataclass(frozen=True)
 class Pins:
-    """The pins of a program.
+    """The pins of a program."""
 
-    Attributes:
-        mode: :data:`APPLY` or :data:`COMPARE`.
-        digest: a hash of all pins, by which Inductor's caches tell a program with them from one without.
-        torch, triton: the versions for which the configurations were found; a process with others refuses all.
-    """
-
-    mode: str
-    digest: str
-    torch: str
-    triton: str | None
+    mode: str  # :data:`APPLY` or :data:`COMPARE`
+    digest: str  # a hash of all pins, by which Inductor's caches tell a program with them from one without
+    torch: str  # the versions for which the configurations were found; a process with others refuses all
+    triton: str | None  # the versions for which the configurations were found; a process with others refuses all
     triton_pins: tuple[TritonPin, ...] = ()
     cpp_pins: tuple[CppPin, ...] = ()
     library_pins: tuple[LibraryPin, ...] = ()
@@ -176,23 +133,15 @@ class Pins:
 
 @dataclass(frozen=True)
 class PinState:
-    """The state of one pin in a process.
+    """The state of one pin in a process."""
 
-    Attributes:
-        kernel_id, name: of the kernel.
-        state: one of the states above.
-        config: the configuration that the kernel runs; empty where it has not run.
-        reason: why it does not run the pin.
-        event_name: the name of its launches in a profile; empty for a C++ kernel and a library call.
-        own_config: the configuration that Inductor chose here, while a comparison replaces it; otherwise empty.
-    """
-
-    kernel_id: str
-    name: str
-    state: str
-    config: Config = field(default_factory=dict)
-    reason: str = ""
-    event_name: str = ""
+    kernel_id: str  # of the kernel
+    name: str  # of the kernel
+    state: str  # one of the states above
+    config: Config = field(default_factory=dict)  # the configuration that the kernel runs; empty where it has not run
+    reason: str = ""  # why it does not run the pin
+    event_name: str = ""  # the name of its launches in a profile; empty for a C++ kernel and a library call
+    # the configuration that Inductor chose here, while a comparison replaces it; otherwise empty
     own_config: Config = field(default_factory=dict)
 
 
@@ -225,29 +174,20 @@ class ComparedStep:
 
 @dataclass(frozen=True)
 class ComparedOutputs:
-    """The outputs of one compiled graph with the pins against those without, for the same inputs.
+    """The outputs of one compiled graph with the pins against those without, for the same inputs."""
 
-    Attributes:
-        path: the path of the compiled module.
-        difference: the largest relative difference of a tensor: the norm of the difference divided by the tensor's.
-        own_difference: the same of two calls without the pins: what the graph itself does not repeat.
-        tolerance: the difference up to which the outputs count as equal.
-        tensors: the number of compared tensors, with inputs that the graph writes.
-        unrepeatable: the number of further tensors, which two calls without the pins fill differently: seeds of random
-            numbers, or memory that nobody reads.
-        rounding: the number of further tensors that differ, and no more than where the graph's inputs are rounded
-            otherwise.
-        reason: why the outputs were not compared; empty where they were.
-    """
-
-    path: str
+    path: str  # the path of the compiled module
+    # the largest relative difference of a tensor: the norm of the difference divided by the tensor's
     difference: float = 0.0
-    own_difference: float = 0.0
-    tolerance: float = 0.0
-    tensors: int = 0
+    own_difference: float = 0.0  # the same of two calls without the pins: what the graph itself does not repeat
+    tolerance: float = 0.0  # the difference up to which the outputs count as equal
+    tensors: int = 0  # the number of compared tensors, with inputs that the graph writes
+    # the number of further tensors, which two calls without the pins fill differently: seeds of random numbers, or
+    # memory that nobody reads
     unrepeatable: int = 0
+    # the number of further tensors that differ, and no more than where the graph's inputs are rounded otherwise
     rounding: int = 0
-    reason: str = ""
+    reason: str = ""  # why the outputs were not compared; empty where they were
 
     @property
     def is_equal(self) -> bool:
@@ -263,35 +203,23 @@ class ComparedOutputs:
 
 @dataclass(frozen=True)
 class ComparedSteps:
-    """The comparison of one process, written as ``<pid>.compared.json`` into the capture's folder.
+    """The comparison of one process, written as ``<pid>.compared.json`` into the capture's folder."""
 
-    Attributes:
-        pid, rank: of the process; ``rank`` is ``None`` where the program is not distributed.
-        device: the type of the device.
-        source: what delimits the steps, as in ``ObservedSteps``.
-        steps: the timed steps in order.
-        graphs: the compiled graphs in the order of their first call, by whose numbers ``trace`` names their calls.
-        profiled: for each step in ``trace`` whether it ran the pins.
-        trace: the path of the profiler's trace; empty where there is none.
-        outputs: one entry for each compiled graph of one step.
-        dropped: ids of the kernels whose pins change the outputs; they ran Inductor's own configuration.
-        error: the reason of a failure.
-        notes: what limits the figures.
-    """
-
-    pid: int
-    device: str
+    pid: int  # of the process; ``rank`` is ``None`` where the program is not distributed
+    device: str  # the type of the device
     state: str
-    rank: int | None = None
-    source: str = ""
-    steps: tuple[ComparedStep, ...] = ()
+    rank: int | None = None  # of the process; ``rank`` is ``None`` where the program is not distributed
+    source: str = ""  # what delimits the steps, as in ``ObservedSteps``
+    steps: tuple[ComparedStep, ...] = ()  # the timed steps in order
+    # the compiled graphs in the order of their first call, by whose numbers ``trace`` names their calls
     graphs: tuple[ObservedGraph, ...] = ()
-    profiled: tuple[bool, ...] = ()
-    trace: str = ""
-    outputs: tuple[ComparedOutputs, ...] = ()
+    profiled: tuple[bool, ...] = ()  # for each step in ``trace`` whether it ran the pins
+    trace: str = ""  # the path of the profiler's trace; empty where there is none
+    outputs: tuple[ComparedOutputs, ...] = ()  # one entry for each compiled graph of one step
+    # ids of the kernels whose pins change the outputs; they ran Inductor's own configuration
     dropped: tuple[str, ...] = ()
-    error: str = ""
-    notes: tuple[str, ...] = ()
+    error: str = ""  # the reason of a failure
+    notes: tuple[str, ...] = ()  # what limits the figures
 
 
 # The environment variables that configure the observation in the processes of a captured program.

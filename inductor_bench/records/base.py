@@ -99,25 +99,18 @@ NO_PYTHON = "no-python"
 
 @dataclass(frozen=True)
 class Failure:
-    """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields.
+    """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields."""
 
-    Attributes:
-        stage: the step: ``capture``, ``profile``, ``trace``, ``analysis``, ``peaks``, ``eager``, ``retune``,
-            ``verify`` or ``report``.
-        kind: what happened: ``missing``, ``exit``, ``signal``, ``timeout``, ``interrupted``, ``memory``,
-            ``nothing-compiled``, ``invalid``, …
-        message: what happened, in words.
-        hint: what to do about it.
-        log_tail: the last lines that the process printed.
-        subject: the module or the kernel that the step was about.
-    """
-
-    stage: str  # "capture", "profile", "trace", "analysis", "peaks", "eager", "retune", "report"
-    kind: str  # "missing", "exit", "signal", "timeout", "interrupted", "memory", "nothing-compiled", "invalid", …
-    message: str
-    hint: str = ""
-    log_tail: str = ""
-    subject: str = ""  # the module or kernel that the step was about
+    # the step: ``capture``, ``profile``, ``trace``, ``analysis``, ``peaks``, ``eager``, ``retune``, ``verify`` or
+    # ``report``
+    stage: str
+    # what happened: ``missing``, ``exit``, ``signal``, ``timeout``, ``interrupted``, ``memory``, ``nothing-compiled``,
+    # ``invalid``, …
+    kind: str
+    message: str  # what happened, in words
+    hint: str = ""  # what to do about it
+    log_tail: str = ""  # the last lines that the process printed
+    subject: str = ""  # the module or the kernel that the step was about
 
 
 # The use of a GPU by processes of other jobs.
@@ -137,18 +130,12 @@ class DeviceUse:
     """The use of a GPU, sampled while this tool runs nothing on it.
 
     In a container other processes may be hidden; ``busy`` and ``held_bytes`` still show their use.
-
-    Attributes:
-        gpu: the number of the GPU in ``nvidia-smi``.
-        processes: other jobs' processes on the GPU.
-        busy: the share of the time in which kernels ran, 0 to 1.
-        held_bytes: device memory that other processes hold.
     """
 
-    gpu: int | None = None
-    processes: tuple[OtherProcess, ...] = ()
-    busy: float | None = None
-    held_bytes: int | None = None
+    gpu: int | None = None  # the number of the GPU in ``nvidia-smi``
+    processes: tuple[OtherProcess, ...] = ()  # other jobs' processes on the GPU
+    busy: float | None = None  # the share of the time in which kernels ran, 0 to 1
+    held_bytes: int | None = None  # device memory that other processes hold
 
 
 # Tables for queries: typed columns with descriptions, and the answer to a query.

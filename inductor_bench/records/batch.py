@@ -23,53 +23,33 @@ FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
 
 @dataclass(frozen=True)
 class BatchModel:
-    """A model of a batch and its state.
+    """A model of a batch and its state."""
 
-    Attributes:
-        request: the request for the model.
-        status: ``waiting``, ``running``, ``measured`` (autotuning is left to do), ``done``, ``partial`` (measured with
-            failures), ``failed``, or ``skipped`` (it needs a download).
-        attempts: the number of attempts so far.
-        batch_size: the reduced batch size of the measurement, where memory ran out with the requested one.
-        device: the device of the last attempt.
-        time_s: duration of the last attempt in seconds.
-        run: the path of its RUN in the batch folder.
-        log: the path of its log in the batch folder.
-        failure: the first failure of the last attempt.
-        notes: what the user should know about the measurement, in words.
-    """
-
-    request: ModelRequest
+    request: ModelRequest  # the request for the model
+    # ``waiting``, ``running``, ``measured`` (autotuning is left to do), ``done``, ``partial`` (measured with failures),
+    # ``failed``, or ``skipped`` (it needs a download)
     status: str = WAITING
-    attempts: int = 0
+    attempts: int = 0  # the number of attempts so far
+    # the reduced batch size of the measurement, where memory ran out with the requested one
     batch_size: int | None = None
-    device: str = ""
-    time_s: float | None = None
-    run: Place | None = None
-    log: Place | None = None
-    failure: Failure | None = None
-    notes: tuple[str, ...] = ()
+    device: str = ""  # the device of the last attempt
+    time_s: float | None = None  # duration of the last attempt in seconds
+    run: Place | None = None  # the path of its RUN in the batch folder
+    log: Place | None = None  # the path of its log in the batch folder
+    failure: Failure | None = None  # the first failure of the last attempt
+    notes: tuple[str, ...] = ()  # what the user should know about the measurement, in words
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch.
+    """A batch."""
 
-    Attributes:
-        format: the schema number.
-        tool_version: the version of inductor-bench that wrote the file.
-        created: the time at which the batch began (ISO 8601).
-        command: the command line, without secrets.
-        source: the list of models.
-        models: all models that were ever requested for it, in order.
-    """
-
-    format: int
-    tool_version: str
-    created: str
-    command: str
-    source: str
-    models: tuple[BatchModel, ...] = field(default=())
+    format: int  # the schema number
+    tool_version: str  # the version of inductor-bench that wrote the file
+    created: str  # the time at which the batch began (ISO 8601)
+    command: str  # the command line, without secrets
+    source: str  # the list of models
+    models: tuple[BatchModel, ...] = field(default=())  # all models that were ever requested for it, in order
 
     def count(self, *states: str) -> int:
         """The number of models in one of these states."""
@@ -177,29 +157,20 @@ class GraphResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """A model of a batch and its figures.
+    """A model of a batch and its figures."""
 
-    Attributes:
-        model: its row in the batch.
-        graphs: its graphs, and the rest of its step (:data:`OUTSIDE`); empty where nothing was measured.
-        machine: device and versions, as one line.
-        problem: the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``.
-        retunes: the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel.
-        in_step: whether its figures are those of a step of the program.
-        proven: what its winners save in its step, measured; ``None`` where that was not measured.
-        outline: the program and the graphs of its run without their kernels, which tell whether the figures count.
-        doubt: why its figures do not count, so that gain limits are left out; empty where they count.
-    """
-
-    model: BatchModel
+    model: BatchModel  # its row in the batch
+    # its graphs, and the rest of its step (:data:`OUTSIDE`); empty where nothing was measured
     graphs: tuple[GraphResult, ...] = ()
-    machine: str = ""
-    problem: Failure | None = None
+    machine: str = ""  # device and versions, as one line
+    problem: Failure | None = None  # the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``
+    # the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel
     retunes: tuple[RetuneRow, ...] = ()
-    in_step: bool = False
-    proven: Saving | None = None
+    in_step: bool = False  # whether its figures are those of a step of the program
+    proven: Saving | None = None  # what its winners save in its step, measured; ``None`` where that was not measured
+    # the program and the graphs of its run without their kernels, which tell whether the figures count
     outline: Run | None = field(default=None, hash=False)
-    doubt: str = ""
+    doubt: str = ""  # why its figures do not count, so that gain limits are left out; empty where they count
 
     @property
     def compiled_graphs(self) -> tuple[GraphResult, ...]:

@@ -13,83 +13,51 @@ from .base import AnyFloat, Category, FileName
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's program from which a kernel originates.
+    """A line of the user's program from which a kernel originates."""
 
-    Attributes:
-        file: the path of the program's file.
-        line: the line's number, from 1.
-        function: the name of the function around it.
-        code: the text of the line.
-    """
-
-    file: str
-    line: int
-    function: str
-    code: str
+    file: str  # the path of the program's file
+    line: int  # the line's number, from 1
+    function: str  # the name of the function around it
+    code: str  # the text of the line
 
 
 @dataclass(frozen=True)
 class KernelDefinition:
-    """One kernel that a compiled module defines.
+    """One kernel that a compiled module defines."""
 
-    Attributes:
-        name: the variable in the module.
-        event_name: the profiler's name of its launches, without the prefix ``graph_<n>_`` of C++ kernels. It differs
-            from ``name`` for user-defined Triton kernels.
-        kernel_id: a hash of the content, independent of numbering, paths and the device.
-        category: the category of the kernel.
-        language: ``triton``, ``cpp``, or another backend's name as Inductor spells it.
-        source: the kernel's text.
-        line: the line of its definition in the module.
-        kernel_hash: Inductor's own hash of the kernel.
-        moved_bytes: Inductor's estimate (each buffer once), where the module holds one.
-        template_flops: the FLOPs of one call of a template kernel, as Inductor counts them.
-        family_id: a hash of the content that is independent of sizes, too.
-        padded_sides: of a kernel that only copies a matrix into a larger one for a product, as Inductor's ``pad_mm``
-            does: each side that grows, before and after.
-    """
-
-    name: str
+    name: str  # the variable in the module
+    # the profiler's name of its launches, without the prefix ``graph_<n>_`` of C++ kernels. It differs from ``name``
+    # for user-defined Triton kernels.
     event_name: str
-    kernel_id: str
-    category: Category
-    language: str
-    source: str
-    line: int
-    kernel_hash: str | None = None
-    moved_bytes: int | None = None
-    template_flops: int | None = None
-    family_id: str = ""
+    kernel_id: str  # a hash of the content, independent of numbering, paths and the device
+    category: Category  # the category of the kernel
+    language: str  # ``triton``, ``cpp``, or another backend's name as Inductor spells it
+    source: str  # the kernel's text
+    line: int  # the line of its definition in the module
+    kernel_hash: str | None = None  # Inductor's own hash of the kernel
+    moved_bytes: int | None = None  # Inductor's estimate (each buffer once), where the module holds one
+    template_flops: int | None = None  # the FLOPs of one call of a template kernel, as Inductor counts them
+    family_id: str = ""  # a hash of the content that is independent of sizes, too
+    # of a kernel that only copies a matrix into a larger one for a product, as Inductor's ``pad_mm`` does: each side
+    # that grows, before and after
     padded_sides: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """One call in a compiled module.
+    """One call in a compiled module."""
 
-    Attributes:
-        index: position in execution order.
-        line: line in the module.
-        target: the called name as written: ``triton_poi_fused_add_0``, ``extern_kernels.mm``,
-            ``torch.ops.aten.sort.stable``.
-        kernel: the name of the called kernel of the module; ``None`` for a library call and a multi-kernel.
-        operator: the ATen operator without overload (``aten.mm``) of a library or fallback call.
-        source_nodes, aten_ops: from the comment at this call.
-        handle: the provenance debug handle, ``name:index``.
-        conditional: whether the call stands in a branch or a loop, so that it may not run.
-        alternatives: the kernels of a multi-kernel, of which one runs.
-    """
-
-    index: int
-    line: int
+    index: int  # position in execution order
+    line: int  # line in the module
+    # the called name as written: ``triton_poi_fused_add_0``, ``extern_kernels.mm``, ``torch.ops.aten.sort.stable``
     target: str
-    kernel: str | None
-    operator: str | None
-    source_nodes: tuple[str, ...] = ()
-    aten_ops: tuple[str, ...] = ()
-    handle: str | None = None
-    conditional: bool = False
-    alternatives: tuple[str, ...] = ()
+    kernel: str | None  # the name of the called kernel of the module; ``None`` for a library call and a multi-kernel
+    operator: str | None  # the ATen operator without overload (``aten.mm``) of a library or fallback call
+    source_nodes: tuple[str, ...] = ()  # from the comment at this call
+    aten_ops: tuple[str, ...] = ()  # from the comment at this call
+    handle: str | None = None  # the provenance debug handle, ``name:index``
+    conditional: bool = False  # whether the call stands in a branch or a loop, so that it may not run
+    alternatives: tuple[str, ...] = ()  # the kernels of a multi-kernel, of which one runs
 
 
 @dataclass(frozen=True)
@@ -107,41 +75,24 @@ class ModuleInput:
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """The facts that the text of a compiled module holds.
+    """The facts that the text of a compiled module holds."""
 
-    Attributes:
-        role: ``forward``, ``backward``, ``inference`` or ``unknown`` (cpp_wrapper modules carry no mark).
-        graph_number: the number of the AOT id.
-        device: ``cuda``, ``xpu`` or ``cpu``.
-        dynamic: whether sizes are symbols.
-        unbacked: whether sizes depend on data.
-        frozen: whether weights were folded into the module (freezing).
-        cpp_wrapper: whether the calls are made from C++.
-        has_harness: whether the file can be run by itself.
-        threads: the fixed number of OpenMP threads of its C++ kernels; ``None`` where it is not fixed.
-        vector_lanes: float32 lanes of the vector steps of its C++ kernels; ``None`` where they have none.
-        kernels: its definitions.
-        calls: its calls in execution order.
-        inputs: its arguments.
-        undefined: kernels that an edited module calls but does not define, with their numbers of calls.
-        cut_short: whether the end of its calls is missing.
-    """
-
-    role: str
-    graph_number: int | None
-    device: str
-    dynamic: bool
-    unbacked: bool
-    frozen: bool
-    cpp_wrapper: bool
-    has_harness: bool
-    threads: int | None
-    vector_lanes: int | None
-    kernels: tuple[KernelDefinition, ...] = ()
-    calls: tuple[CallSite, ...] = ()
-    inputs: tuple[ModuleInput, ...] = ()
+    role: str  # ``forward``, ``backward``, ``inference`` or ``unknown`` (cpp_wrapper modules carry no mark)
+    graph_number: int | None  # the number of the AOT id
+    device: str  # ``cuda``, ``xpu`` or ``cpu``
+    dynamic: bool  # whether sizes are symbols
+    unbacked: bool  # whether sizes depend on data
+    frozen: bool  # whether weights were folded into the module (freezing)
+    cpp_wrapper: bool  # whether the calls are made from C++
+    has_harness: bool  # whether the file can be run by itself
+    threads: int | None  # the fixed number of OpenMP threads of its C++ kernels; ``None`` where it is not fixed
+    vector_lanes: int | None  # float32 lanes of the vector steps of its C++ kernels; ``None`` where they have none
+    kernels: tuple[KernelDefinition, ...] = ()  # its definitions
+    calls: tuple[CallSite, ...] = ()  # its calls in execution order
+    inputs: tuple[ModuleInput, ...] = ()  # its arguments
+    # kernels that an edited module calls but does not define, with their numbers of calls
     undefined: tuple[tuple[str, int], ...] = ()
-    cut_short: bool = False
+    cut_short: bool = False  # whether the end of its calls is missing
 
 
 @dataclass(frozen=True)
@@ -169,37 +120,25 @@ class CapturedCode:
 
 @dataclass(frozen=True, slots=True)
 class BufferUse:
-    """The use of one buffer by one call.
+    """The use of one buffer by one call."""
 
-    Attributes:
-        buffer: the name of the buffer's memory: its first variable in the module. A buffer in the memory of a deleted
-            one has that one's name.
-        size: the bytes that all calls of the module touch: the whole buffer, or less where they take slices of it.
-        touched: the part that the call reads or writes.
-        read, written: the part that the call reads, and the part that it writes.
-    """
-
+    # the name of the buffer's memory: its first variable in the module. A buffer in the memory of a deleted one has
+    # that one's name.
     buffer: str
-    size: int
-    touched: int
-    read: int = 0
-    written: int = 0
+    size: int  # the bytes that all calls of the module touch: the whole buffer, or less where they take slices of it
+    touched: int  # the part that the call reads or writes
+    read: int = 0  # the part that the call reads, and the part that it writes
+    written: int = 0  # the part that the call reads, and the part that it writes
 
 
 @dataclass(frozen=True)
 class ModuleBuffers:
-    """The buffers of one run of a compiled module.
+    """The buffers of one run of a compiled module."""
 
-    Attributes:
-        calls: the uses of each call site, in the order of ``ModuleSource.calls``; ``None`` for a call whose buffers are
-            unknown.
-        inputs: the buffer of each argument, in order; empty for a number.
-        outputs: the buffer of each result, in order; empty for what is no buffer of the device.
-    """
-
+    # the uses of each call site, in the order of ``ModuleSource.calls``; ``None`` for a call whose buffers are unknown
     calls: tuple[tuple[BufferUse, ...] | None, ...]
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()  # the buffer of each argument, in order; empty for a number
+    outputs: tuple[str, ...] = ()  # the buffer of each result, in order; empty for what is no buffer of the device
 
 
 # The record of what compilation took, by phase.
@@ -214,16 +153,12 @@ DYNAMO, AOT_AUTOGRAD, LOWERING, CODE_GENERATION, KERNELS, AUTOTUNING, CUDA_GRAPH
 
 @dataclass(frozen=True)
 class CompilePhase:
-    """One phase of compilation. The phases of one process are disjoint.
+    """One phase of compilation. The phases of one process are disjoint."""
 
-    Attributes:
-        name: ``Dynamo``, ``AOTAutograd``, ``Inductor's lowering``, ``Inductor's code generation``, ``compilers of
-            kernels``, ``autotuning`` or ``recording of CUDA graphs``.
-        time_s: seconds, summed over the compilations of one process.
-    """
-
+    # ``Dynamo``, ``AOTAutograd``, ``Inductor's lowering``, ``Inductor's code generation``, ``compilers of kernels``,
+    # ``autotuning`` or ``recording of CUDA graphs``
     name: str
-    time_s: float
+    time_s: float  # seconds, summed over the compilations of one process
 
 
 def total_s(phases: Iterable[CompilePhase]) -> float:
@@ -238,25 +173,18 @@ def total_s(phases: Iterable[CompilePhase]) -> float:
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a storage.
+    """The values of a storage."""
 
-    Attributes:
-        kind: ``normal`` (floats from a normal distribution), ``positive`` (their absolute values, for kernels that
-            compute more NaNs from negative numbers, as from a variance), ``integers`` (uniform), ``zeros``, or
-            ``recorded`` (the bytes of the original storage, in ``data`` or ``file``; with ``positive`` ones beside
-            them, floats in ``data`` may be absolute values, too).
-        low, high: the range of ``integers``, both ends included; 0 and 1 for ``bool``.
-        share: the share of true elements of a ``bool`` storage.
-        data: recorded bytes, zlib-compressed and in base64.
-        file: a safetensors file beside the standalone file; its key is ``storage_<index>``.
-    """
-
+    # ``normal`` (floats from a normal distribution), ``positive`` (their absolute values, for kernels that compute more
+    # NaNs from negative numbers, as from a variance), ``integers`` (uniform), ``zeros``, or ``recorded`` (the bytes of
+    # the original storage, in ``data`` or ``file``; with ``positive`` ones beside them, floats in ``data`` may be
+    # absolute values, too)
     kind: str
-    low: int | None = None
-    high: int | None = None
-    share: float | None = None
-    data: str | None = None
-    file: FileName | None = None
+    low: int | None = None  # the range of ``integers``, both ends included; 0 and 1 for ``bool``
+    high: int | None = None  # the range of ``integers``, both ends included; 0 and 1 for ``bool``
+    share: float | None = None  # the share of true elements of a ``bool`` storage
+    data: str | None = None  # recorded bytes, zlib-compressed and in base64
+    file: FileName | None = None  # a safetensors file beside the standalone file; its key is ``storage_<index>``
 
 
 @dataclass(frozen=True)
@@ -316,26 +244,16 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """One distinct launch of a kernel, or one distinct call of a library operator.
+    """One distinct launch of a kernel, or one distinct call of a library operator."""
 
-    Attributes:
-        kernel: the kernel's variable in the compiled module; empty for an operator.
-        operator: the full name of the overload of a library call, for example ``aten.convolution.default``.
-        calls: the number of calls with these arguments in one run.
-        positions: the positions of these calls among all launches of one run.
-        storages: the allocations that the tensor arguments view.
-        arguments, keywords: positional and keyword arguments.
-        mutated: indices of the arguments that the call writes.
-    """
-
-    kernel: str
-    operator: str | None
-    calls: int
-    positions: tuple[int, ...]
-    storages: tuple[Storage, ...]
-    arguments: tuple[Argument, ...]
-    keywords: dict[str, Argument] = field(default_factory=dict)
-    mutated: tuple[int, ...] = ()
+    kernel: str  # the kernel's variable in the compiled module; empty for an operator
+    operator: str | None  # the full name of the overload of a library call, for example ``aten.convolution.default``
+    calls: int  # the number of calls with these arguments in one run
+    positions: tuple[int, ...]  # the positions of these calls among all launches of one run
+    storages: tuple[Storage, ...]  # the allocations that the tensor arguments view
+    arguments: tuple[Argument, ...]  # positional and keyword arguments
+    keywords: dict[str, Argument] = field(default_factory=dict)  # positional and keyword arguments
+    mutated: tuple[int, ...] = ()  # indices of the arguments that the call writes
 
 
 # The raw results of the process that measured a module, stored beside the trace as ``SLUG.details.json``.
@@ -343,45 +261,28 @@ class Launch:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """The result of compiling a Triton kernel.
+    """The result of compiling a Triton kernel."""
 
-    Attributes:
-        config: the block sizes, ``num_warps`` and ``num_stages``.
-        registers: registers of one thread.
-        spills: spilled registers of one thread, as Triton counts them.
-        shared_memory_bytes: shared memory of one block.
-    """
-
-    config: dict[str, int] = field(default_factory=dict)
-    registers: int | None = None
-    spills: int | None = None
-    shared_memory_bytes: int | None = None
+    config: dict[str, int] = field(default_factory=dict)  # the block sizes, ``num_warps`` and ``num_stages``
+    registers: int | None = None  # registers of one thread
+    spills: int | None = None  # spilled registers of one thread, as Triton counts them
+    shared_memory_bytes: int | None = None  # shared memory of one block
 
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """The load of the machine while runs of a module were measured.
+    """The load of the machine while runs of a module were measured."""
 
-    Attributes:
-        runs: the number of measured runs.
-        cores: the number of processors that the measuring process may use.
-        load: the system's load average of the last minute.
-        time_s: elapsed seconds.
-        cpu_time_s: CPU seconds of all threads of the measuring process.
-        waited_s: seconds in which its threads were ready but had no processor, summed over the threads; ``None`` where
-            unknown.
-        stolen_s: seconds that the hypervisor took from ``cores``, summed over them; ``None`` where unknown.
-        switches: the number of involuntary context switches of the measuring process.
-    """
-
-    runs: int
-    cores: int
-    load: float | None = None
-    time_s: float = 0.0
-    cpu_time_s: float = 0.0
+    runs: int  # the number of measured runs
+    cores: int  # the number of processors that the measuring process may use
+    load: float | None = None  # the system's load average of the last minute
+    time_s: float = 0.0  # elapsed seconds
+    cpu_time_s: float = 0.0  # CPU seconds of all threads of the measuring process
+    # seconds in which its threads were ready but had no processor, summed over the threads; ``None`` where unknown
     waited_s: float | None = None
+    # seconds that the hypervisor took from ``cores``, summed over them; ``None`` where unknown
     stolen_s: float | None = None
-    switches: int = 0
+    switches: int = 0  # the number of involuntary context switches of the measuring process
 
     @property
     def delayed_share(self) -> float:
@@ -411,46 +312,29 @@ class Reference:
 
 @dataclass(frozen=True)
 class Details:
-    """The raw results for one module. Every field has its default for a trace that was recorded elsewhere.
+    """The raw results for one module. Every field has its default for a trace that was recorded elsewhere."""
 
-    Attributes:
-        wall_samples_s: times of the unprofiled, synchronised runs, in order.
-        wall_load: the machine's load during these runs.
-        profile_load: the machine's load during the profiled runs.
-        graph_samples_s: times of replays of the whole module as one CUDA graph, in order.
-        graph_error: the reason why the module cannot be captured as a CUDA graph.
-        peak_memory_bytes: in a run, on a GPU the maximum of torch's allocated memory, on a CPU the process's maximum
-            resident size.
-        iterations: the number of profiled runs.
-        threads: the number of torch's threads in the measuring process.
-        marked: whether C++ kernels were timed from Python.
-        truncated: whether the trace is cut short.
-        switches: the program's settings of torch that select library kernels.
-        compiled: the result of compiling each Triton kernel, by its variable in the module.
-        launches: every distinct launch of one run.
-        references: the reference of each launch, in order.
-        recorded: the launches whose values were recorded; ``None`` where recording was not requested.
-        recorded_references: the references of ``recorded``.
-        values_error: the reason why the recording of values stopped.
-        dram_shares: in a RUN of format 1 or 2, DRAM's bytes per byte that a call site of the module touches in the
-            program's step, by the index of the call site; empty where the step is unknown, and in later formats.
-    """
-
-    wall_samples_s: tuple[float, ...] = ()
-    wall_load: MachineLoad | None = None
-    profile_load: MachineLoad | None = None
-    graph_samples_s: tuple[float, ...] = ()
-    graph_error: str | None = None
+    wall_samples_s: tuple[float, ...] = ()  # times of the unprofiled, synchronised runs, in order
+    wall_load: MachineLoad | None = None  # the machine's load during these runs
+    profile_load: MachineLoad | None = None  # the machine's load during the profiled runs
+    graph_samples_s: tuple[float, ...] = ()  # times of replays of the whole module as one CUDA graph, in order
+    graph_error: str | None = None  # the reason why the module cannot be captured as a CUDA graph
+    # in a run, on a GPU the maximum of torch's allocated memory, on a CPU the process's maximum resident size
     peak_memory_bytes: int | None = None
-    iterations: int | None = None
-    threads: int | None = None
-    marked: bool = False
-    truncated: bool = False
+    iterations: int | None = None  # the number of profiled runs
+    threads: int | None = None  # the number of torch's threads in the measuring process
+    marked: bool = False  # whether C++ kernels were timed from Python
+    truncated: bool = False  # whether the trace is cut short
+    # the program's settings of torch that select library kernels
     switches: dict[str, bool] = field(default_factory=dict)
+    # the result of compiling each Triton kernel, by its variable in the module
     compiled: dict[str, CompiledKernel] = field(default_factory=dict)
-    launches: tuple[Launch, ...] = ()
-    references: tuple[Reference, ...] = ()
+    launches: tuple[Launch, ...] = ()  # every distinct launch of one run
+    references: tuple[Reference, ...] = ()  # the reference of each launch, in order
+    # the launches whose values were recorded; ``None`` where recording was not requested
     recorded: tuple[Launch, ...] | None = None
-    recorded_references: tuple[Reference, ...] = ()
-    values_error: Complaint | None = None
+    recorded_references: tuple[Reference, ...] = ()  # the references of ``recorded``
+    values_error: Complaint | None = None  # the reason why the recording of values stopped
+    # in a RUN of format 1 or 2, DRAM's bytes per byte that a call site of the module touches in the program's step, by
+    # the index of the call site; empty where the step is unknown, and in later formats
     dram_shares: dict[str, float] = field(default_factory=dict)

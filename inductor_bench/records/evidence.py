@@ -24,17 +24,11 @@ WAITING, TIMING, PROFILING, DONE, FAILED = "waiting", "timing", "profiling", "do
 
 @dataclass(frozen=True)
 class ObservedGraph:
-    """One compiled graph of the process. Its place in ``ObservedSteps.graphs`` is its number in the trace.
+    """One compiled graph of the process. Its place in ``ObservedSteps.graphs`` is its number in the trace."""
 
-    Attributes:
-        path: the path of its compiled module; empty where the module is unknown.
-        cuda_graphs: whether calls replay CUDA graphs.
-        cuda_graph_refusal: Inductor's reason for not using CUDA graphs although they were asked for; else empty.
-    """
-
-    path: str
-    cuda_graphs: bool = False
-    cuda_graph_refusal: str = ""
+    path: str  # the path of its compiled module; empty where the module is unknown
+    cuda_graphs: bool = False  # whether calls replay CUDA graphs
+    cuda_graph_refusal: str = ""  # Inductor's reason for not using CUDA graphs although they were asked for; else empty
 
 
 @dataclass(frozen=True)
@@ -42,49 +36,31 @@ class ObservedSteps:
     """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
 
     The file is written anew at each change of ``state``, so that a program that dies leaves what was measured.
-
-    Attributes:
-        pid: id of the process.
-        rank: of a process of a distributed program; ``None`` otherwise.
-        device: the type of the device whose work the step waits for: ``cuda``, ``xpu`` or ``cpu``.
-        state: one of the states above.
-        source: ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised.
-        steps: the number of steps that ended until now.
-        settled_after: the number of steps before the timed window.
-        settling_time_s: the time from the first compilation to the timed window; ``None`` before it begins.
-        settling_steps_s: the part of that time in which nothing was compiled: whole steps, and the observation's work.
-        compiling_steps: the number of steps in the rest of it, in which something was compiled.
-        first_step_time_s: the time of the first step.
-        step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
-        window_s: the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``.
-        profiled_steps: the number of whole steps between the first and the last boundary in ``trace``.
-        graphs: the compiled graphs in the order of their first call.
-        trace: the path of the profiler's trace of the profiled steps; empty where there is none.
-        lines_trace: the path of a second trace of one step, recorded with Python stacks and modules; empty where there
-            is none.
-        error: the reason of a failure, in words.
-        notes: what limits the figures, in words.
     """
 
-    pid: int
-    device: str
-    state: str
-    rank: int | None = None
-    source: str = ""
-    steps: int = 0
-    settled_after: int = 0
+    pid: int  # id of the process
+    device: str  # the type of the device whose work the step waits for: ``cuda``, ``xpu`` or ``cpu``
+    state: str  # one of the states above
+    rank: int | None = None  # of a process of a distributed program; ``None`` otherwise
+    source: str = ""  # ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised
+    steps: int = 0  # the number of steps that ended until now
+    settled_after: int = 0  # the number of steps before the timed window
+    # the time from the first compilation to the timed window; ``None`` before it begins
     settling_time_s: float | None = None
+    # the part of that time in which nothing was compiled: whole steps, and the observation's work
     settling_steps_s: float = 0.0
-    compiling_steps: int = 0
-    first_step_time_s: float | None = None
+    compiling_steps: int = 0  # the number of steps in the rest of it, in which something was compiled
+    first_step_time_s: float | None = None  # the time of the first step
+    # the times of the timed steps, in order, on the device's clock where there is one
     step_times_s: tuple[float, ...] = ()
-    window_s: float = 0.0
-    profiled_steps: int = 0
-    graphs: tuple[ObservedGraph, ...] = ()
-    trace: str = ""
+    window_s: float = 0.0  # the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``
+    profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
+    graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
+    trace: str = ""  # the path of the profiler's trace of the profiled steps; empty where there is none
+    # the path of a second trace of one step, recorded with Python stacks and modules; empty where there is none
     lines_trace: str = ""
-    error: str = ""
-    notes: tuple[str, ...] = ()
+    error: str = ""  # the reason of a failure, in words
+    notes: tuple[str, ...] = ()  # what limits the figures, in words
 
 
 @dataclass(frozen=True)

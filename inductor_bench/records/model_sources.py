@@ -18,35 +18,21 @@ COMMAND = "command"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        kind: as in ``record.json``; of a library also the prefix of its models.
-        accepted: its form in the hints of errors; empty leaves it out of them.
-        help: ``(form, meaning)`` in ``breakdown --help``.
-        list_help: the same in ``batch --help``.
-        takes: the options that have a meaning for a program of this kind.
-        program: whether it is run to compile its modules.
-        builder: the function of ``worker.capture.named_models`` that builds the model, of a library.
-        example: a name that works, of a library.
-        install: the hint where the library is not installed.
-        loads: the module of the library whose import shows that it loads, if the library itself loads when it is used.
-        download_marks: characters that only names of models to be downloaded contain.
-        bare: the separator (``comma`` or ``space``) of list lines whose bare names are of this library.
-    """
-
-    kind: str
-    accepted: str = ""
-    help: tuple[str, str] | None = None
-    list_help: tuple[str, str] | None = None
-    takes: frozenset[str] = frozenset()
-    program: bool = False
-    builder: str = ""
-    example: str = ""
-    install: str = ""
+    kind: str  # as in ``record.json``; of a library also the prefix of its models
+    accepted: str = ""  # its form in the hints of errors; empty leaves it out of them
+    help: tuple[str, str] | None = None  # ``(form, meaning)`` in ``breakdown --help``
+    list_help: tuple[str, str] | None = None  # the same in ``batch --help``
+    takes: frozenset[str] = frozenset()  # the options that have a meaning for a program of this kind
+    program: bool = False  # whether it is run to compile its modules
+    builder: str = ""  # the function of ``worker.capture.named_models`` that builds the model, of a library
+    example: str = ""  # a name that works, of a library
+    install: str = ""  # the hint where the library is not installed
+    # the module of the library whose import shows that it loads, if the library itself loads when it is used
     loads: str = ""
-    download_marks: str = ":"
-    bare: str = ""
+    download_marks: str = ":"  # characters that only names of models to be downloaded contain
+    bare: str = ""  # the separator (``comma`` or ``space``) of list lines whose bare names are of this library
 
 
 SOURCES = (

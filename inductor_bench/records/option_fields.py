@@ -14,19 +14,12 @@ from .base import IN_RECORD
 
 
 class Needs(NamedTuple):
-    """Another field without which an option means nothing.
+    """Another field without which an option means nothing."""
 
-    Attributes:
-        field: the name of the other field.
-        message: what the error says after the option's name.
-        hint: what to type.
-        refused: a value of the other field with which the option means nothing, beside ``None``.
-    """
-
-    field: str
-    message: str
-    hint: str
-    refused: object = None
+    field: str  # the name of the other field
+    message: str  # what the error says after the option's name
+    hint: str  # what to type
+    refused: object = None  # a value of the other field with which the option means nothing, beside ``None``
 
 
 JOINED = {"pairs": "=", "shard": "/", "names": ","}
@@ -84,19 +77,12 @@ WHOLE, ASKED, GIVEN = "whole", "asked", "given"
 
 
 class OptionGroup(NamedTuple):
-    """The options that a request takes from another one.
+    """The options that a request takes from another one."""
 
-    Attributes:
-        kind: the other request.
-        names: its fields, in the order of the help.
-        changes: what is said otherwise about the options of some.
-        form: :data:`WHOLE`, :data:`ASKED` or :data:`GIVEN`.
-    """
-
-    kind: type
-    names: tuple[str, ...]
-    changes: Mapping[str, Mapping[str, Any]]
-    form: str
+    kind: type  # the other request
+    names: tuple[str, ...]  # its fields, in the order of the help
+    changes: Mapping[str, Mapping[str, Any]]  # what is said otherwise about the options of some
+    form: str  # :data:`WHOLE`, :data:`ASKED` or :data:`GIVEN`
 
 
 class OptionField(NamedTuple):

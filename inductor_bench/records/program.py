@@ -31,17 +31,11 @@ LONGER_LOOP = "the counted step is a part of a longer loop"
 
 @dataclass(frozen=True)
 class SummedOperator:
-    """One of the short operators that a part sums up. Both figures are means per step.
+    """One of the short operators that a part sums up. Both figures are means per step."""
 
-    Attributes:
-        label: the operator.
-        calls: the number of its calls.
-        time_s: seconds of the step's wall time.
-    """
-
-    label: str
-    calls: float
-    time_s: float
+    label: str  # the operator
+    calls: float  # the number of its calls
+    time_s: float  # seconds of the step's wall time
 
 
 @dataclass(frozen=True)
@@ -50,43 +44,30 @@ class Part:
 
     The parts of one step are disjoint, and their times add up to the step's time. Where two device activities overlap,
     the time counts once: computation before collectives, collectives before copies.
-
-    Attributes:
-        kind: ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``.
-        label: a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did
-            while the device was idle: ``synchronising``, ``allocating``, ``launching``, ``data loading``, ``guards``,
-            ``Python`` or ``between kernels`` (the next work was launched, and had not begun).
-        calls: the number of calls.
-        time_s: seconds of the step's wall time.
-        share: the share of the step's wall time, 0 to 1.
-        device_time_s: the sum of the durations on the device; longer than ``time_s`` where other parts hide it. Of a
-            collective it leaves out the wait that only the profiler causes. On a CPU it is ``None``.
-        replays: the number of calls that replayed a CUDA graph.
-        launches: the number of device activities.
-        graph: the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes.
-        module: the ``nn.Module`` that called the operator; empty where it is unknown.
-        source: the user's line; ``None`` where it is unknown.
-        refusal: of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for.
-        moved_bytes: of copies, the bytes that one step copies; ``None`` where they are unknown.
-        is_fused: of an optimizer, whether torch's fused kernels take most of its device time.
-        summed: of the part that sums up short eager operators, each of them; empty for another part, and in a record
-            of an older version, which does not say which operators its part sums up.
     """
 
-    kind: str
+    kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
+    # a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did while the
+    # device was idle: ``synchronising``, ``allocating``, ``launching``, ``data loading``, ``guards``, ``Python`` or
+    # ``between kernels`` (the next work was launched, and had not begun)
     label: str
-    calls: float
-    time_s: float
-    share: float
+    calls: float  # the number of calls
+    time_s: float  # seconds of the step's wall time
+    share: float  # the share of the step's wall time, 0 to 1
+    # the sum of the durations on the device; longer than ``time_s`` where other parts hide it. Of a collective it
+    # leaves out the wait that only the profiler causes. On a CPU it is ``None``.
     device_time_s: float | None = None
-    replays: float = 0.0
-    launches: float = 0.0
+    replays: float = 0.0  # the number of calls that replayed a CUDA graph
+    launches: float = 0.0  # the number of device activities
+    # the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes
     graph: Slug | None = None
-    module: str = ""
-    source: SourceLine | None = None
-    refusal: str = ""
-    moved_bytes: float | None = None
-    is_fused: bool = False
+    module: str = ""  # the ``nn.Module`` that called the operator; empty where it is unknown
+    source: SourceLine | None = None  # the user's line; ``None`` where it is unknown
+    refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
+    moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` where they are unknown
+    is_fused: bool = False  # of an optimizer, whether torch's fused kernels take most of its device time
+    # of the part that sums up short eager operators, each of them; empty for another part, and in a record of an older
+    # version, which does not say which operators its part sums up
     summed: tuple[SummedOperator, ...] = ()
 
     @property
@@ -97,70 +78,43 @@ class Part:
 
 @dataclass(frozen=True)
 class RankSteps:
-    """The step of one process.
+    """The step of one process."""
 
-    Attributes:
-        rank: the rank in a distributed program; ``None`` in a program of one process.
-        pid: the id of the process.
-        device: the type of its device.
-        step_times_s: the unprofiled steps of the window, in order, in seconds.
-        step_time_s: their mean: the window's time divided by the number of its steps.
-        busy_time_s: the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a
-            profile.
-        profiled_step_time_s: the mean time of the profiled steps; the profiler slows the host.
-        profiled_steps: the number of profiled steps that the parts describe.
-        tied_share: the share of the compiled graphs' device time that is tied to a kernel and a call of a graph.
-        parts: the ledger, the longest part first; empty without a profile.
-        trace: the profiled steps; opens in Perfetto.
-    """
-
-    rank: int | None
-    pid: int
-    device: str
-    step_times_s: tuple[float, ...]
-    step_time_s: float
+    rank: int | None  # the rank in a distributed program; ``None`` in a program of one process
+    pid: int  # the id of the process
+    device: str  # the type of its device
+    step_times_s: tuple[float, ...]  # the unprofiled steps of the window, in order, in seconds
+    step_time_s: float  # their mean: the window's time divided by the number of its steps
+    # the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a profile
     busy_time_s: float | None = None
-    profiled_step_time_s: float | None = None
-    profiled_steps: int = 0
+    profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
+    profiled_steps: int = 0  # the number of profiled steps that the parts describe
+    # the share of the compiled graphs' device time that is tied to a kernel and a call of a graph
     tied_share: float | None = None
-    parts: tuple[Part, ...] = ()
-    trace: Place | None = None
+    parts: tuple[Part, ...] = ()  # the ledger, the longest part first; empty without a profile
+    trace: Place | None = None  # the profiled steps; opens in Perfetto
 
 
 @dataclass(frozen=True)
 class Program:
-    """The program's step. The times and the parts are those of the process that sets the pace.
+    """The program's step. The times and the parts are those of the process that sets the pace."""
 
-    Attributes:
-        step_time_s: the mean step of the timed window in seconds, without the profiler.
-        step_times_s: the steps of that window, in order.
-        step_source: what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or
-            ``pattern`` (the repeating pattern of compiled calls).
-        busy_time_s: seconds of a profiled step in which the device works.
-        parts: the parts of the step, which add up to it.
-        first_step_time_s: the time of the first step, which compiles; ``None`` where it is unknown.
-        settled_after: the number of steps before the measured window.
-        steps: the number of steps that the program ran while it was observed.
-        stopped: whether ``--stop`` ended the program after the window.
-        ranks: every observed process, by rank.
-        notes: what limits these figures, in words.
-        eager_step_time_s: the mean step of the same program without compilation, by ``--eager``; else ``None``.
-        eager_median_step_time_s: the median of the same steps.
-    """
-
-    step_time_s: float
-    step_times_s: tuple[float, ...]
+    step_time_s: float  # the mean step of the timed window in seconds, without the profiler
+    step_times_s: tuple[float, ...]  # the steps of that window, in order
+    # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
+    # repeating pattern of compiled calls)
     step_source: str
-    busy_time_s: float | None = None
-    parts: tuple[Part, ...] = ()
-    first_step_time_s: float | None = None
-    settled_after: int = 0
-    steps: int = 0
-    stopped: bool = False
-    ranks: tuple[RankSteps, ...] = field(default_factory=tuple)
-    notes: tuple[str, ...] = ()
+    busy_time_s: float | None = None  # seconds of a profiled step in which the device works
+    parts: tuple[Part, ...] = ()  # the parts of the step, which add up to it
+    first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` where it is unknown
+    settled_after: int = 0  # the number of steps before the measured window
+    steps: int = 0  # the number of steps that the program ran while it was observed
+    stopped: bool = False  # whether ``--stop`` ended the program after the window
+    ranks: tuple[RankSteps, ...] = field(default_factory=tuple)  # every observed process, by rank
+    notes: tuple[str, ...] = ()  # what limits these figures, in words
+    # the mean step of the same program without compilation, by ``--eager``; else ``None``
     eager_step_time_s: float | None = None
-    eager_median_step_time_s: float | None = None
+    eager_median_step_time_s: float | None = None  # the median of the same steps
 
 
 HOST_LANE = "host"
@@ -184,18 +138,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One profiled step of the process that sets the pace, for a picture: ``RUN/traces/step.timeline.json``.
+    """One profiled step of the process that sets the pace, for a picture: ``RUN/traces/step.timeline.json``."""
 
-    Attributes:
-        time_s: the time of this step; the profiler slows the host.
-        intervals: at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label, too short to be
-            seen, are merged.
-        rank: the rank of the process; ``None`` in a program of one process.
-    """
-
-    time_s: float
+    time_s: float  # the time of this step; the profiler slows the host
+    # at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label, too short to be seen, are
+    # merged.
     intervals: tuple[Interval, ...] = ()
-    rank: int | None = None
+    rank: int | None = None  # the rank of the process; ``None`` in a program of one process
 
 
 MOST_INTERVALS = 5000

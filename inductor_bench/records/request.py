@@ -50,23 +50,17 @@ _RETUNE = Needs("method", "is for a retune", "add --autotune")
 
 @dataclass(frozen=True)
 class RetuneRequest:
-    """The retuning of a run's most expensive kernels.
+    """The retuning of a run's most expensive kernels."""
 
-    Attributes:
-        method: the name of a method.
-        top: the number of kernels.
-        budget_s: the limit of all of it in seconds.
-        remeasure: whether kernels are retuned also where their result is known from another run.
-        verify: whether the program is run again afterwards, to prove what the faster configs save.
-    """
-
+    # the name of a method
     method: str = option(
         MISSING,
         "--autotune",
         kind="method",
         help="Then retune the kernels that take most time, as many as --top says, like `kernel --autotune`.",
     )
-    top: int = option(10, "--top", shared=True)
+    top: int = option(10, "--top", shared=True)  # the number of kernels
+    # the limit of all of it in seconds
     budget_s: float | None = option(
         None,
         "--budget",
@@ -75,12 +69,14 @@ class RetuneRequest:
         help="Of the retune of a model: begin no kernel and no candidate after that.",
         needs=_RETUNE,
     )
+    # whether kernels are retuned also where their result is known from another run
     remeasure: bool = option(
         False,
         "--remeasure",
         help="Retune also kernels that are known from the retune of another run.",
         needs=_RETUNE,
     )
+    # whether the program is run again afterwards, to prove what the faster configs save
     verify: bool = option(
         True,
         "--verify/--no-verify",
@@ -91,56 +87,35 @@ class RetuneRequest:
 
 @dataclass(frozen=True)
 class BreakdownRequest:
-    """The request of a run. The tool decides what is ``None``.
+    """The request of a run. The tool decides what is ``None``."""
 
-    Attributes:
-        target: what was measured: a path, a model's name or a command.
-        kind: what the target is: ``script``, ``command``, ``factory``, a library such as ``timm``, ``module``, ``log``,
-            ``structured-trace``, ``run`` or ``trace``.
-        arguments: the arguments of the program, or the words of a command.
-        others: further compiled modules that were measured with the target.
-        training: whether a factory or a named model got a loss and a backward pass.
-        mode: the ``mode`` of ``torch.compile``.
-        dynamic: the ``dynamic`` of ``torch.compile``.
-        amp: the dtype of autocast: ``float16`` or ``bfloat16``.
-        device: the requested device: ``cpu``, ``cuda``, ``cuda:1``, …
-        seed: the seed of random weights and inputs.
-        batch_size: the batch size of a library's model.
-        live: whether every module was profiled inside the program, with the program's inputs.
-        trace: a trace recorded elsewhere, which is analysed instead of a run.
-        steps: the number of the program's steps to time, and of those to profile.
-        skip: the number of steps before them; ``None`` waits until compilation has settled.
-        stop: whether the program was to end once its steps were measured.
-        eager: whether the program was also to run without compilation.
-        timeout_s: limit of each started process in seconds.
-        repeat: the number of profiled iterations.
-        retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
-        values: ``recorded`` for the values that the kernels read beside their standalone files, ``drawn`` for none.
-        values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
-        python: the interpreter that ran the program.
-        output: the RUN folder.
-        force: whether an earlier run in the RUN folder may be replaced.
-        redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
-        plots: whether plots are drawn.
-        variables: environment variables of the program, as pairs of name and value, beside those of this process.
-    """
-
-    target: str = ""
+    target: str = ""  # what was measured: a path, a model's name or a command
+    # what the target is: ``script``, ``command``, ``factory``, a library such as ``timm``, ``module``, ``log``,
+    # ``structured-trace``, ``run`` or ``trace``
     kind: str = ""
-    arguments: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # the arguments of the program, or the words of a command
+    others: tuple[str, ...] = ()  # further compiled modules that were measured with the target
+    # whether a factory or a named model got a loss and a backward pass
     training: bool | None = option(
         None, "--training/--inference", help="With a loss and a backward pass, or without gradients."
     )
+    # the ``mode`` of ``torch.compile``
     mode: str | None = option(None, "--mode", choices=MODES, help="The mode of torch.compile.")
+    # the ``dynamic`` of ``torch.compile``
     dynamic: bool | None = option(None, "--dynamic/--no-dynamic", help="The dynamic argument of torch.compile.")
+    # the dtype of autocast: ``float16`` or ``bfloat16``
     amp: str | None = option(None, "--amp", metavar="DTYPE", choices=AMP, help="Autocast to float16 or bfloat16.")
+    # the requested device: ``cpu``, ``cuda``, ``cuda:1``, …
     device: str | None = option(
         None, "--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given."
     )
+    # the seed of random weights and inputs
     seed: int | None = option(0, "--seed", shown=True, help="Of random weights and inputs.")
+    # the batch size of a library's model
     batch_size: int | None = option(None, "--batch-size", least=1, help=f"Of a {listed(LIBRARIES)} model.")
+    # whether every module was profiled inside the program, with the program's inputs
     live: bool = option(False, "--live", help="Profile inside the program, with the inputs that it really gets.")
+    # a trace recorded elsewhere, which is analysed instead of a run
     trace: Path | None = option(
         None,
         "--trace",
@@ -149,14 +124,19 @@ class BreakdownRequest:
         kind="file",
         help="Analyse this trace of the compiled module, recorded elsewhere; nothing is run.",
     )
+    # the number of the program's steps to time, and of those to profile
     steps: int | None = option(
         None, "--steps", metavar="N", least=1, help="Time N of the program's steps, profile N more."
     )
+    # the number of steps before them; ``None`` waits until compilation has settled
     skip: int | None = option(
         None, "--skip", metavar="N", least=0, help="Begin N steps after the first, settled or not."
     )
+    # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
+    # whether the program was also to run without compilation
     eager: bool = option(False, "--eager", help="Also time the program's steps without compilation, in a second run.")
+    # limit of each started process in seconds
     timeout_s: float | None = option(
         None,
         "--timeout",
@@ -164,8 +144,11 @@ class BreakdownRequest:
         kind="seconds",
         help="The limit of each process that is started.",
     )
+    # the number of profiled iterations
     repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="Profiled iterations.")
+    # the retuning of the most expensive kernels afterwards; ``None`` for none
     retune: RetuneRequest | None = part(RetuneRequest, "method verify budget_s remeasure top", ASKED)
+    # ``recorded`` for the values that the kernels read beside their standalone files, ``drawn`` for none
     values: str = option(
         DRAWN,
         "--values",
@@ -174,6 +157,7 @@ class BreakdownRequest:
         help="What large tensors in the kernels' files hold: random numbers, or what the kernels really read, in "
         "safetensors files beside.",
     )
+    # maximum size of the recorded values of one kernel; storages above it are drawn
     values_limit_bytes: int = option(
         VALUES_LIMIT_BYTES,
         "--values-limit",
@@ -183,13 +167,17 @@ class BreakdownRequest:
         shown=f"{VALUES_LIMIT_BYTES // 10**6}MB",
         needs=Needs("values", "is for recorded values, and these are drawn", "add --values recorded", DRAWN),
     )
+    # the interpreter that ran the program
     python: str | None = option(
         None, "--python", metavar="PATH", help="The interpreter to run the program under, with another torch."
     )
+    # the RUN folder
     output: Path | None = option(
         None, "-o", "--output", recorded=False, metavar="RUN", help="The folder to write; runs/NAME-1, -2, …"
     )
+    # whether an earlier run in the RUN folder may be replaced
     force: bool = option(False, "--force", recorded=False, help="Replace an earlier run in that folder.")
+    # names of options and variables whose values are kept out of the RUN; see ``store.redaction``
     redact: tuple[str, ...] = option(
         (),
         "--redact",
@@ -198,9 +186,11 @@ class BreakdownRequest:
         help="Keep the value of this option or variable out of what is written, as those of keys, tokens and passwords "
         "are. May be given again.",
     )
+    # whether plots are drawn
     plots: bool = option(
         True, "--plots/--no-plots", recorded=False, late=True, help="Draw the plots (the default) or not."
     )
+    # environment variables of the program, as pairs of name and value, beside those of this process
     variables: tuple[tuple[str, str], ...] = field(default=(), metadata={IN_RECORD: False})
 
     @property
@@ -216,16 +206,10 @@ class BreakdownRequest:
 
 @dataclass(frozen=True)
 class ModelRequest(BreakdownRequest):
-    """The request for one model of a batch.
+    """The request for one model of a batch. ``timeout_s`` limits one attempt with all its processes."""
 
-    Attributes:
-        name: unique in the batch; also the name of the model's RUN folder.
-        line: line number in the list, from 1.
-        timeout_s: limit in seconds of one attempt with all its processes.
-    """
-
-    name: FileName = field(kw_only=True)
-    line: int = field(default=0, kw_only=True)
+    name: FileName = field(kw_only=True)  # unique in the batch; also the name of the model's RUN folder
+    line: int = field(default=0, kw_only=True)  # line number in the list, from 1
 
 
 # The requests of the other verbs.

@@ -56,48 +56,31 @@ EDITED = (
 
 @dataclass(frozen=True)
 class TuningOrigin:
-    """The run in which a kernel was tuned.
+    """The run in which a kernel was tuned."""
 
-    Attributes:
-        run_id: the name of that run.
-        title: the title of that run.
-        tuned_at: the time at which the tuning ended (ISO 8601).
-    """
-
-    run_id: str
-    title: str
-    tuned_at: str
+    run_id: str  # the name of that run
+    title: str  # the title of that run
+    tuned_at: str  # the time at which the tuning ended (ISO 8601)
 
 
 @dataclass(frozen=True)
 class Retune:
-    """The retune of a kernel, or of a library call with its arguments.
+    """The retune of a kernel, or of a library call with its arguments."""
 
-    Attributes:
-        name: the name of the kernel.
-        kernel_id: a hash of the kernel's content.
-        category: the category of the kernel.
-        graphs: the labels of the graphs that launch it.
-        calls: its calls in one step of the program, else in one iteration of these graphs together.
-        time_s: the time of these calls.
-        file: its standalone file.
-        method: the way of choosing candidates.
-        kernel: the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.
-        failure: the reason why there is no measurement, or why the best configuration is wrong in the program. ``None``
-            beside a ``kernel`` of ``None`` means that the retune has not come to an end.
-        known_from: the run from which the tuning was taken over; ``None`` where the kernel was tuned for this run.
-    """
-
-    name: str
-    kernel_id: str
-    category: Category
-    graphs: tuple[str, ...]
-    calls: float
-    time_s: float
-    file: Place | None
-    method: str
+    name: str  # the name of the kernel
+    kernel_id: str  # a hash of the kernel's content
+    category: Category  # the category of the kernel
+    graphs: tuple[str, ...]  # the labels of the graphs that launch it
+    calls: float  # its calls in one step of the program, else in one iteration of these graphs together
+    time_s: float  # the time of these calls
+    file: Place | None  # its standalone file
+    method: str  # the way of choosing candidates
+    # the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.
     kernel: MeasuredKernel | None = None
+    # the reason why there is no measurement, or why the best configuration is wrong in the program. ``None`` beside a
+    # ``kernel`` of ``None`` means that the retune has not come to an end
     failure: Failure | None = None
+    # the run from which the tuning was taken over; ``None`` where the kernel was tuned for this run
     known_from: TuningOrigin | None = None
 
     @property
@@ -174,21 +157,7 @@ def why_untuned(failure: str | None, measured: bool) -> str:
 
 
 class RetuneRow(NamedTuple):
-    """The figures of a retune; see :class:`Retune` for the first eight.
-
-    Attributes:
-        tuned_default_s, tuned_best_s: seconds of one cold call of the standalone file.
-        speedup: the speedup of the best candidate.
-        verdict: the verdict on the best candidate.
-        saving_s: projected saving in seconds per iteration of the model, assuming the speedup of the standalone file.
-            It is 0 where no candidate is surely faster. Where standalone time and time in the model differ by more than
-            a factor of ``LIKENESS``, a faster candidate is undecided.
-        problem: the reason why there are no figures.
-        caution: doubts about their measurement.
-        left_to_user: whether ``apply`` leaves a faster candidate to the user: a setting of a library, or a kernel that
-            Inductor times anew.
-        obstacle: why ``apply`` does not put a faster candidate into a program, in short words.
-    """
+    """The figures of a retune; see :class:`Retune` for the first eight."""
 
     name: str
     kernel_id: str
@@ -198,15 +167,20 @@ class RetuneRow(NamedTuple):
     time_s: float
     file: str | None
     method: str
-    tuned_default_s: float | None = None
-    tuned_best_s: float | None = None
-    speedup: float | None = None
-    verdict: str = ""
+    tuned_default_s: float | None = None  # seconds of one cold call of the standalone file
+    tuned_best_s: float | None = None  # seconds of one cold call of the standalone file
+    speedup: float | None = None  # the speedup of the best candidate
+    verdict: str = ""  # the verdict on the best candidate
+    # projected saving in seconds per iteration of the model, assuming the speedup of the standalone file. It is 0 where
+    # no candidate is surely faster. Where standalone time and time in the model differ by more than a factor of
+    # ``LIKENESS``, a faster candidate is undecided.
     saving_s: float | None = None
-    problem: str = ""
-    caution: str = ""
+    problem: str = ""  # the reason why there are no figures
+    caution: str = ""  # doubts about their measurement
+    # whether ``apply`` leaves a faster candidate to the user: a setting of a library, or a kernel that Inductor times
+    # anew
     left_to_user: bool = False
-    obstacle: str = ""
+    obstacle: str = ""  # why ``apply`` does not put a faster candidate into a program, in short words
 
     @property
     def over(self) -> bool:
@@ -247,19 +221,13 @@ def by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
 
 @dataclass(frozen=True)
 class TritonPin:
-    """The configuration of one Triton kernel.
+    """The configuration of one Triton kernel."""
 
-    Attributes:
-        key, types: identify the kernel; see ``source.calls``.
-        name, kernel_id: of the kernel.
-        config: block sizes and other constants, ``num_warps`` and ``num_stages``.
-    """
-
-    key: str
-    types: str
-    name: str
-    kernel_id: str
-    config: Config
+    key: str  # identify the kernel; see ``source.calls``
+    types: str  # identify the kernel; see ``source.calls``
+    name: str  # of the kernel
+    kernel_id: str  # of the kernel
+    config: Config  # block sizes and other constants, ``num_warps`` and ``num_stages``
 
     @property
     def target(self) -> tuple[str, str]:
@@ -269,20 +237,13 @@ class TritonPin:
 
 @dataclass(frozen=True)
 class CppPin:
-    """The text of one C++ kernel.
+    """The text of one C++ kernel."""
 
-    Attributes:
-        kernel_id: identifies the kernel; see ``source.identity.cpp_kernel_id``.
-        name: of the kernel.
-        config: the configuration, for people.
-        source: the changed text.
-        options: the settings of ``torch._inductor.config`` with which it is compiled.
-    """
-
-    kernel_id: str
-    name: str
-    config: Config
-    source: str
+    kernel_id: str  # identifies the kernel; see ``source.identity.cpp_kernel_id``
+    name: str  # of the kernel
+    config: Config  # the configuration, for people
+    source: str  # the changed text
+    # the settings of ``torch._inductor.config`` with which it is compiled
     options: Config = field(default_factory=dict)
 
     @property
@@ -308,26 +269,16 @@ class InputLayout:
 
 @dataclass(frozen=True)
 class LibraryPin:
-    """One of Inductor's choices for a library call.
+    """One of Inductor's choices for a library call."""
 
-    Attributes:
-        name, kernel_id: of the call.
-        operator: the name of the operator, for example ``aten.mm``.
-        inputs: the layouts of its :func:`factors`.
-        settings: its arguments that are no tensors, by their position or their name.
-        config: the choice, as ``worker.upstream.choices`` names it.
-        exhaustive: whether it is one of Inductor's exhaustive search.
-        on_host: whether the call runs on a CPU.
-    """
-
-    name: str
-    kernel_id: str
-    operator: str
-    inputs: tuple[InputLayout, ...]
-    settings: Config
-    config: Config
-    exhaustive: bool = False
-    on_host: bool = False
+    name: str  # of the call
+    kernel_id: str  # of the call
+    operator: str  # the name of the operator, for example ``aten.mm``
+    inputs: tuple[InputLayout, ...]  # the layouts of its :func:`factors`
+    settings: Config  # its arguments that are no tensors, by their position or their name
+    config: Config  # the choice, as ``worker.upstream.choices`` names it
+    exhaustive: bool = False  # whether it is one of Inductor's exhaustive search
+    on_host: bool = False  # whether the call runs on a CPU
 
     @property
     def target(self) -> object:
@@ -374,107 +325,69 @@ DROPPED, UNPINNABLE = "dropped", "unpinnable"
 
 @dataclass(frozen=True)
 class Saving:
-    """A time per step with Inductor's own configurations, and what the pins save of it, in seconds.
+    """A time per step with Inductor's own configurations, and what the pins save of it, in seconds."""
 
-    Attributes:
-        own_s: the median with Inductor's own configurations.
-        tuned_s: the median with the pins.
-        saving_s: the median of the differences of neighbouring samples.
-        low_s: lower end of its 95% interval.
-        high_s: upper end of that interval.
-        pairs: the number of differences.
-        verdict: ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and where a surer
-            interval than ``low_s`` to ``high_s`` does not bear out what that one says.
-    """
-
-    own_s: float
-    tuned_s: float
-    saving_s: float
-    low_s: float
-    high_s: float
-    pairs: int
+    own_s: float  # the median with Inductor's own configurations
+    tuned_s: float  # the median with the pins
+    saving_s: float  # the median of the differences of neighbouring samples
+    low_s: float  # lower end of its 95% interval
+    high_s: float  # upper end of that interval
+    pairs: int  # the number of differences
+    # ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and where a surer interval than
+    # ``low_s`` to ``high_s`` does not bear out what that one says
     verdict: str
 
 
 @dataclass(frozen=True)
 class AppliedKernel:
-    """One retune that won something, in the program.
+    """One retune that won something, in the program."""
 
-    Attributes:
-        name: the name of the kernel.
-        kernel_id: a hash of the kernel's content.
-        config: the configuration to which it is pinned.
-        state: ``pinned``, or why it is not: ``replaced``, ``refused``, ``unused``, ``missing`` (the program has no such
-            kernel), ``dropped`` (it changes the outputs) or ``unpinnable``.
-        reason: the state in words; empty for ``pinned``.
-        predicted_s: the projected saving in seconds per step.
-        saving_s: the difference of its device time per step; ``None`` where it was not measured.
-        own_config: the configuration that Inductor chose in this program, where it chose another one in the RUN; empty
-            otherwise. What the kernel saves then depends on that choice.
-    """
-
-    name: str
-    kernel_id: str
-    config: Config
+    name: str  # the name of the kernel
+    kernel_id: str  # a hash of the kernel's content
+    config: Config  # the configuration to which it is pinned
+    # ``pinned``, or why it is not: ``replaced``, ``refused``, ``unused``, ``missing`` (the program has no such kernel),
+    # ``dropped`` (it changes the outputs) or ``unpinnable``
     state: str
-    reason: str = ""
-    predicted_s: float = 0.0
-    saving_s: float | None = None
+    reason: str = ""  # the state in words; empty for ``pinned``
+    predicted_s: float = 0.0  # the projected saving in seconds per step
+    saving_s: float | None = None  # the difference of its device time per step; ``None`` where it was not measured
+    # the configuration that Inductor chose in this program, where it chose another one in the RUN; empty otherwise.
+    # What the kernel saves then depends on that choice.
     own_config: Config = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PinnedOutputs:
-    """The outputs of the program's graphs with the pins against those without, for the same inputs.
+    """The outputs of the program's graphs with the pins against those without, for the same inputs."""
 
-    Attributes:
-        graphs: the number of graphs that were compared.
-        tensors: the number of their outputs, and of inputs that they write.
-        difference: the largest relative difference: the norm of the difference divided by the tensor's.
-        own_difference: the same of that tensor for two calls without the pins.
-        tolerance: the difference up to which that tensor counts as equal.
-        unrepeatable: the number of further tensors, which two calls without the pins fill differently, so that they
-            cannot be compared: seeds of random numbers, or memory that nobody reads.
-        rounding: the number of further tensors that differ by more than the tolerance, and no more than where the
-            graph's inputs are rounded otherwise, such as the means of a batch norm's centred input.
-        reason: why some graph was not compared; empty where all were.
-    """
-
-    graphs: int = 0
-    tensors: int = 0
-    difference: float = 0.0
-    own_difference: float = 0.0
-    tolerance: float = 0.0
+    graphs: int = 0  # the number of graphs that were compared
+    tensors: int = 0  # the number of their outputs, and of inputs that they write
+    difference: float = 0.0  # the largest relative difference: the norm of the difference divided by the tensor's
+    own_difference: float = 0.0  # the same of that tensor for two calls without the pins
+    tolerance: float = 0.0  # the difference up to which that tensor counts as equal
+    # the number of further tensors, which two calls without the pins fill differently, so that they cannot be compared:
+    # seeds of random numbers, or memory that nobody reads
     unrepeatable: int = 0
+    # the number of further tensors that differ by more than the tolerance, and no more than where the graph's inputs
+    # are rounded otherwise, such as the means of a batch norm's centred input
     rounding: int = 0
-    reason: str = ""
+    reason: str = ""  # why some graph was not compared; empty where all were
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The comparison of the program with its configurations and without.
+    """The comparison of the program with its configurations and without."""
 
-    Attributes:
-        way: ``steps`` (steps of one process in turn) or ``processes`` (processes in turn).
-        predicted_s: the projected saving of the pinned kernels in seconds per step.
-        step: the step's time; ``None`` where too few steps were timed.
-        device: the sum of the durations on the device per step; ``None`` without a profile, and on a CPU.
-        outputs: the comparison of the outputs.
-        kernels: every retune that won something, the largest projection first.
-        notes: what limits the figures.
-        trace: the profiled steps.
-        created: the time of the comparison.
-    """
-
-    way: str
-    predicted_s: float
-    step: Saving | None = None
+    way: str  # ``steps`` (steps of one process in turn) or ``processes`` (processes in turn)
+    predicted_s: float  # the projected saving of the pinned kernels in seconds per step
+    step: Saving | None = None  # the step's time; ``None`` where too few steps were timed
+    # the sum of the durations on the device per step; ``None`` without a profile, and on a CPU
     device: Saving | None = None
-    outputs: PinnedOutputs = PinnedOutputs()
-    kernels: tuple[AppliedKernel, ...] = ()
-    notes: tuple[str, ...] = ()
-    trace: Place | None = None
-    created: str = ""
+    outputs: PinnedOutputs = PinnedOutputs()  # the comparison of the outputs
+    kernels: tuple[AppliedKernel, ...] = ()  # every retune that won something, the largest projection first
+    notes: tuple[str, ...] = ()  # what limits the figures
+    trace: Place | None = None  # the profiled steps
+    created: str = ""  # the time of the comparison
 
     @property
     def pinned(self) -> int:

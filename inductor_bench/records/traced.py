@@ -12,18 +12,12 @@ from .code import CallSite, KernelDefinition
 
 @dataclass(frozen=True, slots=True)
 class TensorArguments:
-    """The recorded inputs of one host operator: parallel tuples with one entry per argument.
+    """The recorded inputs of one host operator: parallel tuples with one entry per argument."""
 
-    Attributes:
-        dims, strides: sizes and strides in elements; ``()`` for a scalar, a tuple of tuples for a tensor list.
-        types: the profiler's names, for example ``c10::Half``, ``float``, ``Scalar``, ``TensorList``.
-        concrete: the scalars as text.
-    """
-
-    dims: tuple[Any, ...]
-    strides: tuple[Any, ...]
-    types: tuple[str, ...]
-    concrete: tuple[str, ...]
+    dims: tuple[Any, ...]  # sizes and strides in elements; ``()`` for a scalar, a tuple of tuples for a tensor list
+    strides: tuple[Any, ...]  # sizes and strides in elements; ``()`` for a scalar, a tuple of tuples for a tensor list
+    types: tuple[str, ...]  # the profiler's names, for example ``c10::Half``, ``float``, ``Scalar``, ``TensorList``
+    concrete: tuple[str, ...]  # the scalars as text
 
 
 class HostOp(NamedTuple):
@@ -118,20 +112,16 @@ class OperatorCall:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """The work of one call, independent of the kernels that do it.
+    """The work of one call, independent of the kernels that do it."""
 
-    Attributes:
-        flops: the FLOPs of matrix products, convolutions and attention; a multiply-add counts as two. ``None`` for an
-            operator without them, or where they cannot be counted.
-        moved_bytes: every input read once plus every output written once; 0 for a view; ``None`` where unknown.
-        dtype: the element type of the arithmetic, in torch's spelling.
-        reason: the reason why a figure is missing; empty where none is. An operator without matrix products has no
-            ``flops`` and needs no reason.
-    """
-
+    # the FLOPs of matrix products, convolutions and attention; a multiply-add counts as two. ``None`` for an operator
+    # without them, or where they cannot be counted
     flops: int | None = None
+    # every input read once plus every output written once; 0 for a view; ``None`` where unknown
     moved_bytes: int | None = None
-    dtype: str | None = None
+    dtype: str | None = None  # the element type of the arithmetic, in torch's spelling
+    # the reason why a figure is missing; empty where none is. An operator without matrix products has no ``flops`` and
+    # needs no reason.
     reason: str = ""
 
 
@@ -140,34 +130,20 @@ class OperatorCost:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One device event, or on a CPU one outermost operator, of one iteration.
+    """One device event, or on a CPU one outermost operator, of one iteration."""
 
-    Attributes:
-        iteration: index of the iteration.
-        name: the name of the device event, the kernel or the library operator.
-        kind: ``kernel``, ``memcpy`` or ``memset``.
-        duration_s: duration in seconds.
-        call: the call site in the compiled module.
-        kernel: the kernel of the module that ran.
-        operator: the library operator by the profiler's name, for example ``aten::convolution``.
-        instance: a number that all activities of one operator call share.
-        arguments: the arguments of the outermost operator.
-        config: the launch configuration of a Triton kernel.
-        event: the device event.
-        inner: name and arguments of the innermost operator, where it differs from the outermost and was recorded.
-    """
-
-    iteration: int
-    name: str
-    kind: str
-    duration_s: float
-    call: CallSite | None
-    kernel: KernelDefinition | None
-    operator: str | None
-    instance: int
-    arguments: TensorArguments | None
-    config: dict[str, int] = field(default_factory=dict)
-    event: DeviceEvent | None = None
+    iteration: int  # index of the iteration
+    name: str  # the name of the device event, the kernel or the library operator
+    kind: str  # ``kernel``, ``memcpy`` or ``memset``
+    duration_s: float  # duration in seconds
+    call: CallSite | None  # the call site in the compiled module
+    kernel: KernelDefinition | None  # the kernel of the module that ran
+    operator: str | None  # the library operator by the profiler's name, for example ``aten::convolution``
+    instance: int  # a number that all activities of one operator call share
+    arguments: TensorArguments | None  # the arguments of the outermost operator
+    config: dict[str, int] = field(default_factory=dict)  # the launch configuration of a Triton kernel
+    event: DeviceEvent | None = None  # the device event
+    # name and arguments of the innermost operator, where it differs from the outermost and was recorded
     inner: tuple[str, TensorArguments] | None = None
 
 
@@ -194,25 +170,17 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class ProgramTrace:
-    """A trace of a program. Ranges are sorted by start; of equal starts the longer comes first.
+    """A trace of a program. Ranges are sorted by start; of equal starts the longer comes first."""
 
-    Attributes:
-        trace: operators and device events. Calls of compiled graphs and boundaries of steps are host operators here.
-        annotations: ranges of ``record_function``.
-        runtime: calls of the device's runtime and driver.
-        frames: Python functions and ``nn.Module`` calls; empty unless the reader was asked for them.
-        sequences: the autograd sequence number of each host operator, or -1.
-        forward_threads: for each host operator the number of the forward's thread if it runs in a backward, else 0.
-        origin_ns: the time of second 0 on the file's own clock.
-    """
-
+    # operators and device events. Calls of compiled graphs and boundaries of steps are host operators here.
     trace: Trace
-    annotations: tuple[Range, ...]
-    runtime: tuple[Range, ...]
-    frames: tuple[Range, ...]
-    sequences: tuple[int, ...]
+    annotations: tuple[Range, ...]  # ranges of ``record_function``
+    runtime: tuple[Range, ...]  # calls of the device's runtime and driver
+    frames: tuple[Range, ...]  # Python functions and ``nn.Module`` calls; empty unless the reader was asked for them
+    sequences: tuple[int, ...]  # the autograd sequence number of each host operator, or -1
+    # for each host operator the number of the forward's thread if it runs in a backward, else 0
     forward_threads: tuple[int, ...]
-    origin_ns: int
+    origin_ns: int  # the time of second 0 on the file's own clock
 
 
 class GraphCall(NamedTuple):
@@ -227,39 +195,23 @@ class GraphCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One device event of a program, on a CPU one stretch of a host thread, and who did it.
+    """One device event of a program, on a CPU one stretch of a host thread, and who did it."""
 
-    Attributes:
-        kind: a kind of :data:`..program.KINDS`, without ``idle``.
-        label: the operator, the optimizer, the collective or the direction of a copy; empty for a graph.
-        start_s, end_s: when it ran.
-        launch_start_s, launch_end_s: the host's call that launched it; its own start where that is unknown.
-        graph: the number of the compiled graph; ``None`` for other work.
-        call: the index of the graph's call; -1 for other work.
-        replayed: whether a CUDA graph's replay launched it.
-        op: the index of the outermost eager operator, or -1.
-        event: the index of the device event; -1 on a CPU.
-        lane: where it ran, for a picture.
-        moved_bytes: the size of a copy; ``None`` where it is unknown.
-        is_fused: whether it is a kernel of torch's fused optimizers.
-        activity: the call site and kernel, where they are known.
-    """
-
-    kind: str
-    label: str
-    start_s: float
-    end_s: float
-    launch_start_s: float
-    launch_end_s: float
-    graph: int | None = None
-    call: int = -1
-    replayed: bool = False
-    op: int = -1
-    event: int = -1
-    lane: str = ""
-    moved_bytes: int | None = None
-    is_fused: bool = False
-    activity: Activity | None = None
+    kind: str  # a kind of :data:`..program.KINDS`, without ``idle``
+    label: str  # the operator, the optimizer, the collective or the direction of a copy; empty for a graph
+    start_s: float  # when it ran
+    end_s: float  # when it ran
+    launch_start_s: float  # the host's call that launched it; its own start where that is unknown
+    launch_end_s: float  # the host's call that launched it; its own start where that is unknown
+    graph: int | None = None  # the number of the compiled graph; ``None`` for other work
+    call: int = -1  # the index of the graph's call; -1 for other work
+    replayed: bool = False  # whether a CUDA graph's replay launched it
+    op: int = -1  # the index of the outermost eager operator, or -1
+    event: int = -1  # the index of the device event; -1 on a CPU
+    lane: str = ""  # where it ran, for a picture
+    moved_bytes: int | None = None  # the size of a copy; ``None`` where it is unknown
+    is_fused: bool = False  # whether it is a kernel of torch's fused optimizers
+    activity: Activity | None = None  # the call site and kernel, where they are known
 
     @property
     def duration_s(self) -> float:
@@ -268,17 +220,11 @@ class Work:
 
 @dataclass(frozen=True)
 class StepWindow:
-    """Whole steps of a profile.
+    """Whole steps of a profile."""
 
-    Attributes:
-        thread: the thread that crossed the boundaries.
-        marks: the host's times of the boundaries.
-        bounds: the device's: the work that step k launched lies before ``bounds[k + 1]``.
-    """
-
-    thread: str
-    marks: tuple[float, ...]
-    bounds: tuple[float, ...]
+    thread: str  # the thread that crossed the boundaries
+    marks: tuple[float, ...]  # the host's times of the boundaries
+    bounds: tuple[float, ...]  # the device's: the work that step k launched lies before ``bounds[k + 1]``
 
     @property
     def steps(self) -> int:
@@ -299,19 +245,14 @@ class HostActivity(NamedTuple):
 
 
 class UserCall(NamedTuple):
-    """Where the user's program called an operator, as a trace with Python stacks shows it.
+    """Where the user's program called an operator, as a trace with Python stacks shows it."""
 
-    Attributes:
-        module: the class of the innermost ``nn.Module`` around the call; empty where there is none.
-        file: the file of the innermost function outside of torch, relative to a folder of ``sys.path``; may be empty.
-        line: the line on which that function begins; of a function that was running when the profile began, the line
-            on which it was then.
-        function: its name.
-        called: the names of the functions and module classes that it called, outermost first, and of the operator.
-    """
-
-    module: str = ""
+    module: str = ""  # the class of the innermost ``nn.Module`` around the call; empty where there is none
+    # the file of the innermost function outside of torch, relative to a folder of ``sys.path``; may be empty
     file: str = ""
+    # the line on which that function begins; of a function that was running when the profile began, the line on which
+    # it was then
     line: int = 0
-    function: str = ""
+    function: str = ""  # its name
+    # the names of the functions and module classes that it called, outermost first, and of the operator
     called: tuple[str, ...] = ()

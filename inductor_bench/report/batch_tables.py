@@ -24,16 +24,11 @@ from .csvs import table_text
 
 
 class Field(NamedTuple):
-    """The definition of a column.
+    """The definition of a column."""
 
-    Attributes:
-        type: the type of the values.
-        about: the description.
-        get: returns the value of a row; ``None`` for the row's attribute with the name of the column.
-    """
-
-    type: str
-    about: str
+    type: str  # the type of the values
+    about: str  # the description
+    # returns the value of a row; ``None`` for the row's attribute with the name of the column
     get: Callable[[Any], object] | None = None
 
     def getter(self, name: str) -> Callable[[Any], object]:

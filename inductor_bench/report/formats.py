@@ -23,23 +23,15 @@ Result_contra = TypeVar("Result_contra", contravariant=True)
 
 @dataclass(frozen=True)
 class View:
-    """The user's options for a report.
+    """The user's options for a report."""
 
-    Attributes:
-        folder: the folder of the result, as the user would type it; ``None`` where there is none.
-        sort: the order of the kernels of a run: ``time``, ``gain`` or ``calls``.
-        top: the number of kernels to show.
-        columns: the width of the console.
-        files: the texts of files that the result is about, by the path that the report gives them.
-        limit: the slowdown, as a share, from which a comparison fails; ``None`` for no limit.
-    """
-
-    folder: Path | None = None
-    sort: str = "time"
-    top: int = 10
-    columns: int = 100
+    folder: Path | None = None  # the folder of the result, as the user would type it; ``None`` where there is none
+    sort: str = "time"  # the order of the kernels of a run: ``time``, ``gain`` or ``calls``
+    top: int = 10  # the number of kernels to show
+    columns: int = 100  # the width of the console
+    # the texts of files that the result is about, by the path that the report gives them
     files: Mapping[str, str] = field(default_factory=dict)
-    limit: float | None = None
+    limit: float | None = None  # the slowdown, as a share, from which a comparison fails; ``None`` for no limit
 
 
 DEFAULT_VIEW = View()
@@ -54,36 +46,22 @@ class Renderer(Protocol[Result_contra]):
 
 @dataclass(frozen=True)
 class Format(Generic[Result]):
-    """One row of a table of formats.
+    """One row of a table of formats."""
 
-    Attributes:
-        name: the word after ``--format``.
-        render: renders the result.
-        shows: the content in a few words, for the help.
-        names_folder: whether the text names the folder of the result.
-        shows_files: whether the text holds the files of :class:`View`.
-    """
-
-    name: str
-    render: Renderer[Result]
-    shows: str = ""
-    names_folder: bool = False
-    shows_files: bool = False
+    name: str  # the word after ``--format``
+    render: Renderer[Result]  # renders the result
+    shows: str = ""  # the content in a few words, for the help
+    names_folder: bool = False  # whether the text names the folder of the result
+    shows_files: bool = False  # whether the text holds the files of :class:`View`
 
 
 @dataclass(frozen=True)
 class Formats(Generic[Result]):
-    """The formats of one kind of result; the first is the default.
+    """The formats of one kind of result; the first is the default."""
 
-    Attributes:
-        rows: the formats.
-        about: the beginning of the help. The descriptions of the formats follow.
-        of: the kind of result, in the error of a format that it does not have.
-    """
-
-    rows: tuple[Format[Result], ...]
-    about: str = ""
-    of: str = "this result"
+    rows: tuple[Format[Result], ...]  # the formats
+    about: str = ""  # the beginning of the help. The descriptions of the formats follow.
+    of: str = "this result"  # the kind of result, in the error of a format that it does not have
 
     @property
     def names(self) -> list[str]:

@@ -436,17 +436,11 @@ _NO_X_DIM = "no_x_dim"
 
 @dataclass(frozen=True)
 class KernelKey:
-    """What tells a Triton kernel from others in a process.
+    """What tells a Triton kernel from others in a process."""
 
-    Attributes:
-        key: Inductor's key; kernels that differ only in the types of their arguments share it.
-        types: the types of the parameters, see :func:`types_text`.
-        name: the name of the function.
-    """
-
-    key: str
-    types: str
-    name: str
+    key: str  # Inductor's key; kernels that differ only in the types of their arguments share it
+    types: str  # the types of the parameters, see :func:`types_text`
+    name: str  # the name of the function
 
     @property
     def is_looked_up(self) -> bool:
@@ -519,11 +513,7 @@ def _argument(decorator: ast.Call, name: str) -> ast.expr | None:
 
 
 def _read_table(node: ast.expr, what: str) -> Any:
-    """The table that a node spells.
-
-    Raises:
-        InductorBenchError: it spells none; the message says of ``what``.
-    """
+    """The table that a node spells."""
     try:
         return dict(ast.literal_eval(node))
     except (ValueError, TypeError) as error:

@@ -94,19 +94,12 @@ _LIBRARIES = {"tl", "triton_helpers", "libdevice", "tl_math", "math", "triton", 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A pointer in a kernel's signature.
+    """A pointer in a kernel's signature."""
 
-    Attributes:
-        name: the parameter.
-        written: whether the kernel may write the buffer.
-        output_only: whether the kernel never reads what the buffer held before.
-        cleared: whether the buffer (a workspace or semaphores) holds zeros before each launch.
-    """
-
-    name: str
-    written: bool
-    output_only: bool = False
-    cleared: bool = False
+    name: str  # the parameter
+    written: bool  # whether the kernel may write the buffer
+    output_only: bool = False  # whether the kernel never reads what the buffer held before
+    cleared: bool = False  # whether the buffer (a workspace or semaphores) holds zeros before each launch
 
 
 def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:

@@ -36,15 +36,7 @@ class UnwritableKernelError(InductorBenchError):
 
 @dataclass(frozen=True)
 class StandaloneHeader:
-    """The description of a kernel in its standalone file.
-
-    Attributes:
-        module: the label of the compiled module.
-        model: the title of the compiled program.
-        calls: the number of launches per iteration.
-        time_s: device seconds per iteration, where they were measured.
-        moved_bytes: bytes of one call.
-    """
+    """The description of a kernel in its standalone file."""
 
     name: str
     kernel_id: str
@@ -52,15 +44,15 @@ class StandaloneHeader:
     aten_ops: tuple[str, ...] = ()
     source_nodes: tuple[str, ...] = ()
     source_lines: tuple[SourceLine, ...] = ()
-    module: str | None = None
-    model: str | None = None
+    module: str | None = None  # the label of the compiled module
+    model: str | None = None  # the title of the compiled program
     tool_version: str | None = None
     torch_version: str | None = None
     triton_version: str | None = None
     device_name: str | None = None
-    calls: int | None = None
-    time_s: float | None = None
-    moved_bytes: int | None = None
+    calls: int | None = None  # the number of launches per iteration
+    time_s: float | None = None  # device seconds per iteration, where they were measured
+    moved_bytes: int | None = None  # bytes of one call
 
 
 def described_facts(header: StandaloneHeader) -> dict[str, Any]:
@@ -180,23 +172,14 @@ def _literal(value: Any, depth: int) -> str:
 
 
 class RecordedCall(TypedDict, total=False):
-    """The part of a file's ``RECORDED`` that comes from the call and its capture. The harness reads it.
+    """The part of a file's ``RECORDED`` that comes from the call and its capture. The harness reads it."""
 
-    Attributes:
-        launch: the encoded ``Launch``.
-        reference: the fingerprint of its outputs; ``None`` where it could not be made.
-        threads: the number of threads of the capture, on a CPU.
-        vector_isa: the instruction set that torch chose at the capture, on a CPU.
-        config: the configuration of a Triton kernel: block sizes, ``num_warps`` and ``num_stages``.
-        tolerance: the tolerance of the comparison with the reference, where it is not the harness's own.
-    """
-
-    launch: Mapping[str, Any]
-    reference: Mapping[str, Any] | None
-    threads: int | None
-    vector_isa: str | None
-    config: Config
-    tolerance: float
+    launch: Mapping[str, Any]  # the encoded ``Launch``
+    reference: Mapping[str, Any] | None  # the fingerprint of its outputs; ``None`` where it could not be made
+    threads: int | None  # the number of threads of the capture, on a CPU
+    vector_isa: str | None  # the instruction set that torch chose at the capture, on a CPU
+    config: Config  # the configuration of a Triton kernel: block sizes, ``num_warps`` and ``num_stages``
+    tolerance: float  # the tolerance of the comparison with the reference, where it is not the harness's own
 
 
 # Recognises a standalone kernel file by its text, without running it.

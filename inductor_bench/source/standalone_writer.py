@@ -294,19 +294,12 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class CppNeeds:
-    """What a C++ kernel needs to be compiled and called: ``RECORDED["cpp"]``.
+    """What a C++ kernel needs to be compiled and called: ``RECORDED["cpp"]``."""
 
-    Attributes:
-        argument_types: the C++ types of its arguments.
-        threads: the number of threads of the capture.
-        literal_threads: the number of threads that its source names, if any.
-        vector_bits: the width of its vectors in bits.
-    """
-
-    argument_types: tuple[str, ...]
-    threads: int | None
-    literal_threads: int | None
-    vector_bits: int | None
+    argument_types: tuple[str, ...]  # the C++ types of its arguments
+    threads: int | None  # the number of threads of the capture
+    literal_threads: int | None  # the number of threads that its source names, if any
+    vector_bits: int | None  # the width of its vectors in bits
 
 
 def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:

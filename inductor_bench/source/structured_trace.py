@@ -190,19 +190,12 @@ _LARGEST_FILE_BYTES = 10 * 2**20
 
 @dataclass
 class CompiledFrame:
-    """A function that Dynamo compiles.
+    """A function that Dynamo compiles."""
 
-    Attributes:
-        file: the path of its file, or a text such as ``<string>``.
-        line: the number of its first line, which is that of its first decorator.
-        name: its bare name. The rest of a function after a graph break is ``torch_dynamo_resume_in_NAME_at_LINE``.
-        class_name: the class of its object; empty where no guard tells it.
-    """
-
-    file: str
-    line: object
-    name: str
-    class_name: str = ""
+    file: str  # the path of its file, or a text such as ``<string>``
+    line: object  # the number of its first line, which is that of its first decorator
+    name: str  # its bare name. The rest of a function after a graph break is ``torch_dynamo_resume_in_NAME_at_LINE``.
+    class_name: str = ""  # the class of its object; empty where no guard tells it
 
     @property
     def is_wrapper(self) -> bool:
@@ -324,23 +317,17 @@ _TYPES: dict[str, type | UnionType] = {
 
 @dataclass(frozen=True)
 class StructuredTrace:
-    """The structured trace of one program.
+    """The structured trace of one program."""
 
-    Attributes:
-        codes: the compiled modules.
-        graph_breaks: distinct graph breaks as ``file:line: reason``.
-        recompiles: one ``file:line function: reason`` for each recompilation; the reason is the failed guard of the
-            most recent cache entry.
-        torch_version: ``None`` in traces before torch 2.12, which do not hold it.
-        writers: pairs of a module's path and the id of a process that wrote it.
-        compile_phases: what compilation took in the process that compiled longest, by phase.
-    """
-
-    codes: tuple[CapturedCode, ...] = ()
-    graph_breaks: tuple[str, ...] = ()
+    codes: tuple[CapturedCode, ...] = ()  # the compiled modules
+    graph_breaks: tuple[str, ...] = ()  # distinct graph breaks as ``file:line: reason``
+    # one ``file:line function: reason`` for each recompilation; the reason is the failed guard of the most recent cache
+    # entry
     recompiles: tuple[str, ...] = ()
-    torch_version: str | None = None
+    torch_version: str | None = None  # ``None`` in traces before torch 2.12, which do not hold it
+    # pairs of a module's path and the id of a process that wrote it
     writers: frozenset[tuple[str, int | None]] = frozenset()
+    # what compilation took in the process that compiled longest, by phase
     compile_phases: tuple[CompilePhase, ...] = ()
 
 

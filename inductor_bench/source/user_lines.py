@@ -97,10 +97,7 @@ def _parse(path: Path) -> ast.Module | None:
 
 @functools.lru_cache(maxsize=64)
 def _made(tree: ast.Module) -> dict[str, tuple[set[str], set[int]]]:
-    """The variables and attributes to which a file assigns an object, and the lines that do, by the class.
-
-    Examples are ``self.head = nn.Linear(…)`` and ``criterion = nn.CrossEntropyLoss()``.
-    """
+    """The variables and attributes to which a file assigns an object, and the lines that do, by the class."""
     found: dict[str, tuple[set[str], set[int]]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):

@@ -95,34 +95,22 @@ TUNINGS_FORMAT = 4
 
 @dataclass(frozen=True)
 class TuningPlace:
-    """What a tuning depends on beside the kernel and the method.
+    """What a tuning depends on beside the kernel and the method."""
 
-    Attributes:
-        device: the name of the device, with the number of threads for a CPU.
-        torch, triton: the versions; ``triton`` is empty where it is not installed.
-    """
-
-    device: str
-    torch: str
-    triton: str
+    device: str  # the name of the device, with the number of threads for a CPU
+    torch: str  # the versions; ``triton`` is empty where it is not installed
+    triton: str  # the versions; ``triton`` is empty where it is not installed
 
 
 @dataclass(frozen=True)
 class TuningKey:
-    """The key of one tuning.
+    """The key of one tuning."""
 
-    Attributes:
-        place: the device and the versions.
-        kernel_id: the id of the kernel.
-        launch: a hash of the sizes of the launch, because a kernel may be launched with other sizes elsewhere.
-        method, state: of the tuning.
-    """
-
-    place: TuningPlace
-    kernel_id: str
-    launch: str
-    method: str
-    state: str
+    place: TuningPlace  # the device and the versions
+    kernel_id: str  # the id of the kernel
+    launch: str  # a hash of the sizes of the launch, because a kernel may be launched with other sizes elsewhere
+    method: str  # of the tuning
+    state: str  # of the tuning
 
 
 @dataclass(frozen=True)

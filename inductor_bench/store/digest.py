@@ -234,11 +234,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
 
 
 def _outline(data: dict[str, Any], program: Program | None) -> Run:
-    """The program and the graphs of a run without their kernels.
-
-    Raises:
-        InductorBenchError: the record is damaged.
-    """
+    """The program and the graphs of a run without their kernels."""
     modules = ({**module, "kernels": (), "categories": ()} for module in data["modules"])
     graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
     asked, machine = BreakdownRequest("", ""), Environment()

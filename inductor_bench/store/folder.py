@@ -197,11 +197,7 @@ def _make(path: Path | None, title: str, *, force: bool) -> Path:
 
 
 def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
-    """Checks that a new run may use a folder: it is empty, or with ``force`` it holds an earlier run.
-
-    Raises:
-        UsageError: it may not.
-    """
+    """Checks that a new run may use a folder: it is empty, or with ``force`` it holds an earlier run."""
     path = folder.path
     if not path.is_dir():
         raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)

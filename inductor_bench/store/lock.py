@@ -35,15 +35,10 @@ _OWNER = re.compile(r"(\d{1,10})(?: ([0-9a-f]{32,}))?\n")
 
 @dataclass(frozen=True)
 class FolderLock:
-    """A lock that this process holds.
+    """A lock that this process holds."""
 
-    Attributes:
-        descriptor: the descriptor of the lock; a process that inherits it holds the lock too.
-        left: the mark of the processes of an earlier holder that was killed; empty where there was none.
-    """
-
-    descriptor: int
-    left: str = ""
+    descriptor: int  # the descriptor of the lock; a process that inherits it holds the lock too
+    left: str = ""  # the mark of the processes of an earlier holder that was killed; empty where there was none
 
 
 @contextlib.contextmanager

@@ -64,15 +64,10 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True)
 class Redaction:
-    """Replaces secrets with ``***``. A second pass over the same text changes nothing.
+    """Replaces secrets with ``***``. A second pass over the same text changes nothing."""
 
-    Attributes:
-        names: names of further secrets, beside those of :data:`NAMES`.
-        values: the known secrets of at least :data:`SHORTEST` characters, the longest first.
-    """
-
-    names: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # names of further secrets, beside those of :data:`NAMES`
+    values: tuple[str, ...] = ()  # the known secrets of at least :data:`SHORTEST` characters, the longest first
 
     @classmethod
     def find(

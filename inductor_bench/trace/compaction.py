@@ -112,11 +112,7 @@ def amend_trace(path: Path, amend: Amend) -> None:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Yields a file that takes the target's place at the end.
-
-    Raises:
-        InductorBenchError: it cannot be written.
-    """
+    """Yields a file that takes the target's place at the end."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         yield partial

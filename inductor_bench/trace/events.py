@@ -167,11 +167,7 @@ Event = _Event[Any]
 
 
 def _nanoseconds(time: Any) -> int:
-    """A time in whole nanoseconds, exactly where it has up to three decimals.
-
-    Raises:
-        ArithmeticError: it is out of range, or no number.
-    """
+    """A time in whole nanoseconds, exactly where it has up to three decimals."""
     if isinstance(time, float) or -_BOUND < time < _BOUND:
         nanoseconds: int = round(time * 1000)
         return nanoseconds
@@ -270,11 +266,7 @@ class EventReader:
         self.truncated |= source.damaged or not self._ended or not self.tail.rstrip().endswith(b"}")
 
     def _open(self, chunks: Iterator[bytes]) -> bytes:
-        """Reads up to the first event. Returns the text from its opening brace on.
-
-        Raises:
-            InductorBenchError: the file is not a trace.
-        """
+        """Reads up to the first event. Returns the text from its opening brace on."""
         head, found = b"", None
         for chunk in chunks:
             head += chunk

@@ -86,10 +86,7 @@ def find_repetition(
 
 
 def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
-    """Candidate lengths of a unit, shortest first: distances between occurrences of a token that each unit holds.
-
-    The rarest of the marked tokens gives the fewest lengths. Without marks every token that recurs is a candidate.
-    """
+    """Candidate lengths of a unit, shortest first: distances between occurrences of a token that each unit holds."""
     most = len(text) // 2
     if len(marks):
         counts = Counter(text[marks].tolist())
@@ -128,10 +125,7 @@ def _count_units(start: int, run: int, length: int, expected: int | None) -> Rep
 
 
 def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | None:
-    """Shifts the units so that each unit after the first starts at an allowed position.
-
-    It returns ``None`` where no shift by at most ``slack`` tokens achieves that.
-    """
+    """Shifts the units so that each unit after the first starts at an allowed position."""
     if starts is None:
         return found
     for shift in range(found.slack + 1):
@@ -144,10 +138,7 @@ def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | Non
 
 
 def _holds_all(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
-    """Whether some shift by at most ``slack`` tokens makes the units contain every marked token.
-
-    With ``partial`` one incomplete unit before the first and one after the last may contain marked tokens too.
-    """
+    """Whether some shift by at most ``slack`` tokens makes the units contain every marked token."""
     if len(marks) == 0:
         return True
     before, after = int(marks[0]), int(marks[-1])
@@ -302,11 +293,7 @@ def _units(found: Repetition, shift: int) -> list[tuple[int, int]]:
 
 
 def _choose_phase(calls: Sequence[_OuterCall], found: Repetition) -> int:
-    """The shift of the units where calls before or after the repetition happen to continue it.
-
-    A repetition at the start of the trace begins with a run. Elsewhere a run follows the longest pause, because the
-    caller works between two runs. The shifted units must hold every generated kernel.
-    """
+    """The shift of the units where calls before or after the repetition happen to continue it."""
     compiled = [index for index, call in enumerate(calls) if call.compiled]
     shifts = [
         shift

@@ -270,11 +270,7 @@ def unit_name(name: str) -> str:
 
 
 def _units(program: ProgramTrace, calls: Sequence[GraphCall]) -> tuple[list[int], list[int]]:
-    """For each host operator the graph call around it, and the outermost operator around it.
-
-    The outermost operator lies in the graph call where there is one, and never encloses one. Both are -1 where there
-    is none.
-    """
+    """For each host operator the graph call around it, and the outermost operator around it."""
     ops = program.trace.host_ops
     call_of = {call.op: number for number, call in enumerate(calls)}
     holding: set[int] = set()
@@ -415,17 +411,11 @@ def _by_device(events: Iterable[DeviceEvent]) -> dict[int, list[DeviceEvent]]:
 
 @dataclass(frozen=True)
 class StepWork:
-    """The device's work in one step.
+    """The device's work in one step."""
 
-    Attributes:
-        time_s: the sum of the durations in seconds.
-        launches: the number of activities.
-        busy_time_s: the seconds in which at least one activity runs.
-    """
-
-    time_s: float
-    launches: float
-    busy_time_s: float
+    time_s: float  # the sum of the durations in seconds
+    launches: float  # the number of activities
+    busy_time_s: float  # the seconds in which at least one activity runs
 
 
 def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:

@@ -197,14 +197,10 @@ def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
 
 @dataclass(frozen=True)
 class KnownGraph:
-    """What is known of a compiled graph beside the program.
+    """What is known of a compiled graph beside the program."""
 
-    Attributes:
-        source: its module.
-        launches: the activities of one run of the module by itself, in order; empty where it was not run.
-    """
-
-    source: ModuleSource
+    source: ModuleSource  # its module
+    # the activities of one run of the module by itself, in order; empty where it was not run
     launches: tuple[Activity, ...] = ()
 
 
@@ -290,10 +286,7 @@ class _Replays:
                 yield place, replace(known, name=event.name, duration_s=event.duration_s, event=event)
 
     def _fill(self, pairs: list[int | None], kinds: Sequence[str]) -> list[int | None]:
-        """Also pairs launches of other names between two pairs, where their kinds are the same one after the other.
-
-        A library may choose another kernel in the program than in the module by itself.
-        """
+        """Also pairs launches of other names between two pairs, where their kinds are the same one after the other."""
         bounds = [(-1, -1), *((at, launch) for at, launch in enumerate(pairs) if launch is not None)]
         bounds.append((len(pairs), len(self._kinds)))
         for (at, launch), (next_at, next_launch) in itertools.pairwise(bounds):
@@ -318,28 +311,17 @@ FUSED_OPTIMIZER = "::FusedOptimizerTensorListMetadata<"
 
 @dataclass(frozen=True)
 class ProgramWorks:
-    """The steps of a profile.
+    """The steps of a profile."""
 
-    Attributes:
-        window: the steps that count.
-        calls: all calls of compiled graphs, also those outside the window.
-        works: all works, also those outside the window, by start.
-        host_works: the graphs and operators of the threads that cross the boundaries and call graphs; on a CPU the same
-            as ``works``.
-        activities: the activities of each known graph within the window.
-        timeline: what the host did.
-        tops: for each host operator the outermost eager operator around it, or -1.
-        optimizer_calls: the number of calls of each optimizer within the window.
-    """
-
-    window: StepWindow
-    calls: tuple[GraphCall, ...]
-    works: tuple[Work, ...]
+    window: StepWindow  # the steps that count
+    calls: tuple[GraphCall, ...]  # all calls of compiled graphs, also those outside the window
+    works: tuple[Work, ...]  # all works, also those outside the window, by start
+    # the graphs and operators of the threads that cross the boundaries and call graphs; on a CPU the same as ``works``
     host_works: tuple[Work, ...]
-    activities: Mapping[int, tuple[Activity, ...]]
-    timeline: HostTimeline
-    tops: Sequence[int]
-    optimizer_calls: Mapping[str, int]
+    activities: Mapping[int, tuple[Activity, ...]]  # the activities of each known graph within the window
+    timeline: HostTimeline  # what the host did
+    tops: Sequence[int]  # for each host operator the outermost eager operator around it, or -1
+    optimizer_calls: Mapping[str, int]  # the number of calls of each optimizer within the window
 
 
 def find_works(

@@ -158,10 +158,7 @@ def _operators(program: ProgramTrace, tops: Sequence[int], thread: str, start_s:
 def _backward_calls(
     program: ProgramTrace, tops: Sequence[int], forward: Mapping[int, Found]
 ) -> Iterator[tuple[int, Found]]:
-    """The calls of the nodes of a backward: those of the forward operators that made them.
-
-    A node has the sequence number of its operator. Operators that make no node carry the number of the next one.
-    """
+    """The calls of the nodes of a backward: those of the forward operators that made them."""
     makers: dict[int, int] = {}
     for index, (op, number) in enumerate(zip(program.trace.host_ops, program.sequences, strict=True)):
         if number < 0:

@@ -140,11 +140,7 @@ def serve(requests: TextIO, answers: TextIO) -> int:
 
 
 def _job_type(verb: str) -> type[WorkerJob[Any]]:
-    """The type of job with a verb.
-
-    Raises:
-        InductorBenchError: no job has this verb.
-    """
+    """The type of job with a verb."""
     for job in JOBS:
         if job.verb == verb:
             return job

@@ -66,19 +66,12 @@ class UnboundCallError(Exception):
 
 @dataclass(frozen=True)
 class FakeCall:
-    """An overload and its arguments; tensors are fake.
+    """An overload and its arguments; tensors are fake."""
 
-    Attributes:
-        overload: the overload of torch.
-        arguments: by name, in the schema's order.
-        written: the names of the arguments that the operator writes.
-        output_only: the names of written arguments that the operator does not read.
-    """
-
-    overload: Any
-    arguments: dict[str, Any]
-    written: frozenset[str]
-    output_only: frozenset[str]
+    overload: Any  # the overload of torch
+    arguments: dict[str, Any]  # by name, in the schema's order
+    written: frozenset[str]  # the names of the arguments that the operator writes
+    output_only: frozenset[str]  # the names of written arguments that the operator does not read
 
     def run(self) -> Any:
         """Runs the overload, under the fake mode that was active when the arguments were built."""

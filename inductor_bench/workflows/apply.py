@@ -296,27 +296,16 @@ def forget_dropped(found: Verification, environment: Environment) -> None:
 
 @dataclass(frozen=True)
 class ApplyOutcome:
-    """What became of the request.
+    """What became of the request."""
 
-    Attributes:
-        folder: the RUN folder; ``None`` without one.
-        pinned: the pins.
-        kernels: every winner in the program that was run; empty where none was run.
-        written: the files of ``RUN/tuned``.
-        exit_code: the program's exit code; ``None`` where none was run to its end.
-        verification: the comparison of the program with itself; ``None`` where none was made.
-        interrupted: whether the user stopped the comparison.
-        program: the command line of the RUN's program, if any.
-    """
-
-    folder: Path | None
-    pinned: PinnedRun
-    kernels: tuple[AppliedKernel, ...] = ()
-    written: tuple[Path, ...] = ()
-    exit_code: int | None = None
-    verification: Verification | None = None
-    interrupted: bool = False
-    program: str = ""
+    folder: Path | None  # the RUN folder; ``None`` without one
+    pinned: PinnedRun  # the pins
+    kernels: tuple[AppliedKernel, ...] = ()  # every winner in the program that was run; empty where none was run
+    written: tuple[Path, ...] = ()  # the files of ``RUN/tuned``
+    exit_code: int | None = None  # the program's exit code; ``None`` where none was run to its end
+    verification: Verification | None = None  # the comparison of the program with itself; ``None`` where none was made
+    interrupted: bool = False  # whether the user stopped the comparison
+    program: str = ""  # the command line of the RUN's program, if any
 
     @property
     def winners(self) -> int:

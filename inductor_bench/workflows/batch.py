@@ -158,11 +158,7 @@ def run_batch(options: BatchRequest, progress: Progress) -> BatchOutcome:
 
 
 def _find_executor(options: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
-    """The executor that measures the models.
-
-    Raises:
-        UsageError: a device or the cluster is missing.
-    """
+    """The executor that measures the models."""
     if options.executor == RAY:
         return _find_cluster(options, requests, progress)
     if options.address is not None:
@@ -212,13 +208,7 @@ def _check_folder(folder: BatchFolder, options: BatchRequest) -> None:
 def _open_batch(
     folder: BatchFolder, options: BatchRequest, requests: Sequence[ModelRequest], redaction: Redaction
 ) -> Batch:
-    """The batch with a row for each requested model; finished rows of an earlier turn are kept.
-
-    Requests in memory hold the arguments as typed. Those in ``batch.json`` are redacted, so both are compared redacted.
-
-    Raises:
-        UsageError: a model of the same name was measured with other options.
-    """
+    """The batch with a row for each requested model; finished rows of an earlier turn are kept."""
     if not folder.exists():
         created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
@@ -252,11 +242,7 @@ def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
 
 
 def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneRequest | None) -> BatchModel:
-    """The row of a model from an earlier turn, checked against its RUN.
-
-    A damaged or incomplete RUN makes the model wait again. A RUN whose tunings have begun is complete but for these.
-    The RUN of a newer version of the tool is kept.
-    """
+    """The row of a model from an earlier turn, checked against its RUN."""
     finished = model.status in FINISHED
     if model.status == SKIPPED or (model.run is None and not finished):
         return model

@@ -430,19 +430,12 @@ def _reason(failure: Failure | None) -> str:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch to show.
+    """A batch to show."""
 
-    Attributes:
-        view: the batch and the results of its models.
-        folder: the batch folder.
-        with_parquet: whether Parquet tables were written, which needs DuckDB.
-        problem: the error where the tables could not be written.
-    """
-
-    view: BatchView
-    folder: Path
-    with_parquet: bool = True
-    problem: InductorBenchError | None = None
+    view: BatchView  # the batch and the results of its models
+    folder: Path  # the batch folder
+    with_parquet: bool = True  # whether Parquet tables were written, which needs DuckDB
+    problem: InductorBenchError | None = None  # the error where the tables could not be written
 
 
 def report_batch(path: Path) -> BatchReport:

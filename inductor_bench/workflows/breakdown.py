@@ -90,14 +90,7 @@ def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: Retun
 
 
 def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
-    """The command that finishes the retunes of an interrupted run, or their proof.
-
-    Args:
-        run: the record.
-        stage: the stage that was interrupted.
-        place: the RUN, as the user would type it.
-        retune: the request.
-    """
+    """The command that finishes the retunes of an interrupted run, or their proof."""
     program = program_words(run)
     if stage == VERIFY and program:
         return apply_command(place, program, "--verify")

@@ -223,11 +223,7 @@ def _make_folder(options: BreakdownRequest) -> Path:
 
 
 def _remove_earlier(folder: Path) -> None:
-    """Removes an earlier comparison from a folder: its runs would count among those that are made now.
-
-    Raises:
-        InductorBenchError: the folder of a run is a symbolic link, or a file cannot be removed.
-    """
+    """Removes an earlier comparison from a folder: its runs would count among those that are made now."""
     if (folder / PAIR).is_file():
         for _, run in _numbered(folder):
             refuse_link(run)
@@ -303,17 +299,12 @@ def _kernel_files(folder: RunFolder, kernels: Iterable[KernelSide]) -> list[str]
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison.
+    """A comparison."""
 
-    Attributes:
-        comparison: the record.
-        kernels: the files of the kernels that differ, as ``a/NAME.py`` and ``b/NAME.py``; empty where unwanted.
-        folder: the folder of the runs where they were made for this comparison.
-    """
-
-    comparison: RunComparison
+    comparison: RunComparison  # the record
+    # the files of the kernels that differ, as ``a/NAME.py`` and ``b/NAME.py``; empty where unwanted
     kernels: dict[str, bytes]
-    folder: Path | None = None
+    folder: Path | None = None  # the folder of the runs where they were made for this comparison
 
 
 def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:

@@ -274,25 +274,15 @@ MANY_FILES = 32
 
 @dataclass(frozen=True)
 class KernelOutcome:
-    """The outcome of a request.
+    """The outcome of a request."""
 
-    Attributes:
-        kernels: the measured kernels.
-        environment: the environment of the worker that measured.
-        peaks: the measured peaks of the device, where they are known.
-        failures: the kernels that could not be measured or tuned.
-        saved: the files that winners were written to.
-        retune_s: the time in seconds spent on other configurations of all kernels.
-        interrupted: whether the user stopped the request, so that kernels or tunings are missing.
-    """
-
-    kernels: tuple[MeasuredKernel, ...]
-    environment: Environment = field(default_factory=Environment)
-    peaks: Peaks | None = None
-    failures: tuple[Failure, ...] = ()
-    saved: tuple[Path, ...] = ()
-    retune_s: float = 0.0
-    interrupted: bool = False
+    kernels: tuple[MeasuredKernel, ...]  # the measured kernels
+    environment: Environment = field(default_factory=Environment)  # the environment of the worker that measured
+    peaks: Peaks | None = None  # the measured peaks of the device, where they are known
+    failures: tuple[Failure, ...] = ()  # the kernels that could not be measured or tuned
+    saved: tuple[Path, ...] = ()  # the files that winners were written to
+    retune_s: float = 0.0  # the time in seconds spent on other configurations of all kernels
+    interrupted: bool = False  # whether the user stopped the request, so that kernels or tunings are missing
 
 
 OnResult = Callable[[MeasuredKernel | Failure, Environment], None]
@@ -457,11 +447,7 @@ def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[Mea
 def _configs_or_tunings(
     kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], session: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
-    """Lists configurations or autotunes, where the request says so.
-
-    Yields:
-        Each kernel with its tuning, or its failure, and the path of each file that is written.
-    """
+    """Lists configurations or autotunes, where the request says so."""
     save = session.options.save
     if session.options.configs:
         yield from list_configs(kernels, session)

@@ -51,18 +51,7 @@ class _Side:
     device: str = ""
 
     def load(self, config: Config, is_own: bool = True) -> int:
-        """Loads the kernel in a configuration, and checks its outputs if that is not the configuration of the file.
-
-        Args:
-            config: the configuration.
-            is_own: whether this kernel is known to run in the configuration.
-
-        Returns:
-            The number of the loaded kernel in the worker.
-
-        Raises:
-            InductorBenchError: the kernel cannot run in the configuration, or its outputs differ then.
-        """
+        """Loads the kernel in a configuration, and checks its outputs if that is not the configuration of the file."""
         number = next(self.session.numbers)
         facts = self.session.ask(Load(number, str(self.file.resolve())), LOAD_S)
         self.device = facts.device
@@ -175,11 +164,7 @@ def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress:
 
 
 def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
-    """The measurement of one of the two files alone.
-
-    Raises:
-        InductorBenchError: the file cannot be measured; the message names the file.
-    """
+    """The measurement of one of the two files alone."""
     try:
         return measure_file(file, session)
     except DeviceInUseError:
@@ -205,10 +190,7 @@ def _distinct(sessions: Sequence[KernelSession]) -> list[KernelSession]:
 
 
 def _compare_outputs(sides: Sequence[_Side], numbers: Sequence[int]) -> tuple[bool | None, str]:
-    """Whether both kernels compute the same outputs, and the difference.
-
-    The first is ``None`` where the outputs cannot be compared; the second is then the reason.
-    """
+    """Whether both kernels compute the same outputs, and the difference."""
     first, second = sides
     if first.session is not second.session:
         return None, IN_TWO_PROCESSES
@@ -227,11 +209,7 @@ def _with_samples(side: _Side, state: str, samples: Sequence[float]) -> Measured
 
 
 def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
-    """Autotunes both kernels, and times both in their best configurations with fresh samples.
-
-    Returns:
-        The pairing, and the failures of kernels that could not be autotuned.
-    """
+    """Autotunes both kernels, and times both in their best configurations with fresh samples."""
     failures: list[Failure] = []
     for session in _distinct([side.session for side in sides]):
         for found in tune({side.file: side.kernel for side in sides if side.session is session}, {}, session):
@@ -266,13 +244,7 @@ def _working_configs(side: _Side) -> list[Config]:
 
 
 def _race_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[int]) -> tuple[Pairing, RaceResult]:
-    """Races both kernels in alternating order until the verdict is decided or the rounds of ``PLAN`` are spent.
-
-    Args:
-        sides: the two sides.
-        configs: the configuration of each side.
-        numbers: the number of each side's kernel in its worker; both are dropped at the end.
-    """
+    """Races both kernels in alternating order until the verdict is decided or the rounds of ``PLAN`` are spent."""
     running_race = race(2, plan=PLAN)
     order = next(running_race)
     state = sides[0].session.options.state

@@ -225,43 +225,31 @@ MEMORY_OF_A_WORKER = 16 << 30
 
 @dataclass
 class KernelSession:
-    """The state that all files of a request share.
+    """The state that all files of a request share."""
 
-    Attributes:
-        options: the request.
-        pool: the interpreter, the scratch folder and the environment of the workers.
-        progress: the listener for stages and output.
-        environment: the environment of the worker that measures.
-        peaks: the measured peaks, by the device.
-        measuring: the workers that measure and time, by their number. Number 0 measures; it is there after
-            :meth:`open`. The others share its device with it.
-        readied: the numbers of the workers that have been asked to get ready.
-        nsight: the reader of hardware counters, where the request asks for them.
-        other_jobs: a description of the job that uses a device, by the device; empty where there is none.
-        index_rows: the rows of a folder's kernel index, by the folder and the file.
-        pools: the compile pools, by the device.
-        architecture: the architecture of the GPU, once the worker that measures has told it.
-        no_architecture: the failure of that request, once it has failed.
-        numbers: yields numbers that no kernel has in the worker.
-        began: the start of the budget on the monotonic clock, in seconds: that of the session, or of a later retune.
-        stakes: what is at stake with each kernel, where they are retuned by what they can win; see ``run_kernel``.
-    """
-
-    options: KernelRequest
-    pool: WorkerPool
-    progress: Progress
-    environment: Environment = field(default_factory=Environment)
-    peaks: dict[str, Peaks | None] = field(default_factory=dict)
+    options: KernelRequest  # the request
+    pool: WorkerPool  # the interpreter, the scratch folder and the environment of the workers
+    progress: Progress  # the listener for stages and output
+    environment: Environment = field(default_factory=Environment)  # the environment of the worker that measures
+    peaks: dict[str, Peaks | None] = field(default_factory=dict)  # the measured peaks, by the device
+    # the workers that measure and time, by their number. Number 0 measures; it is there after :meth:`open`. The others
+    # share its device with it.
     measuring: dict[int, WorkerSession] = field(default_factory=dict)
-    readied: set[int] = field(default_factory=set)
-    nsight: NsightCompute | None = None
+    readied: set[int] = field(default_factory=set)  # the numbers of the workers that have been asked to get ready
+    nsight: NsightCompute | None = None  # the reader of hardware counters, where the request asks for them
+    # a description of the job that uses a device, by the device; empty where there is none
     other_jobs: dict[str, str] = field(default_factory=dict)
+    # the rows of a folder's kernel index, by the folder and the file
     index_rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
-    pools: dict[str, CompilePool] = field(default_factory=dict)
-    architecture: Architecture | None = None
+    pools: dict[str, CompilePool] = field(default_factory=dict)  # the compile pools, by the device
+    architecture: Architecture | None = None  # the architecture of the GPU, once the worker that measures has told it
+    # the failure of that request, once it has failed
     no_architecture: InductorBenchError | WorkerLostError | None = None
+    # yields numbers that no kernel has in the worker
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    # the start of the budget on the monotonic clock, in seconds: that of the session, or of a later retune
     began: float = field(default_factory=time.monotonic)
+    # what is at stake with each kernel, where they are retuned by what they can win; see ``run_kernel``
     stakes: Mapping[str, TuningPriority] = field(default_factory=dict)
 
     def start(self, name: str, **variables: str) -> WorkerSession:

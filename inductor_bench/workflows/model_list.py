@@ -408,11 +408,7 @@ def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelReques
 
 
 def _resolve(target: str, form: str, folder: Path) -> str:
-    """The target as ``breakdown`` takes it: a source with a name, or an absolute path.
-
-    Raises:
-        UsageError: the file or the source is unknown.
-    """
+    """The target as ``breakdown`` takes it: a source with a name, or an absolute path."""
     source, colon, name = target.partition(":")
     if colon and source in LIBRARIES:
         if not name:

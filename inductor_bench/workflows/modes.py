@@ -174,11 +174,7 @@ class _Comparing:
         self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}
 
     def _open(self, file: Path) -> ModeComparison:
-        """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again.
-
-        Raises:
-            UsageError: the folder holds another comparison.
-        """
+        """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again."""
         options, words = self._options, self._redaction.words
         fresh = ModeComparison(
             format=FORMAT,
@@ -236,11 +232,7 @@ class _Comparing:
         return True
 
     def _look_around(self) -> None:
-        """Notes the machine; an earlier part of the comparison must come from the same one.
-
-        Raises:
-            UsageError: it comes from another machine or another torch.
-        """
+        """Notes the machine; an earlier part of the comparison must come from the same one."""
         self._progress.stage("looking at the machine")
         log, work = self._folder.logs / "survey.log", self._folder.work
         environment = self._environment | {CACHE: str((work / COMMON).resolve())}

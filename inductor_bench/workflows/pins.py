@@ -65,22 +65,15 @@ class WinnerPin(NamedTuple):
 
 @dataclass(frozen=True)
 class PinnedRun:
-    """The winners of a RUN.
+    """The winners of a RUN."""
 
-    Attributes:
-        pins: those that can be pinned.
-        keys: the keys of the Triton kernels, by the kernel's id.
-        rows: the retunes that won, by the kernel's id.
-        unpinned: the winners that cannot be pinned.
-        twins: the winners that share a pin, by the id of its kernel, from which a process cannot tell them.
-        own_configs: the configurations that the winners ran in the RUN, by the kernel's id.
-    """
-
-    pins: Pins
-    keys: dict[str, KernelKey]
-    rows: dict[str, RetuneRow]
-    unpinned: tuple[Unpinned, ...] = ()
+    pins: Pins  # those that can be pinned
+    keys: dict[str, KernelKey]  # the keys of the Triton kernels, by the kernel's id
+    rows: dict[str, RetuneRow]  # the retunes that won, by the kernel's id
+    unpinned: tuple[Unpinned, ...] = ()  # the winners that cannot be pinned
+    # the winners that share a pin, by the id of its kernel, from which a process cannot tell them
     twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
+    # the configurations that the winners ran in the RUN, by the kernel's id
     own_configs: dict[str, Config] = field(default_factory=dict)
 
     @property
@@ -212,11 +205,7 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | Non
 
 
 def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin:
-    """The pin of a library call.
-
-    Raises:
-        InductorBenchError: its file records no call.
-    """
+    """The pin of a library call."""
     tuning = retune.tuning
     assert tuning is not None
     try:

@@ -63,22 +63,14 @@ COMPARED = ".compared.json"
 
 @dataclass(frozen=True)
 class ProofPlan:
-    """What is verified, and how.
+    """What is verified, and how."""
 
-    Attributes:
-        run: the RUN, whose folder gets the logs.
-        command: the program.
-        environment: the environment of the program without pins.
-        timeout_s: limit of each process in seconds.
-        stop: whether the program is ended once its steps are compared.
-        replays: whether the program is known to replay CUDA graphs, so that no process is started to find that out.
-    """
-
-    run: RunFolder
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    timeout_s: float | None = None
-    stop: bool = True
+    run: RunFolder  # the RUN, whose folder gets the logs
+    command: Sequence[str]  # the program
+    environment: Mapping[str, str]  # the environment of the program without pins
+    timeout_s: float | None = None  # limit of each process in seconds
+    stop: bool = True  # whether the program is ended once its steps are compared
+    # whether the program is known to replay CUDA graphs, so that no process is started to find that out
     replays: bool = False
 
 
@@ -288,10 +280,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
 
 
 def _read_durations(found: ComparedSteps) -> list[StepDurations]:
-    """The durations of the profiled steps without the first one, in which work from before the profile may run.
-
-    Nothing where the trace does not hold the steps that were profiled.
-    """
+    """The durations of the profiled steps without the first one, in which work from before the profile may run."""
     if not found.trace:
         return []
     durations = step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)

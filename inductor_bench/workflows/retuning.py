@@ -65,17 +65,11 @@ _PLACES = ("storage", "offset")
 
 @dataclass(frozen=True)
 class KnownTunings:
-    """The tunings of the store that fit the kernels of a run.
+    """The tunings of the store that fit the kernels of a run."""
 
-    Attributes:
-        run: the record of the run.
-        folder: its folder.
-        state: the times that are compared: ``cold`` or ``warm``.
-    """
-
-    run: Run
-    folder: RunFolder
-    state: str
+    run: Run  # the record of the run
+    folder: RunFolder  # its folder
+    state: str  # the times that are compared: ``cold`` or ``warm``
 
     def find(self, row: Retune, *, among_many: bool) -> Retune | None:
         """The row with its known tuning; ``None`` where none is known.
@@ -395,15 +389,7 @@ class _Retunes:
             self._save()
 
     def put(self, found: MeasuredKernel | Failure, environment: Environment) -> None:
-        """Updates the row of a kernel with its outcome, and keeps the tuning for other runs.
-
-        Args:
-            found: the outcome.
-            environment: the environment of the worker that measured.
-
-        Raises:
-            InductorBenchError: this machine is another one than that of the run.
-        """
+        """Updates the row of a kernel with its outcome, and keeps the tuning for other runs."""
         row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
         if isinstance(found, Failure):
             row = replace(row, failure=replace(found, stage=STAGE, subject=row.name))

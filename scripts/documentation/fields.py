@@ -1,9 +1,12 @@
-"""The fields of a record as its JSON has them: name, type, unit, and meaning from the docstring's ``Attributes:``."""
+"""The fields of a record as its JSON has them: name, type, unit, and meaning from the comment beside the field."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -28,22 +31,14 @@ UNITS = (
 
 PLAIN = {str: "text", int: "whole number", float: "number", bool: "boolean", Path: "text", Any: "any value"}
 
-ENTRY = re.compile(r"^    ([a-z_][\w, ]*): (.*(?:\n {8}.*)*)", re.MULTILINE)
-
 
 @dataclass(frozen=True)
 class Field:
-    """A key of a JSON object.
-
-    Attributes:
-        name: the key.
-        hint: its Python type.
-        meaning: what it says; empty where the docstring lacks it.
-    """
+    """A key of a JSON object."""
 
     name: str
-    hint: Any
-    meaning: str
+    hint: Any  # its Python type
+    meaning: str  # what it says; empty if nothing is said beside the field
 
     @property
     def unit(self) -> str:
@@ -73,20 +68,33 @@ def meanings_of(kind: type) -> dict[str, str]:
     """The meaning of each field by its name, those of the classes that it extends included."""
     found: dict[str, str] = {}
     for part in reversed(kind.__mro__):
-        _, _, entries = split_docstring(part)
-        for names, words in ENTRY.findall(entries):
-            found |= dict.fromkeys(names.split(", "), " ".join(words.split()))
+        if part is not object:
+            found |= comments_of(part)
+    return found
+
+
+def comments_of(kind: type) -> dict[str, str]:
+    """The comment of each field of a class: at the end of its line, or in the lines above it."""
+    text = inspect.cleandoc(inspect.getsource(kind))
+    (definition,) = ast.parse(text).body
+    assert isinstance(definition, ast.ClassDef)
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
+    above = {line for line, token in comments.items() if not token.line[: token.start[1]].strip()}
+    found = {}
+    for field in definition.body:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            last = field.end_lineno or field.lineno
+            first = next(line for line in range(field.lineno - 1, -1, -1) if line not in above)
+            lines = [last] if last in comments else range(first + 1, field.lineno)
+            words = " ".join(comments[line].string.lstrip("# ") for line in lines)
+            found[field.target.id] = words if not words or words.endswith((".", "…")) else f"{words}."
     return found
 
 
 def about(kind: type) -> str:
-    """What a docstring says before the fields."""
-    return split_docstring(kind)[0]
-
-
-def split_docstring(kind: type) -> tuple[str, str, str]:
-    own = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
-    return own.partition("\n\nAttributes:\n")
+    """What the docstring of a class says."""
+    return inspect.cleandoc(kind.__dict__.get("__doc__") or "")
 
 
 def leaves(hint: Any) -> Iterator[Any]:

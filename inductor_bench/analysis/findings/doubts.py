@@ -231,10 +231,7 @@ def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _beyond(row: CostedKernel, peaks: Peaks | None) -> float:
-    """The ratio of a kernel's rate to the measured peak that bounds it; 0 where one of them is unknown.
-
-    No kernel is faster than DRAM: one that seems to be counts as served by the cache.
-    """
+    """The ratio of a kernel's rate to the measured peak that bounds it; 0 where one of them is unknown."""
     roof, kernel = row.kernel.roof, row.kernel
     if peaks is None:
         return 0.0

@@ -37,23 +37,17 @@ class KernelPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement about the program, derived from the record.
+    """One statement about the program, derived from the record."""
 
-    Attributes:
-        kind: a fixed name, for programs that read findings.
-        text: a whole sentence without a full stop. It names graphs; the kernels are in ``kernels``.
-        modules: slugs of the graphs concerned; empty for a finding about the whole run.
-        kernels: the kernels concerned, the most important first, so that a table can refer to its rows.
-        level: ``advice`` (the user can act on it), ``caution`` (something is wrong, or a figure is less certain than it
-            looks), ``note`` (additional information) or ``fine`` (a check without a problem).
-        gain_s: largest possible saving in the captured program, in seconds. It determines the order of advice.
-    """
-
-    kind: str
-    text: str
-    modules: tuple[str, ...] = ()
+    kind: str  # a fixed name, for programs that read findings
+    text: str  # a whole sentence without a full stop. It names graphs; the kernels are in ``kernels``.
+    modules: tuple[str, ...] = ()  # slugs of the graphs concerned; empty for a finding about the whole run
+    # the kernels concerned, the most important first, so that a table can refer to its rows
     kernels: tuple[KernelPlace, ...] = ()
+    # ``advice`` (the user can act on it), ``caution`` (something is wrong, or a figure is less certain than it looks),
+    # ``note`` (additional information) or ``fine`` (a check without a problem)
     level: str = ADVICE
+    # largest possible saving in the captured program, in seconds. It determines the order of advice.
     gain_s: float = 0.0
 
 

@@ -166,17 +166,7 @@ def mark_point(axes: Axes, entry: Entry) -> Box:
 def _place(
     axes: Axes, words: str, places: Callable[[float, float], Sequence[Box]], taken: Sequence[Box], **style: Any
 ) -> Box:
-    """Writes words at the best of several places and returns the box of the words.
-
-    The words avoid the boxes in ``taken`` and the line of the peak where possible.
-
-    Args:
-        axes: the axes of the plot.
-        words: the text.
-        places: returns the possible places for a width and height in pixels.
-        taken: the boxes to avoid.
-        style: keyword arguments of matplotlib's text.
-    """
+    """Writes words at the best of several places and returns the box of the words."""
     text = axes.annotate(words, (0, 0), xycoords="figure fraction", ha="left", va="bottom", zorder=4, **style)
     extent, room = text.get_window_extent(), Box(*axes.get_window_extent().extents)
     _, peak = axes.transData.transform((axes.get_xlim()[0], 1.0))

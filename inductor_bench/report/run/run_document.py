@@ -186,10 +186,7 @@ def _log_of(failure: Failure, folder: Path | None) -> str:
 
 
 def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], top: int) -> Section:
-    """The advice with the largest gains first, then cautions, and what was found in order.
-
-    A terminal shows few of them, and none that the summary shows elsewhere: the methods of profiling.
-    """
+    """The advice with the largest gains first, then cautions, and what was found in order."""
     found = findings_beside(run, lead)
     advice, cautions, fine = ([one for one in found if one.level == level] for level in (ADVICE, CAUTION, FINE))
     room = MOST_FINDINGS - len(fine)

@@ -55,21 +55,13 @@ class ArgumentView(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """One of Inductor's choices for a call.
+    """One of Inductor's choices for a call."""
 
-    Attributes:
-        config: the configuration, which is unique among the choices.
-        caller: Inductor's object of the choice.
-        inputs: the inputs in order, as views of the call's tensors.
-        output: the output, as a view of the call's result.
-        module: the compiled module of a choice with several kernels; otherwise ``None``.
-    """
-
-    config: Config
-    caller: Any
-    inputs: tuple[ArgumentView, ...]
-    output: ArgumentView
-    module: Any = None
+    config: Config  # the configuration, which is unique among the choices
+    caller: Any  # Inductor's object of the choice
+    inputs: tuple[ArgumentView, ...]  # the inputs in order, as views of the call's tensors
+    output: ArgumentView  # the output, as a view of the call's result
+    module: Any = None  # the compiled module of a choice with several kernels; otherwise ``None``
 
     def compile(self) -> None:
         """Compiles the choice unless it is compiled.
@@ -122,10 +114,7 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
-    """A function like ``run`` that launches on the current stream.
-
-    ``run`` is bound to the stream that was current when it was made, but a graph capture has a stream of its own.
-    """
+    """A function like ``run`` that launches on the current stream."""
     if (
         isinstance(request, TritonBenchmarkRequest)
         and not device_of(request.output_tensor_meta.device.type).runs_on_host
@@ -278,10 +267,7 @@ def _usable(
 
 
 def _compile_modules(choices: list[Choice]) -> Iterator[Choice]:
-    """The choices, with a compiled module for each that has several kernels. Choices whose module fails are left out.
-
-    The modules are compiled here because they need the graph of the lowering.
-    """
+    """The choices, with a compiled module for each that has several kernels."""
     for choice in choices:
         if not isinstance(choice.caller, SubgraphChoiceCaller):
             yield choice

@@ -122,11 +122,7 @@ def list_configs(heuristics: Heuristics, now: Config) -> TritonConfigs:
 
 
 def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
-    """The values of each field that can be varied, and in words the limits on them.
-
-    ``num_stages`` varies for templates and users' kernels only. Inductor's own loops hold no products, and compile to
-    the same binary for any number of stages.
-    """
+    """The values of each field that can be varied, and in words the limits on them."""
     meta = kernel.inductor_meta
     warps = [1 << power for power in range(6)]
     if kind in _LAUNCH_ONLY:

@@ -31,16 +31,11 @@ REMEMBERED = 8192
 
 @dataclass
 class LongerLoop:
-    """The loop around the cycle: other calls come between its repetitions.
+    """The loop around the cycle: other calls come between its repetitions."""
 
-    Attributes:
-        times: the number of times that other calls came.
-        least, most: the numbers of repetitions after which they came.
-    """
-
-    times: int = 0
-    least: int = 0
-    most: int = 0
+    times: int = 0  # the number of times that other calls came
+    least: int = 0  # the numbers of repetitions after which they came
+    most: int = 0  # the numbers of repetitions after which they came
 
     def add(self, repetitions: int) -> None:
         """Notes that other calls came after so many repetitions."""
@@ -278,15 +273,10 @@ class StepMeasurement(Protocol):
 
 @dataclass
 class Graph:
-    """One compiled graph.
+    """One compiled graph."""
 
-    Attributes:
-        number: its number in the trace.
-        parameter: the index of its first input that is a parameter; ``None`` where there is none.
-    """
-
-    number: int
-    parameter: int | None
+    number: int  # its number in the trace
+    parameter: int | None  # the index of its first input that is a parameter; ``None`` where there is none
 
     def address(self, inputs: Sequence[Any]) -> int:
         """The address of the parameter among the inputs of a call; 0 without one, and for a size of a dynamic shape."""

@@ -87,13 +87,7 @@ class OutputCheck:
         return original(compiled, inputs)
 
     def _compare(self, path: str, run: Run, inputs: int) -> ComparedOutputs:
-        """Runs a graph without the pins twice and with them, and drops the kernels that change its outputs.
-
-        Args:
-            path: the path of the graph's module.
-            run: runs the graph.
-            inputs: the number of its inputs, which ``run`` returns before the outputs.
-        """
+        """Runs a graph without the pins twice and with them, and drops the kernels that change its outputs."""
         own, again = run(), run()
         rounding = Rounding(run, own)
 
@@ -200,10 +194,7 @@ def _coarsest_eps(values: Iterable[Any]) -> float:
 def _run_copy(
     original: Call, compiled: Any, inputs: Sequence[Any], runtime: DeviceRuntime, *, coarsest: float | None = None
 ) -> list[Any]:
-    """Calls a graph with copies of its inputs; returns them and the results. The random state stays as it is.
-
-    With ``coarsest`` the copies are rounded otherwise; see :func:`round_otherwise`.
-    """
+    """Calls a graph with copies of its inputs; returns them and the results. The random state stays as it is."""
     copies = [clone_input(value) for value in inputs]
     with torch.no_grad(), runtime.preserve_random_state():
         if coarsest is not None:

@@ -49,20 +49,13 @@ class PinnedKernel(Protocol):
 
 @dataclass
 class PinnedAutotuner:
-    """A Triton kernel.
+    """A Triton kernel."""
 
-    Attributes:
-        autotuner: Inductor's object.
-        pin: its pin.
-        tuned: the launcher of the pin; ``None`` where it did not compile.
-        reason: why it did not compile.
-        own: the launchers of Inductor's own configurations, while the pin is in use; empty otherwise.
-    """
-
-    autotuner: Any
-    pin: TritonPin
-    tuned: Any
-    reason: str = ""
+    autotuner: Any  # Inductor's object
+    pin: TritonPin  # its pin
+    tuned: Any  # the launcher of the pin; ``None`` where it did not compile
+    reason: str = ""  # why it did not compile
+    # the launchers of Inductor's own configurations, while the pin is in use; empty otherwise
     own: list[Any] = field(default_factory=list)
 
     def use(self, tuned: bool) -> None:
@@ -93,19 +86,12 @@ class PinnedAutotuner:
 
 @dataclass
 class PinnedCppKernel:
-    """A C++ kernel, which generated code calls as a function.
+    """A C++ kernel, which generated code calls as a function."""
 
-    Attributes:
-        pin: its pin.
-        tuned: the compiled text of the pin; ``None`` where it did not compile.
-        own: the compiled text of Inductor; ``None`` where only the pin is compiled.
-        reason: why the pin did not compile.
-    """
-
-    pin: CppPin
-    tuned: Callable[..., Any] | None
-    own: Callable[..., Any] | None = None
-    reason: str = ""
+    pin: CppPin  # its pin
+    tuned: Callable[..., Any] | None  # the compiled text of the pin; ``None`` where it did not compile
+    own: Callable[..., Any] | None = None  # the compiled text of Inductor; ``None`` where only the pin is compiled
+    reason: str = ""  # why the pin did not compile
     current: Callable[..., Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -218,11 +204,7 @@ class PinnedCalls:
         return original()
 
     def _lower_pinned(self, call: choices.LoweredCall, original: Callable[[], Any]) -> Any:
-        """Lowers a call with the choice of its pin.
-
-        Raises:
-            Exception: it has none, or its choice cannot be taken.
-        """
+        """Lowers a call with the choice of its pin."""
         chosen = _ChosenCall(_find_near(self._pins[call.operator], call))
         try:
             lowered = chosen.lower(original)
@@ -277,11 +259,7 @@ class _ChosenCall:
         self._is_chosen = False
 
     def lower(self, original: Callable[[], Any]) -> Any:
-        """Lowers the call; lists all of Inductor's choices only where the usual ones lack that of the pin.
-
-        Raises:
-            Exception: the call has no pin, or its choice cannot be taken.
-        """
+        """Lowers the call; lists all of Inductor's choices only where the usual ones lack that of the pin."""
         if not self._near:
             raise _UnpinnedError
         try:
@@ -325,10 +303,7 @@ def _find_near(pins: Iterable[LibraryPin], call: choices.LoweredCall) -> list[Li
 
 
 def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
-    """Whether a call's inputs lie in memory as a pin's.
-
-    Inductor lowers a convolution of single pixels as a product where the pixels' channels lie next to each other.
-    """
+    """Whether a call's inputs lie in memory as a pin's."""
     if pin.operator == CONVOLUTION and len(layouts[0].shape) != len(pin.inputs[0].shape):
         return layouts[0].stride[-1] == pin.inputs[0].stride[1] == 1
     return tuple(factors(pin.operator, layouts)) == pin.inputs

@@ -27,19 +27,12 @@ LEAD = 3
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Numbers of boundaries; ``None`` is not decided yet.
+    """Numbers of boundaries; ``None`` is not decided yet."""
 
-    Attributes:
-        begin: the begin of the timed window.
-        end: its end.
-        profile: the begin of the profiler's warm-up, which takes one step, or none after ``--skip``.
-        profiled: the number of whole steps after the warm-up that are recorded.
-    """
-
-    begin: int | None = None
-    end: int | None = None
-    profile: int | None = None
-    profiled: int = 0
+    begin: int | None = None  # the begin of the timed window
+    end: int | None = None  # its end
+    profile: int | None = None  # the begin of the profiler's warm-up, which takes one step, or none after ``--skip``
+    profiled: int = 0  # the number of whole steps after the warm-up that are recorded
 
 
 class StepCoordinator:
@@ -137,23 +130,14 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class WindowLimits:
-    """The window of one observation.
+    """The window of one observation."""
 
-    Attributes:
-        skip: the number of steps before it, which the user may choose.
-        steps: the number of its steps, which the user may choose.
-        profiles: whether steps are profiled after it; otherwise all is measured at its end.
-        stacks: whether a step with Python stacks follows the profiled steps.
-        most_steps: the maximum number of its steps where the user chose none.
-        window_s: its minimum time in seconds, unless it has that number.
-    """
-
-    skip: int | None = None
-    steps: int | None = None
-    profiles: bool = True
-    stacks: bool = True
-    most_steps: int = WINDOW_STEPS[1]
-    window_s: float = WINDOW_S
+    skip: int | None = None  # the number of steps before it, which the user may choose
+    steps: int | None = None  # the number of its steps, which the user may choose
+    profiles: bool = True  # whether steps are profiled after it; otherwise all is measured at its end
+    stacks: bool = True  # whether a step with Python stacks follows the profiled steps
+    most_steps: int = WINDOW_STEPS[1]  # the maximum number of its steps where the user chose none
+    window_s: float = WINDOW_S  # its minimum time in seconds, unless it has that number
 
 
 class Schedule:

@@ -21,18 +21,12 @@ WAIT_S = 2.0
 
 @dataclass(slots=True)
 class Moment:
-    """One boundary.
+    """One boundary."""
 
-    Attributes:
-        number: the number of the step that begins here.
-        arrived_s, left_s: the host's time before and after the work of the observation at this boundary.
-        event: the event on the device; ``None`` on a CPU.
-    """
-
-    number: int
-    arrived_s: float
-    left_s: float = 0.0
-    event: Any = None
+    number: int  # the number of the step that begins here
+    arrived_s: float  # the host's time before and after the work of the observation at this boundary
+    left_s: float = 0.0  # the host's time before and after the work of the observation at this boundary
+    event: Any = None  # the event on the device; ``None`` on a CPU
 
 
 @dataclass(frozen=True)

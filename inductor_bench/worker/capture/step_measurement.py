@@ -394,11 +394,7 @@ class Measurement:
         self.write()
 
     def _begin_stacks(self, number: int) -> None:
-        """Begins a second profile, a step after the end of the first one.
-
-        Ranges that were open at that end, as the optimizer's, write into the first profile when they close. A profiler
-        that ran already would make them do so although its memory is freed.
-        """
+        """Begins a second profile, a step after the end of the first one."""
         reason = why_no_stacks(self._schedule.step_s, Path(self.found.trace))
         if reason:
             self._note(NO_STACKS.format(reason=reason))

@@ -93,11 +93,7 @@ def _measure_memory(kernels: ModuleType | None) -> float:
 
 
 def _measure_cache(kernels: ModuleType | None, cache: int, multiprocessors: int) -> float:
-    """Bytes per second over a working set of a third of the L2.
-
-    The better of two ways counts: one Triton kernel that reads the set many times without launches between the passes,
-    and a chain of torch kernels unrolled in CUDA graphs. The slope over two numbers of passes removes fixed costs.
-    """
+    """Bytes per second over a working set of a third of the L2."""
     count = cache // 3 // 2 // 4 // 1024 * 1024
     source, target = torch.randn(2, count, device="cuda")
 
@@ -215,11 +211,7 @@ def tf32_products(allowed: bool) -> Iterator[None]:
 
 
 def _measure_floor(kernels: ModuleType | None) -> float | None:
-    """The profiler's device time, in seconds, of a kernel that reads and writes one element.
-
-    Where the profiler has no access to kernels, the slope of CUDA graphs replaces it, which includes the gap between
-    launches.
-    """
+    """The profiler's device time, in seconds, of a kernel that reads and writes one element."""
     source, target = torch.ones(2, 1, device="cuda")
     launches: list[Callable[[], object]] = [lambda: torch.add(source, 1.0, out=target)]
     if kernels is not None:

@@ -52,17 +52,11 @@ minutes."""
 
 @dataclass(frozen=True)
 class _Window:
-    """A window in the device's queue.
+    """A window in the device's queue."""
 
-    Attributes:
-        start: recorded before its first launch.
-        end: recorded after its last one.
-        is_late: whether the queue was empty at one of its launches.
-    """
-
-    start: torch.cuda.Event
-    end: torch.cuda.Event
-    is_late: bool
+    start: torch.cuda.Event  # recorded before its first launch
+    end: torch.cuda.Event  # recorded after its last one
+    is_late: bool  # whether the queue was empty at one of its launches
 
     def read(self) -> float:
         """Waits for its end, and returns its seconds on the device."""
@@ -133,11 +127,7 @@ class GpuRaceTimer(GpuTimer):
         return self._time(replays, count)[0]
 
     def _time(self, replays: Sequence[Callable[[], object]], count: int) -> tuple[list[float], bool]:
-        """Seconds of ``count`` replays of each by the last attempt, and whether the host was late in all attempts.
-
-        A call that no graph can capture may wait for the device itself, and then looks late in all attempts: such calls
-        are watched no longer.
-        """
+        """Seconds of ``count`` replays of each by the last attempt, and whether the host was late in all attempts."""
         attempts = MOST_RETAKEN if self._is_watched else 0
         for attempt in range(1 + attempts):
             with exclusive():
@@ -154,11 +144,7 @@ class GpuRaceTimer(GpuTimer):
         return times, is_late
 
     def _launch(self, replay: Callable[[], object], count: int) -> _Window:
-        """Puts a window into the device's queue.
-
-        Each replay of a graph ends with an event, which costs the same in the windows of both lengths. It is in the
-        queue before the device reaches the replay. Where calls are timed without graphs, only the first is watched.
-        """
+        """Puts a window into the device's queue."""
         start = last = _record()
         is_late = False
         for place in range(count):

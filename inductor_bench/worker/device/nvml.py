@@ -304,18 +304,13 @@ class ClockWatch:
 
 @dataclass(frozen=True)
 class ClockSummary:
-    """The clock during a measurement.
+    """The clock during a measurement."""
 
-    Attributes:
-        mhz: the median in MHz.
-        change: the relative change from the first to the last third; ``None`` with fewer than :data:`FEWEST_CLOCKS`
-            readings.
-        throttled: the limits that were active in at least half of the readings while the clock was below
-            :data:`HELD_BACK` times the maximum.
-    """
-
-    mhz: float | None = None
+    mhz: float | None = None  # the median in MHz
+    # the relative change from the first to the last third; ``None`` with fewer than :data:`FEWEST_CLOCKS` readings
     change: float | None = None
+    # the limits that were active in at least half of the readings while the clock was below :data:`HELD_BACK` times the
+    # maximum
     throttled: tuple[str, ...] = ()
 
 

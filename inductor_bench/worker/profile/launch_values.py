@@ -44,19 +44,12 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class FlatTensor:
-    """A tensor of one dimension.
+    """A tensor of one dimension."""
 
-    Attributes:
-        dtype: torch's name; a type that the format lacks is written as bytes.
-        itemsize: bytes per element.
-        size_bytes: bytes of the tensor.
-        pieces: its bytes in order, in host memory; iterated while the file is written.
-    """
-
-    dtype: str
-    itemsize: int
-    size_bytes: int
-    pieces: Iterable[bytes | memoryview]
+    dtype: str  # torch's name; a type that the format lacks is written as bytes
+    itemsize: int  # bytes per element
+    size_bytes: int  # bytes of the tensor
+    pieces: Iterable[bytes | memoryview]  # its bytes in order, in host memory; iterated while the file is written
 
 
 def write_tensors(path: Path, tensors: Mapping[str, FlatTensor]) -> None:

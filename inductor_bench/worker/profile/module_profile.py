@@ -444,11 +444,7 @@ def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType,
 
 
 def _check_vector_lanes(wanted: int | None) -> None:
-    """Refuses a module for another vector width, whose kernels would silently compute wrong outputs here.
-
-    Raises:
-        InductorBenchError: the module was compiled for another vector width.
-    """
+    """Refuses a module for another vector width, whose kernels would silently compute wrong outputs here."""
     if wanted is None or wanted == (here := inductor.vector_lanes()):
         return
     raise InductorBenchError(

@@ -51,24 +51,15 @@ _OVERWRITES = {"copy_", "zero_", "fill_", "random_", "normal_", "uniform_", "ber
 
 @dataclass(frozen=True)
 class OperatorUse:
-    """One call of an operator. Indices count the positional arguments, then the keyword arguments in order.
+    """One call of an operator. Indices count the positional arguments, then the keyword arguments in order."""
 
-    Attributes:
-        name: the full name of the overload.
-        arguments, keywords: positional and keyword arguments.
-        written: indices of the arguments that the call writes.
-        output_only: indices of written arguments that the call does not read.
-        groups: indices of names of process groups, which are invalid in another process.
-        clears: whether the call fills its first argument with zeros.
-    """
-
-    name: str
-    arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any]
-    written: frozenset[int] = frozenset()
-    output_only: frozenset[int] = frozenset()
-    groups: frozenset[int] = frozenset()
-    clears: bool = False
+    name: str  # the full name of the overload
+    arguments: tuple[Any, ...]  # positional and keyword arguments
+    keywords: Mapping[str, Any]  # positional and keyword arguments
+    written: frozenset[int] = frozenset()  # indices of the arguments that the call writes
+    output_only: frozenset[int] = frozenset()  # indices of written arguments that the call does not read
+    groups: frozenset[int] = frozenset()  # indices of names of process groups, which are invalid in another process
+    clears: bool = False  # whether the call fills its first argument with zeros
 
 
 class OperatorWatch(TorchDispatchMode):
@@ -232,15 +223,11 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True)
 class LaunchContents:
-    """A distinct launch just before it is made for the first time.
+    """A distinct launch just before it is made for the first time."""
 
-    Attributes:
-        launch: its arguments and storages, without their values.
-        storages: by index the bytes of the storages that are not recorded exactly: ``uint8`` tensors on the storages'
-            device, not copies.
-    """
-
-    launch: Launch
+    launch: Launch  # its arguments and storages, without their values
+    # by index the bytes of the storages that are not recorded exactly: ``uint8`` tensors on the storages' device, not
+    # copies
     storages: Mapping[int, torch.Tensor]
 
 

@@ -125,17 +125,11 @@ def original_call(callers: Sequence[Any], operator: str) -> Any:
 
 @dataclass(frozen=True)
 class LoweredCall:
-    """A call of an operator that Inductor is about to lower.
+    """A call of an operator that Inductor is about to lower."""
 
-    Attributes:
-        operator: its name, for example ``aten.mm``.
-        tensors: the tensors among its arguments.
-        settings: its other arguments, by their position or their name.
-    """
-
-    operator: str
-    tensors: Sequence[Any]
-    settings: Config
+    operator: str  # its name, for example ``aten.mm``
+    tensors: Sequence[Any]  # the tensors among its arguments
+    settings: Config  # its other arguments, by their position or their name
 
 
 def sizes_of(tensors: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]] | None:

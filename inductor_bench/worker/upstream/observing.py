@@ -24,17 +24,12 @@ Call = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What torch knows of a compiled graph; see ``messages.observed.ObservedGraph``.
-
-    Attributes:
-        parameter: the index of the first input that is a parameter or another tensor with a fixed address.
-        device: the type of the device on which it runs; empty for the CPU.
-    """
+    """What torch knows of a compiled graph; see ``messages.observed.ObservedGraph``."""
 
     path: str
-    parameter: int | None
+    parameter: int | None  # the index of the first input that is a parameter or another tensor with a fixed address
     is_backward: bool
-    device: str
+    device: str  # the type of the device on which it runs; empty for the CPU
     cuda_graph_refusal: str
 
 

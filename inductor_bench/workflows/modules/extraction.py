@@ -46,38 +46,25 @@ from .module_profiling import ModuleValues, RecordedValues, drawn_note, read_val
 
 @dataclass(frozen=True)
 class ModuleKernels:
-    """A module whose kernels are extracted, and the known facts about them.
+    """A module whose kernels are extracted, and the known facts about them."""
 
-    Attributes:
-        label: the label of the module.
-        title: the title of the program.
-        source: the facts of the module's text.
-        launches: the launches of its kernels and library calls.
-        references: one reference for each launch, or empty.
-        compiled: the result of compiling each Triton kernel, by its variable.
-        source_lines: lines of the program by provenance handle.
-        call_times: seconds per iteration by call site.
-        library_calls: by the id of each library kernel of the record, its seconds per iteration by call site.
-        measured: the kernels of the record.
-        environment: the machine and the versions.
-        watched: whether the launches were recorded in a run.
-        values: the recorded values, where they were requested.
-        switches: the program's settings of torch that select library kernels, where known.
-    """
-
-    label: str
-    title: str
-    source: ModuleSource
-    launches: tuple[Launch, ...]
-    references: Sequence[Reference] = ()
+    label: str  # the label of the module
+    title: str  # the title of the program
+    source: ModuleSource  # the facts of the module's text
+    launches: tuple[Launch, ...]  # the launches of its kernels and library calls
+    references: Sequence[Reference] = ()  # one reference for each launch, or empty
+    # the result of compiling each Triton kernel, by its variable
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
+    # lines of the program by provenance handle
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
-    call_times: Mapping[int, float] = field(default_factory=dict)
+    call_times: Mapping[int, float] = field(default_factory=dict)  # seconds per iteration by call site
+    # by the id of each library kernel of the record, its seconds per iteration by call site
     library_calls: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    measured: tuple[Kernel, ...] = ()
-    environment: Environment = field(default_factory=Environment)
-    watched: bool = False
-    values: ModuleValues | None = None
+    measured: tuple[Kernel, ...] = ()  # the kernels of the record
+    environment: Environment = field(default_factory=Environment)  # the machine and the versions
+    watched: bool = False  # whether the launches were recorded in a run
+    values: ModuleValues | None = None  # the recorded values, where they were requested
+    # the program's settings of torch that select library kernels, where known
     switches: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -186,11 +173,7 @@ def _with_times(module: ModuleKernels, attributed: AttributedModule, record: Mod
 
 
 def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
-    """The files of recorded values in a RUN, by module and kernel.
-
-    Raises:
-        UsageError: the RUN holds no recorded values.
-    """
+    """The files of recorded values in a RUN, by module and kernel."""
     if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
         raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
@@ -231,29 +214,17 @@ UNREAD = "the module's text does not tell its arguments; only a run does"
 
 @dataclass(frozen=True)
 class ExtractionCandidate:
-    """A kernel with the launch of its file.
+    """A kernel with the launch of its file."""
 
-    Attributes:
-        header: the description of the kernel.
-        launch: the launch; ``None`` where the kernel can have no file.
-        kernel: the definition; ``None`` for a library call.
-        recorded: the facts for the file's harness.
-        reason: the reason why there is no launch.
-        sites: indices of its call sites in the module.
-        values: the recorded values of this launch.
-        note: the values that are drawn although recorded ones were requested.
-        switches: the settings of torch for a library call.
-    """
-
-    header: StandaloneHeader
-    launch: Launch | None
-    kernel: KernelDefinition | None
-    recorded: RecordedCall
-    reason: str = ""
-    sites: tuple[int, ...] = ()
-    values: RecordedValues | None = None
-    note: str = ""
-    switches: Mapping[str, bool] = field(default_factory=dict)
+    header: StandaloneHeader  # the description of the kernel
+    launch: Launch | None  # the launch; ``None`` where the kernel can have no file
+    kernel: KernelDefinition | None  # the definition; ``None`` for a library call
+    recorded: RecordedCall  # the facts for the file's harness
+    reason: str = ""  # the reason why there is no launch
+    sites: tuple[int, ...] = ()  # indices of its call sites in the module
+    values: RecordedValues | None = None  # the recorded values of this launch
+    note: str = ""  # the values that are drawn although recorded ones were requested
+    switches: Mapping[str, bool] = field(default_factory=dict)  # the settings of torch for a library call
 
     @property
     def identity(self) -> Hashable:

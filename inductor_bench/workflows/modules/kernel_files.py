@@ -118,18 +118,13 @@ def write_all(
 
 @dataclass(frozen=True)
 class RunExtraction:
-    """The extracted kernels of a RUN.
+    """The extracted kernels of a RUN."""
 
-    Attributes:
-        kernels: the rows of the kernels.
-        files: the name of the file of each kernel of the record, by id. A library kernel has the file of its most
-            expensive call.
-        failures: modules that cannot be read, and files that cannot be written.
-    """
-
-    kernels: tuple[ExtractedKernel, ...]
+    kernels: tuple[ExtractedKernel, ...]  # the rows of the kernels
+    # the name of the file of each kernel of the record, by id. A library kernel has the file of its most expensive
+    # call.
     files: dict[str, str]
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...]  # modules that cannot be read, and files that cannot be written
 
     @property
     def places(self) -> dict[str, str]:

@@ -83,11 +83,7 @@ def observed_environment(request: BreakdownRequest, work: Path, environment: Map
 
 
 def _share_precompiled_headers(temporary: Path) -> None:
-    """Shares the C++ headers that torch precompiled in earlier runs, which saves seconds.
-
-    Torch looks for them in the folder of temporary files, by the compiler and its flags. Headers that other users could
-    have written are not shared, because they become part of the program.
-    """
+    """Shares the C++ headers that torch precompiled in earlier runs, which saves seconds."""
     with contextlib.suppress(OSError):
         name = f"torchinductor_{_user_name()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"

@@ -375,15 +375,7 @@ def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
 
 
 def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
-    """The trace without the modules that failed to compile.
-
-    These were loaded by no process, although every process that wrote one was observed.
-
-    Args:
-        structured: the trace.
-        loaded: the real paths of the modules that some process loaded.
-        folder: the folder of the observations.
-    """
+    """The trace without the modules that failed to compile."""
     followed = {int(file.stem) for file in folder.glob("*.followed")}
     elsewhere = {path for path, pid in structured.writers if pid not in followed}
     kept = (code for code in structured.codes if code.path in elsewhere or os.path.realpath(code.path) in loaded)
