@@ -105,11 +105,7 @@ class HardwareCounters:
 
 @dataclass(frozen=True)
 class CallWork(LeastWork):
-    """The least work of one call, whose bytes are a whole number.
-
-    Attributes:
-        flops: FLOPs of its matrix products.
-    """
+    """The least work of one call, whose bytes are a whole number."""
 
     moved_bytes: int | None = None  # bytes that one call must read and write, each buffer once
 

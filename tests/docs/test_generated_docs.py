@@ -115,30 +115,22 @@ def test_every_field_of_a_record_is_described(root: Any) -> None:
 
 @dataclass(frozen=True)
 class Inner:
-    """What stands in its holder's object.
+    """What stands in its holder's object."""
 
-    Attributes:
-        time_s: the time, where it was
-            measured.
-    """
-
+    # the time, where it was
+    # measured
     time_s: float | None = None
     bare: int = 0
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A record.
+    """A record."""
 
-    Attributes:
-        first, second: shares that nobody
-            has.
-        sizes_bytes: the sizes.
-    """
-
-    first: float
+    first: float  # a share. It has its full stop.
     inner: Inline[Inner]
-    second: dict[str, float] = field(default_factory=dict)
+    second: dict[str, float] = field(default_factory=dict)  # shares that nobody has
+    # the sizes
     sizes_bytes: tuple[int, ...] = ()
     file: Place | None = None
 
@@ -149,7 +141,7 @@ def test_a_field_without_a_description_is_seen() -> None:
 
 def test_fields_have_types_and_units_and_inline_ones_stand_in_their_place() -> None:
     assert [record.field_words(one) for one in fields.fields_of(Planted)] == [
-        "`first` (number): shares that nobody has.",
+        "`first` (number): a share. It has its full stop.",
         "`time_s` (number or null; seconds): the time, where it was measured.",
         "`bare` (whole number): ",
         "`second` (object with numbers by name): shares that nobody has.",
