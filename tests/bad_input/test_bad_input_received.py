@@ -120,9 +120,8 @@ def test_evidence_names_no_files_elsewhere(place: str, run: Path) -> None:
     assert replace(after, failures=()) == replace(before, failures=()) and "is damaged" in after.failures[-1].message
 
 
-@pytest.mark.parametrize("name", ["tables", "plots"])
-def test_a_report_is_not_written_through_a_link(name: str, run: Path, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
+def test_a_report_is_not_written_through_a_link(run: Path, tmp_path: Path) -> None:
+    name, victim = "tables", tmp_path / "victim"
     victim.mkdir()
     (victim / "kernels.csv").write_text(SECRET)
     for file in (run / name).glob("*"):

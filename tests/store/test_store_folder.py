@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -285,9 +286,8 @@ def test_a_link_within_the_folder_is_read(tmp_path: Path) -> None:
 def test_nothing_is_written_through_a_link(run: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    subprocess.run(["rm", "-r", run / "tables", run / "plots"], check=True)
-    for name in ("tables", "plots"):
-        (run / name).symlink_to(victim)
+    shutil.rmtree(run / "tables")
+    (run / "tables").symlink_to(victim)
     shown, problem = run_report(run)
     assert shown == RUN and problem is not None and "symbolic link" in problem.message
     assert list(victim.iterdir()) == []
