@@ -228,7 +228,9 @@ def test_a_source_that_does_not_fit_its_calls_has_a_row(desk: Path, extract: Any
 def test_a_module_that_ends_in_the_middle_of_its_calls_says_so(desk: Path, extract: Any) -> None:
     (desk / "cut.py").write_text(TEXT[: TEXT.index("        # [Provenance debug handles] extern_kernels.addmm")])
     said = extract("cut.py", "-o", "out", "--static", "--kernel", "cpp_*")
-    assert said.code == 0 and "its `call` does not return: the file is cut short or edited" in said.out
+    assert said.code == 0 and "its `call` does not return: the file is cut short or edited" in " ".join(
+        said.out.split()
+    )
 
 
 def test_a_module_without_harness_is_read_from_its_text(desk: Path, extract: Any) -> None:
@@ -288,7 +290,7 @@ def test_a_full_disk_costs_the_files_that_do_not_fit(desk: Path, extract: Any) -
     assert done.code == 1 and rows[small[1]] == "" and "cannot write" in rows[None]
     assert contents(desk / "full")[str(desk / "full" / small[1])] == (desk / "room" / small[1]).read_bytes()
     assert {path.name for path in (desk / "full").iterdir()} == {small[1], "kernels.json"}
-    assert "No file for 1 kernel:" in done.stdout and "File too large" in " ".join(done.stdout.split())
+    assert "No file for 1 kernel" in done.stdout and "File too large" in " ".join(done.stdout.split())
 
 
 def test_a_full_file_system_leaves_whole_files_only(desk: Path, extract: Any) -> None:
