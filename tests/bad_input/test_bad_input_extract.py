@@ -228,9 +228,8 @@ def test_a_source_that_does_not_fit_its_calls_has_a_row(desk: Path, extract: Any
 def test_a_module_that_ends_in_the_middle_of_its_calls_says_so(desk: Path, extract: Any) -> None:
     (desk / "cut.py").write_text(TEXT[: TEXT.index("        # [Provenance debug handles] extern_kernels.addmm")])
     said = extract("cut.py", "-o", "out", "--static", "--kernel", "cpp_*")
-    assert said.code == 0 and "its `call` does not return: the file is cut short or edited" in " ".join(
-        said.out.split()
-    )
+    text = " ".join(said.out.split())
+    assert said.code == 0 and "its `call` does not return: the file is cut short or edited" in text
 
 
 def test_a_module_without_harness_is_read_from_its_text(desk: Path, extract: Any) -> None:

@@ -13,7 +13,6 @@ from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.executors import OFFLINE
-from inductor_bench.messages.observed import RunProgram
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.capture.named_models import DownloadNeededError, Example, build_model
@@ -133,9 +132,9 @@ def test_a_factory_in_a_batch_fetches_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(*next(item for item in OFFLINE.items() if item[0] == programs.OFFLINE))
     weights = f"torch.hub.load_state_dict_from_url('http://127.0.0.1:9/weights.pth', {str(tmp_path)!r})"
     (tmp_path / "fetches.py").write_text(f"import torch\ndef weights():\n    return {weights}\n")
-    job = RunProgram(BreakdownRequest(f"{tmp_path}/fetches.py:weights", "factory", training=False, device="cpu"), "")
+    request = BreakdownRequest(f"{tmp_path}/fetches.py:weights", "factory", training=False, device="cpu")
     with pytest.raises(DownloadNeededError, match=r"weights\.pth has to be downloaded, and nothing is fetched"):
-        programs.run_program(job)
+        programs.run_program(request)
 
 
 PROGRAM = """
