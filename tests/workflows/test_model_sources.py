@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from inductor_bench.errors import InductorBenchError
@@ -31,7 +29,7 @@ def test_kinds_are_unique_and_programs_are_told_from_files() -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_library_has_a_builder_and_an_example(library: str) -> None:
     source = LIBRARIES[library]
-    assert callable(importlib.import_module(source.builder).build)
+    assert callable(getattr(named_models, source.builder))
     assert source.example.startswith(f"{library}:") and "batch_size" in source.takes
     assert source.install
 
