@@ -14,8 +14,9 @@ from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
 from ..report.terminal import document_text
 from .breakdown import ARGUMENTS, ProgramCommand
-from .console import Console, format_option, show
+from .console import Console
 from .options import ResultFolder, make_request, request_options
+from .presentation import format_option, show
 
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)

@@ -12,8 +12,9 @@ from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch
 from ..records.model_sources import list_help_lines
 from ..records.request import BatchRequest, ModelRequest
 from ..report.batch_document import FORMATS
-from .console import Console, format_option, show_batch, take_view, top_option
+from .console import Console
 from .options import AutotuneCommand, make_request, request_options
+from .presentation import format_option, show_batch, take_view, top_option
 
 if TYPE_CHECKING:
     from ..store.redaction import Redaction

@@ -11,8 +11,9 @@ from ..records.model_sources import help_lines
 from ..records.request import BreakdownRequest, target_fields
 from ..records.run import Run
 from ..report.run.run_document import FORMATS
-from .console import Console, place_view, presentation_options, show, take_view
+from .console import Console
 from .options import AutotuneCommand, complete_path, make_request, request_options
+from .presentation import place_view, presentation_options, show, take_view
 
 ARGUMENTS = f"{__name__}.arguments"
 

@@ -10,8 +10,9 @@ from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.request import DoctorRequest
 from ..report.doctor_document import FORMATS
 from ..report.formats import View
-from .console import Console, format_option, show
+from .console import Console
 from .options import make_request, request_options
+from .presentation import format_option, show
 
 
 @click.command("doctor")

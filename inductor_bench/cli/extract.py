@@ -10,8 +10,9 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ExtractRequest
 from ..report.extraction_document import FORMATS
 from ..report.formats import View
-from .console import Console, format_option, show
+from .console import Console
 from .options import complete_path, make_request, request_options
+from .presentation import format_option, show
 
 
 @click.command("extract", no_args_is_help=True)

@@ -10,8 +10,9 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import KernelRequest
 from ..report.formats import View
 from ..report.kernel_document import COMPARED, MEASURED
-from .console import Console, format_option, show
+from .console import Console
 from .options import AutotuneCommand, complete_path, make_request, request_options
+from .presentation import format_option, show
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)

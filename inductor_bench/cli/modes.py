@@ -17,8 +17,9 @@ from ..report.modes_document import FORMATS
 from ..store.files import write_text
 from ..store.folder import PAGE
 from .breakdown import ProgramCommand, target_of
-from .console import Console, format_option, place_view, show
+from .console import Console
 from .options import complete_path, make_request, request_options
+from .presentation import format_option, place_view, show
 
 if TYPE_CHECKING:
     from ..workflows.modes import ModesOutcome

@@ -12,8 +12,9 @@ import click
 from ..errors import EXIT_OK
 from ..report.formats import View
 from ..report.query_document import FORMATS, QueryResult
-from .console import Console, format_option, place_view, show
+from .console import Console
 from .options import ResultFolder
+from .presentation import format_option, place_view, show
 
 
 @click.command("query", no_args_is_help=True)

@@ -12,8 +12,9 @@ from ..report.batch_document import FORMATS as BATCH_FORMATS
 from ..report.formats import View
 from ..report.run.run_document import FORMATS
 from ..store.folder import BATCH
-from .console import Console, place_view, presentation_options, show, take_view
+from .console import Console
 from .options import ResultFolder
+from .presentation import place_view, presentation_options, show, show_batch, take_view
 
 
 @click.command("report", no_args_is_help=True)
@@ -39,7 +40,6 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 def _report_batch(folder: Path, name: str, view: View) -> int:
     form = BATCH_FORMATS.get(name)
     from ..workflows.batch_state import report_batch
-    from .console import show_batch
 
     if view.sort != "time":
         raise UsageError(f"--sort {view.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")

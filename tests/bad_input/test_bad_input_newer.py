@@ -19,7 +19,8 @@ from newer_records import NEW, Kind
 
 from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.cli import main as entry
-from inductor_bench.cli.console import Console, show
+from inductor_bench.cli.console import Console
+from inductor_bench.cli.presentation import show
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.records.base import Category, Failure

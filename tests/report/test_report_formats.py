@@ -8,7 +8,7 @@ import run_builder as build
 from click.testing import CliRunner
 from printed import printed
 
-from inductor_bench.cli.console import format_option
+from inductor_bench.cli.presentation import format_option
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import (
