@@ -162,12 +162,6 @@ def summarize_model(model: ModelResult) -> ModelSummary:
     )
 
 
-def without_kernels(summary: ModelSummary) -> ModelSummary:
-    """Returns the row without its model's list of kernels, which takes most of the memory."""
-    graphs = tuple(replace(graph, kernels=()) for graph in summary.model.graphs)
-    return replace(summary, model=replace(summary.model, graphs=graphs))
-
-
 def group_kernels(results: BatchResults, key: Callable[[KernelResult], str]) -> list[KernelGroup]:
     """Groups the kernels of all models by a key.
 

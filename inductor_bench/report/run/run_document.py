@@ -408,9 +408,6 @@ FORMATS = document_formats(
 
 # --- the files of a RUN's report -------------------------------------------------------------------------------------
 
-WriteStep = Callable[[], list[Path]]
-"""A function that writes files and returns their paths. If one step fails, the others still run."""
-
 
 class RunFiles(NamedTuple):
     """Files of a RUN folder: their path or pattern, and what writes them, where the report does."""

@@ -303,12 +303,6 @@ def alone(run: Run, entry: Entry) -> str:
     return "<0.1x" if ratio < 0.1 else ">100x" if ratio > 100 else f"{ratio:.3g}x"
 
 
-def time_words(run: Run, entry: Entry) -> str:
-    """Returns the time of a kernel, with the sign of :func:`alone` where there is one: ``0.42 ms (alone 0.6x)``."""
-    ratio = alone(run, entry)
-    return units.seconds(entry.cost.time_s) + (f" (alone {ratio})" if ratio else "")
-
-
 def rate(kernel: Kernel) -> str:
     """Returns the achieved rate of a kernel: ``812 GB/s``, else ``18.6 TFLOP/s``, or a dash."""
     roof = kernel.roof
