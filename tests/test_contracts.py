@@ -16,19 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from printed import RESULTS
 
 from inductor_bench.devices.table import DEVICES
-from inductor_bench.report import (
-    batch_document,
-    comparison_document,
-    doctor_document,
-    extraction_document,
-    kernel_document,
-    models_document,
-    modes_document,
-    query_document,
-)
-from inductor_bench.report.run import run_document
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
@@ -540,23 +530,7 @@ def test_each_edge_is_needed() -> None:
     assert [name for name in edges if "dict[str, Any]" not in (PACKAGE / name).read_text()] == []
 
 
-FORMAT_NAMES = {
-    name
-    for table in (
-        batch_document.FORMATS,
-        comparison_document.FORMATS,
-        comparison_document.BATCH_FORMATS,
-        doctor_document.FORMATS,
-        extraction_document.FORMATS,
-        kernel_document.MEASURED,
-        kernel_document.COMPARED,
-        modes_document.FORMATS,
-        models_document.LIST_FORMATS,
-        query_document.FORMATS,
-        run_document.FORMATS,
-    )
-    for name in table.names
-}
+FORMAT_NAMES = {name for table in RESULTS.values() for name in table.names}
 FORMAT_TABLES = re.compile(r"report/formats\.py")
 
 

@@ -6,21 +6,12 @@ import click
 import pytest
 import run_builder as build
 from click.testing import CliRunner
-from printed import printed
+from printed import RESULTS, printed
 
 from inductor_bench.cli.presentation import format_option
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
-from inductor_bench.report import (
-    batch_document,
-    comparison_document,
-    doctor_document,
-    extraction_document,
-    kernel_document,
-    models_document,
-    modes_document,
-    query_document,
-)
+from inductor_bench.report import kernel_document
 from inductor_bench.report.formats import Format, Formats, View
 from inductor_bench.report.run import run_document as run
 
@@ -29,22 +20,7 @@ def _title(result: Run, view: View) -> str:
     return f"{result.title} in {view.columns} columns"
 
 
-TABLES = {
-    "run": run.FORMATS,
-    "batch": batch_document.FORMATS,
-    "comparison": comparison_document.FORMATS,
-    "batch comparison": comparison_document.BATCH_FORMATS,
-    "modes": modes_document.FORMATS,
-    "modes of a list": models_document.LIST_FORMATS,
-    "query": query_document.FORMATS,
-    "measured": kernel_document.MEASURED,
-    "compared": kernel_document.COMPARED,
-    "extraction": extraction_document.FORMATS,
-    "doctor": doctor_document.FORMATS,
-}
-
-
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("table", RESULTS.values(), ids=RESULTS)
 def test_each_result_has_a_table_by_default_and_json_and_finds_each_row_by_its_name(table: Formats[object]) -> None:
     assert table.names[0] == "table" and "json" in table.names
     assert [table.get(name) for name in table.names] == list(table.rows)

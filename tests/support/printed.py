@@ -8,12 +8,40 @@ from typing import Any
 
 from inductor_bench.records.program import Timeline
 from inductor_bench.records.run import Run
+from inductor_bench.report import (
+    batch_document,
+    comparison_document,
+    doctor_document,
+    extraction_document,
+    kernel_document,
+    models_document,
+    modes_document,
+    query_document,
+)
 from inductor_bench.report.document import Document
-from inductor_bench.report.formats import Format, View
+from inductor_bench.report.formats import Format, Formats, View
 from inductor_bench.report.html import document_page
 from inductor_bench.report.markdown import document_markdown
+from inductor_bench.report.run import retune_document
+from inductor_bench.report.run import run_document as run_formats
 from inductor_bench.report.run.run_document import PageParts, run_document
 from inductor_bench.report.terminal import document_text
+
+RESULTS: Mapping[str, Formats[Any]] = {
+    "run": run_formats.FORMATS,
+    "batch": batch_document.FORMATS,
+    "comparison": comparison_document.FORMATS,
+    "batch comparison": comparison_document.BATCH_FORMATS,
+    "modes": modes_document.FORMATS,
+    "modes of a list": models_document.LIST_FORMATS,
+    "query": query_document.FORMATS,
+    "measured": kernel_document.MEASURED,
+    "compared": kernel_document.COMPARED,
+    "extraction": extraction_document.FORMATS,
+    "doctor": doctor_document.FORMATS,
+    "what apply did": retune_document.APPLIED_FORMATS,
+}
+"""The table of formats of each result."""
 
 
 def printed(form: Format[Any], result: Any, view: View | None = None) -> str:
