@@ -215,7 +215,9 @@ def _section(block: Section, width: int) -> Iterator[Line]:
         yield from (*lines, [*last, Word(beside, "dim")])
         note = "" if beside else note
     yield from wrapped(note, width, "", "dim")
-    for inner in shown_on(block.blocks, On.TERMINAL):
+    for place, inner in enumerate(shown_on(block.blocks, On.TERMINAL)):
+        if place and isinstance(inner, Fold):
+            yield []
         yield from block_lines(inner, width)
 
 
