@@ -31,7 +31,7 @@ STEP_KEPT = "the figures of the step are those of the first analysis, by inducto
 
 
 def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
-    """The run with what its evidence means: rows of modules and kernels, and the program's step.
+    """Makes the record of a run from its evidence: the rows of modules and kernels, and the program's step.
 
     A module whose files are missing or damaged keeps the row of an earlier analysis, and a failure is added for it. So
     does the step of a program whose observed steps were not kept.

@@ -56,7 +56,7 @@ class EvidenceFiles:
         self._made: dict[str, tuple[object, Any]] = {}
 
     def once(self, name: str, inputs: object, make: Callable[[], T]) -> T:
-        """What ``make`` returns or raises for these inputs; it is called again only where they differ from before."""
+        """Returns or raises what ``make`` did for these inputs. It calls ``make`` again if they differ from before."""
         known = self._made.get(name)
         if known is None or known[0] != inputs:
             try:

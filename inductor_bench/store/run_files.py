@@ -48,7 +48,7 @@ def load_module(folder: RunFolder, slug: str) -> str:
 
 
 def validate_module(module: ModuleRecord) -> ModuleRecord:
-    """The module itself, if a record can hold it.
+    """Returns the module, if a record can hold it.
 
     Raises:
         InductorBenchError: a field is invalid, for example a sum of damaged figures that is not finite.
