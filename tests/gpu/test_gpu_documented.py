@@ -56,7 +56,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("desk")
     (folder / "model.py").write_text(MODEL)
     (folder / "train.py").write_text(TRAIN)
-    shutil.copy(ROOT / "scripts" / "programs" / "decode.py", folder)
+    for name in ("decode.py", "stopwatch.py"):
+        shutil.copy(ROOT / "scripts" / "programs" / name, folder)
     (folder / "configs").mkdir()
     (folder / "configs" / "timm.txt").write_text(f"{folder / 'model.py'}:factory\n")
     for side in ("old", "new"):

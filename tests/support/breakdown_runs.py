@@ -23,6 +23,7 @@ from documented import documented
 
 PROGRAMS = ROOT / "tests" / "programs"
 H200 = ROOT / "tests" / "data" / "h200_torch2.11"
+NVIDIA = Path("/dev/nvidiactl")
 _scratch: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -94,9 +95,13 @@ def breakdown(
 def forks(own_program: bool = False) -> dict[str, str]:
     """Variables with which a command's workers are forks of a process that has imported torch.
 
+    Nothing is a fork on a machine with an NVIDIA GPU: torch refuses CUDA in a fork of a process that has looked at it.
+
     Args:
         own_program: whether a script of the user is a process of its own, and no fork.
     """
+    if NVIDIA.exists():
+        return own_processes()
     return {forking_python.PYTHON: forking_python.interpreter(), forking_python.OWN_PROGRAM: "1" if own_program else ""}
 
 
