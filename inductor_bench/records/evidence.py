@@ -32,6 +32,15 @@ class ObservedGraph:
 
 
 @dataclass(frozen=True)
+class OtherSteps:
+    """Steps among the timed ones that did something else than the profiled ones."""
+
+    graphs: tuple[int, ...]  # the numbers of the compiled graphs that they called
+    count: int  # the number of these steps
+    time_s: float  # their median time
+
+
+@dataclass(frozen=True)
 class ObservedSteps:
     """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
 
@@ -44,16 +53,19 @@ class ObservedSteps:
     rank: int | None = None  # of a process of a distributed program; ``None`` otherwise
     source: str = ""  # ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised
     steps: int = 0  # the number of steps that ended until now
-    settled_after: int = 0  # the number of steps before the timed window
+    settled_after: int = 0  # the number of steps before the first timed one
     # the time from the first compilation to the timed window; ``None`` before it begins
     settling_time_s: float | None = None
     # the part of that time in which nothing was compiled: whole steps, and the observation's work
     settling_steps_s: float = 0.0
     compiling_steps: int = 0  # the number of steps in the rest of it, in which something was compiled
     first_step_time_s: float | None = None  # the time of the first step
-    # the times of the timed steps, in order, on the device's clock where there is one
+    # the times of the settled steps without the profiler, in order, on the device's clock if there is one
     step_times_s: tuple[float, ...] = ()
-    window_s: float = 0.0  # the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``
+    step_numbers: tuple[int, ...] = ()  # the number of each of them, as the program counts them from 0
+    steps_before_profile: int = 0  # the number of them that came before the profile; the others came after it
+    other_steps: tuple[OtherSteps, ...] = ()  # steps among them that called other graphs than the profiled ones
+    window_s: float = 0.0  # the sum of ``step_times_s``
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
     trace: str = ""  # the path of the profiler's trace of the profiled steps; empty where there is none

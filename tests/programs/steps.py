@@ -49,8 +49,16 @@ def request() -> None:
             blocks(values)
 
 
+def evaluate() -> None:
+    with torch.no_grad():
+        for _ in range(3):
+            blocks(values)
+
+
 def loop() -> None:
     for number in range(STEPS):
+        if KIND == "evaluate" and number % 20 == 19:
+            evaluate()
         if KIND == "accumulate":
             train(batches=3)
         elif KIND == "pattern":

@@ -8,9 +8,11 @@ import pytest
 
 from inductor_bench.records.evidence import PROFILING, TIMING, WAITING
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
-from inductor_bench.worker.capture import step_measurement
+from inductor_bench.worker.capture import boundaries, step_measurement
 from inductor_bench.worker.capture.boundaries import (
     NUMBERS_ONLY,
+    ODD_CALLS,
+    OUTER_PATIENCE,
     PATIENCE,
     Boundaries,
     LongerLoop,
@@ -56,12 +58,67 @@ def test_a_cycle_begins_at_the_call_that_was_first_of_all() -> None:
     assert pattern.first_cycle_end_s is not None
 
 
-def test_a_contradiction_begins_the_search_anew_and_the_count_goes_on() -> None:
+def test_another_call_interrupts_a_cycle_and_the_count_goes_on() -> None:
     pattern = Pattern()
-    assert begins(pattern, [(0, 0)] * 5) == [(3, 3), (4, 4)]
-    assert begins(pattern, [(1, 0), *[(0, 0)] * 3]) == []
-    numbers = [number for _, number in begins(pattern, [(0, 0)] * 3)]
-    assert numbers == sorted(numbers) and numbers[0] > 4
+    assert begins(pattern, [(0, 0)] * 5) == [(3, 3), (4, 4)] and not pattern.is_odd
+    assert begins(pattern, [(1, 0), (0, 0), (0, 0)]) == [(1, 5), (2, 6)]
+    assert pattern.is_odd, "the step that was interrupted is not like the others"
+
+
+def test_a_cycle_that_does_not_come_again_is_given_up() -> None:
+    pattern = Pattern()
+    begins(pattern, [(0, 0)] * 5)
+    assert begins(pattern, [(1, number) for number in range(ODD_CALLS + 1)]) == [] and not pattern.is_found
+    assert begins(pattern, [(2, 0)] * 4) and pattern.graphs == {2}
+
+
+def test_the_loop_around_a_cycle_is_found_after_three_iterations() -> None:
+    pattern, begun = Pattern(), []
+    for index, call in enumerate(REQUEST * 7):
+        pattern.call(*call)
+        if pattern.begins_outer:
+            begun.append(index)
+    assert begun == [number * len(REQUEST) for number in (3, 4, 5, 6)]
+    longer = [(0, 0), *[(1, 0)] * 30]
+    assert [pattern.call(*call) is None and pattern.begins_outer for call in longer].count(True) == 1
+
+
+def test_the_iterations_of_the_loop_around_a_cycle_become_the_steps() -> None:
+    seen, pattern = Crossed(), Pattern()
+    seen.boundaries = Boundaries(seen.numbers.append, seen.restart, pattern)
+
+    def call(number: int, address: int) -> None:
+        cycle = pattern.call(number, address)
+        if pattern.begins_outer:
+            seen.boundaries.iteration(pattern.outer.begun)
+        if cycle is not None:
+            seen.boundaries.cycle(cycle)
+
+    for one in REQUEST * 3:
+        call(*one)
+    assert len(seen.numbers) > 20 and seen.restarts == 0 and seen.boundaries.may_be_inner
+    for one in REQUEST * 4:
+        call(*one)
+    assert (seen.numbers, seen.restarts) == ([1, 2, 3, 4], 1)
+    assert not seen.boundaries.may_be_inner and seen.boundaries.loop is None
+    for _ in range(OUTER_PATIENCE + 10):
+        call(1, 0)
+    assert seen.restarts == 2, "the loop around them is over: the cycles are the steps again"
+
+
+def test_an_iteration_of_seconds_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(boundaries.time, "perf_counter", lambda: now_s)
+    seen, pattern = Crossed(), Pattern()
+    seen.boundaries = Boundaries(seen.numbers.append, seen.restart, pattern)
+    for one in REQUEST * 6:
+        now_s += 1.0
+        cycle = pattern.call(*one)
+        if cycle is not None:
+            seen.boundaries.cycle(cycle)
+        if pattern.begins_outer:
+            seen.boundaries.iteration(pattern.outer.begun)
+    assert seen.restarts == 0 and seen.boundaries.loop is not None
 
 
 def test_parameters_that_move_are_ignored_after_a_while() -> None:

@@ -49,84 +49,111 @@ class Program:
         return [action for _, action in self.done]
 
 
-def test_the_window_opens_after_two_quiet_steps_and_a_profile_follows() -> None:
+def places(program: Program) -> dict[Action, int]:
+    """The last boundary of each action."""
+    return {action: number for number, action in program.done}
+
+
+def test_steps_are_profiled_as_soon_as_two_are_quiet_and_a_window_follows() -> None:
     program = Program()
     program.cross(2, noisy=True)
     program.cross(120)
     assert program.done == [
-        (4, A.OPEN),
-        (54, A.CLOSE),
-        (54, A.PREPARE),
-        (55, A.RECORD),
-        (66, A.EXPORT),
-        (67, A.STACKS),
-        (68, A.FINISH),
+        *[(4, A.SETTLED), (4, A.PREPARE), (5, A.RECORD), (16, A.EXPORT), (17, A.STACKS), (18, A.FINISH)],
+        *[(19, A.OPEN), (69, A.CLOSE)],
     ]
     assert program.schedule.state == DONE
+
+
+def test_seven_quiet_steps_are_enough_for_a_profile() -> None:
+    program = Program(step_s=0.1)
+    program.cross(noisy=True)
+    program.cross(7)
+    assert program.done[-1] == (8, A.EXPORT)
+
+
+def test_steps_before_the_first_boundary_of_a_pattern_were_quiet() -> None:
+    program = Program()
+    program.schedule.note_quiet_steps()
+    program.cross(2)
+    assert program.done == [(2, A.SETTLED), (2, A.PREPARE)]
 
 
 def test_long_steps_are_timed_five_times_and_profiled_three_times_and_one() -> None:
     program = Program(step_s=1.0)
     program.cross(40)
-    places = {action: number for number, action in program.done}
-    assert places[A.CLOSE] - places[A.OPEN] == WINDOW_STEPS[0] and places[A.EXPORT] - places[A.RECORD] == 4
+    at = places(program)
+    assert at[A.CLOSE] - at[A.OPEN] == WINDOW_STEPS[0] and at[A.EXPORT] - at[A.RECORD] == 4
 
 
 def test_without_a_profile_all_is_measured_at_the_end_of_the_window() -> None:
     program = Program(limits=WindowLimits(steps=5, profiles=False))
     program.cross(40)
-    assert program.done == [(3, A.OPEN), (8, A.CLOSE)] and program.schedule.state == DONE
+    assert program.done == [(3, A.SETTLED), (3, A.OPEN), (8, A.CLOSE)] and program.schedule.state == DONE
 
 
-def test_without_stacks_all_is_measured_at_the_end_of_the_profile() -> None:
+def test_without_stacks_the_profile_ends_with_its_steps() -> None:
     program = Program(limits=WindowLimits(steps=5, stacks=False))
     program.cross(40)
-    export, finish = program.done[-2:]
-    assert (export[1], finish[1]) == (A.EXPORT, A.FINISH) and export[0] == finish[0]
-    assert program.schedule.state == DONE and A.STACKS not in [action for _, action in program.done]
+    at = places(program)
+    assert at[A.EXPORT] == at[A.FINISH] and A.STACKS not in at and program.schedule.state == DONE
+
+
+def test_a_profiler_that_leaves_something_behind_comes_after_the_window() -> None:
+    program = Program()
+    program.schedule.time_first()
+    program.cross(100)
+    at = places(program)
+    assert at[A.OPEN] < at[A.CLOSE] == at[A.PREPARE] < at[A.RECORD] < at[A.EXPORT] < at[A.STACKS] < at[A.FINISH]
+    assert program.schedule.state == DONE
 
 
 def test_a_window_may_be_longer_than_that_of_a_breakdown() -> None:
-    usual, longer = (Program(limits=limits) for limits in (WindowLimits(), WindowLimits(most_steps=80, window_s=1e9)))
-    for program in (usual, longer):
-        program.cross(100)
-    ends = [next(number for number, action in program.done if action == A.CLOSE) for program in (usual, longer)]
-    assert ends == [3 + 50, 3 + 80]
+    for program, steps in ((Program(), 50), (Program(limits=WindowLimits(most_steps=80, window_s=1e9)), 80)):
+        program.cross(120)
+        assert places(program)[A.CLOSE] - places(program)[A.OPEN] == steps
 
 
 def test_the_users_numbers_hold_whatever_compiles() -> None:
     program = Program(limits=WindowLimits(skip=2, steps=3))
     program.cross(20, noisy=True)
-    places = {action: number for number, action in program.done}
-    assert places[A.OPEN] == 3 and places[A.CLOSE] == 6
+    at = places(program)
+    assert at[A.OPEN] == 3 and at[A.CLOSE] == 6
     quiet = Program(limits=WindowLimits(skip=0, steps=1))
     quiet.cross(3)
-    assert quiet.done == [(1, A.OPEN), (2, A.CLOSE), (2, A.PREPARE), (2, A.RECORD)]
+    assert quiet.done == [(1, A.SETTLED), (1, A.OPEN), (2, A.CLOSE), (2, A.PREPARE), (2, A.RECORD)]
 
 
 def test_a_program_that_compiles_in_each_step_never_settles() -> None:
     program = Program()
     assert program.cross(500, noisy=True) == [] and program.schedule.state == WAITING
     (note,) = step_measurement.ending(WAITING, 500, 500, busy=False)
-    assert "step 500 of 500 still compiled" in note and "--skip 0 --steps 1" in note
+    assert "step 500 of 500 still compiled" in note and "--skip" not in note
 
 
-def test_compilation_makes_a_window_void() -> None:
+def test_a_program_of_few_quiet_steps_is_told_how_many_it_needs() -> None:
+    (note,) = step_measurement.ending(TIMING, 4, 2, busy=False)
+    assert note == (
+        "too few steps for a profile: it takes 7 after the last one that compiles, and there were 2; run 5 more"
+    )
+
+
+def test_compilation_in_the_window_begins_all_anew() -> None:
     program = Program()
-    program.cross(10)
+    program.cross(30)
     assert program.schedule.state == TIMING
     program.cross(noisy=True)
-    assert program.cross(2)[-2:] == [A.VOID, A.OPEN] and program.done[-1][0] == 13
+    assert program.cross(2)[-3:] == [A.VOID, A.SETTLED, A.PREPARE] and program.done[-1][0] == 33
 
 
 def test_a_profile_in_which_the_program_compiles_is_repeated_some_times() -> None:
     program = Program(step_s=0.2)
-    program.cross(9)
+    program.cross(5)
     assert program.schedule.state == PROFILING
     for _ in range(ATTEMPTS - 1):
         program.cross(noisy=True)
-        program.cross(2)
-    program.cross(20, noisy=True)
+        program.cross(3)
+    program.cross(30, noisy=True)
     actions = [action for _, action in program.done]
     assert actions.count(A.PREPARE) == ATTEMPTS and actions.count(A.DISCARD) == ATTEMPTS - 1
     assert program.schedule.state == DONE
@@ -137,35 +164,36 @@ def test_the_programs_own_profiler_is_waited_for() -> None:
     assert program.cross(200, busy=True) == []
     program.cross(30)
     assert program.cross(5, busy=True)[-1] == A.VOID
-    program.cross(58)
+    program.cross(2)
     assert program.schedule.state == PROFILING
-    program.schedule.postpone()  # as where the program begins a profiler within the profile
+    program.schedule.postpone()  # as if the program begins a profiler within the profile
     program.cross(5, busy=True)
-    assert program.cross(60)[-1] == A.FINISH
-    assert [action for _, action in program.done].count(A.PREPARE) == 2
-    (note,) = step_measurement.ending(TIMING, 200, 1, busy=True)
+    assert program.cross(80)[-1] == A.CLOSE
+    (note,) = step_measurement.ending(WAITING, 200, 1, busy=True)
     assert "own profiler" in note
 
 
 def test_ranks_follow_one_plan_although_one_is_behind(tmp_path: Path) -> None:
     leader = Program(agreement=Leader(tmp_path / "plan.json"))
-    follower = Program(agreement=Follower(tmp_path / "plan.json"), step_s=0.5)
+    follower = Program(agreement=Follower(tmp_path / "plan.json"), step_s=0.02)
     follower.cross(2)
     for _ in range(120):
         leader.cross()
         follower.cross()
-    assert leader.done == follower.done and leader.schedule.state == DONE
-    assert leader.done[0] == (3 + LEAD, A.OPEN)
+    profile = [A.SETTLED, A.PREPARE, A.RECORD, A.EXPORT, A.STACKS, A.FINISH, A.OPEN]
+    assert [action for _, action in leader.done[:7]] == profile
+    assert leader.done[:7] == follower.done[:7] and {leader.schedule.state, follower.schedule.state} == {DONE}
+    assert leader.done[0] == (3 + LEAD, A.SETTLED)
 
 
 def test_a_rank_that_compiled_alone_follows_the_rank_that_decides(tmp_path: Path) -> None:
     leader, follower = (Program(agreement=kind(tmp_path / "plan.json"), step_s=0.2) for kind in (Leader, Follower))
-    for number in range(40):
+    for number in range(60):
         leader.cross(noisy=number == 8)
         follower.cross()
-    opened = [[number for number, action in rank.done if action is A.OPEN] for rank in (leader, follower)]
-    assert len(opened[0]) == 2 and opened[0] == opened[1]
-    assert leader.done[2:] == [one for one in follower.done if one[0] >= leader.done[2][0]]
+    recorded = [[number for number, action in rank.done if action is A.RECORD] for rank in (leader, follower)]
+    assert recorded[0][-1] == recorded[1][-1] > 8
+    assert {leader.schedule.state, follower.schedule.state} == {DONE}
 
 
 @pytest.mark.parametrize(

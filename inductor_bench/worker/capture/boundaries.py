@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,12 @@ from ..upstream import observing as upstream
 Key = tuple[int, int]
 """The number of a compiled graph, and the address of its first parameter, by which calls of one graph differ."""
 
+Cycle = tuple[Key, ...]
+"""The calls that repeat."""
+
+Token = Key | Cycle
+"""What a loop around a cycle is made of: a run of the cycle, however long, or another call."""
+
 REPEATS = 3
 """Number of consecutive repetitions that make a pattern."""
 
@@ -27,6 +33,12 @@ NUMBERS_ONLY = 256
 
 REMEMBERED = 8192
 """Maximum number of calls that are searched for a pattern, and of keys whose first call is remembered."""
+
+ODD_CALLS, ODD_CYCLES = 64, 4
+"""Other calls, and lengths of the cycle, after which a cycle that does not go on is given up."""
+
+OUTER_S = 2.0
+"""Maximum time of an iteration of the loop around a cycle; a longer one is no step: its cycles are."""
 
 
 @dataclass
@@ -44,14 +56,69 @@ class LongerLoop:
         self.times += 1
 
 
+class OuterLoop:
+    """The loop around a cycle: other calls and runs of the cycle, which repeat."""
+
+    def __init__(self) -> None:
+        self.is_found = False
+        self.iteration_s = 0.0
+        """The time of the last iteration before the loop was found."""
+        self.begun = 0
+        """The number of iterations that began since it was found."""
+        self._tokens: list[Token] = []
+        self._times_s: list[float] = []
+        self._first_seen: dict[Token, int] = {}
+        self._loop: tuple[Token, ...] = ()
+        self._place = 0
+
+    def forget(self) -> None:
+        """Begins the search anew."""
+        self.is_found, self._loop = False, ()
+        self._tokens.clear()
+        self._times_s.clear()
+
+    def note(self, token: Token) -> bool:
+        """Notes what the program does next. Returns whether an iteration begins with it."""
+        self._first_seen.setdefault(token, len(self._first_seen))
+        if self.is_found:
+            return self._follow(token)
+        self._tokens.append(token)
+        self._times_s.append(time.perf_counter())
+        period = find_period(self._tokens) if len(self._tokens) >= 2 * REPEATS else None
+        if period is not None and period > 1:
+            self.iteration_s = self._times_s[-1] - self._times_s[-1 - period]
+            last = self._tokens[-period:]
+            start = _first_of(last, self._first_seen)
+            self.is_found, self._loop = True, (*last[start:], *last[:start])
+            self._place = (period - start) % period
+        del self._tokens[:-REMEMBERED], self._times_s[:-REMEMBERED]
+        return False
+
+    def _follow(self, token: Token) -> bool:
+        """An iteration begins with the loop's first token, also after others that are not the loop's."""
+        if token == self._loop[0]:
+            self._place = 1 % len(self._loop)
+            self.begun += 1
+            return True
+        if token == self._loop[self._place]:
+            self._place = (self._place + 1) % len(self._loop)
+        return False
+
+
 class Pattern:
     """The calls of a program, and the cycle that they repeat.
 
     A cycle begins at the call that the program made first: of ``A B C A B C``, observed from any call on, at ``A``.
+    Other calls between two cycles interrupt it; it goes on with its next first call.
     """
 
     def __init__(self) -> None:
         self.is_found = False
+        self.is_odd = False
+        """Whether other calls interrupted the cycle since it began last."""
+        self.outer = OuterLoop()
+        self.begins_outer = False
+        """Whether an iteration of the loop around the cycle began with the last call."""
         self.first_cycle_end_s: float | None = None
         """The time at which the first call of all was repeated."""
         self._recent: list[Key] = []
@@ -59,58 +126,91 @@ class Pattern:
         self._starts: dict[Key, int] = {}
         self._next_search = REPEATS
         self._numbers_only = False
-        self._cycle: tuple[Key, ...] = ()
+        self._cycle: Cycle = ()
         self._place = 0
         self._begun = 0
+        self._others = 0  # calls since the cycle was interrupted
         self._calls = self._run_begin = 0
-        self._last_cycle: tuple[Key, ...] = ()
-        self._loops: dict[tuple[Key, ...], LongerLoop] = {}
+        self._last_cycle: Cycle = ()
+        self._loops: dict[Cycle, LongerLoop] = {}
 
     @property
     def loop(self) -> LongerLoop | None:
-        """The loop around the cycle that was found last; ``None`` where the cycle never came again after other calls.
+        """The loop around the cycle that was found last; ``None`` if the cycle never came again after other calls.
 
         A graph that compiles at such a call makes no loop: what a program does once is no iteration.
         """
         loop = self._loops.get(self._last_cycle)
-        return loop if loop is not None and (loop.times > 1 or self.is_found) else None
+        goes_on = self.is_found and not self._others
+        return loop if loop is not None and (loop.times > 1 or goes_on) else None
 
     @property
     def graphs(self) -> frozenset[int]:
         """The graphs of the cycle."""
         return frozenset(number for number, _ in self._cycle)
 
+    @property
+    def has_other_graphs(self) -> bool:
+        """Whether the program called graphs that are not in the cycle."""
+        return not {number for number, _ in self._first_seen} <= self.graphs
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all calls of a cycle have been made, and none of the next one."""
+        return self.is_found and not self._others and self._place == 0
+
     def forget(self) -> None:
         """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
         self._recent.clear()
-        self.is_found, self._cycle = False, ()
+        self.is_found, self._cycle, self._others = False, (), 0
         self._next_search = REPEATS
+        self.outer.forget()
 
     def call(self, number: int, address: int) -> int | None:
         """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
         key = (number, 0 if self._numbers_only else address)
         self._calls += 1
+        self.begins_outer = False
         if self.is_found:
             place, cycle = self._place, self._cycle
-            if key == cycle[place]:
+            if key == cycle[place] and not self._others:
                 self._place = (place + 1) % len(cycle)
                 if place:
                     return None
                 self._begun += 1
                 return self._begun
-            self._leave_cycle()
+            return self._call_other(key)
         self._count(key)
         self._recent.append(key)
         if len(self._recent) >= self._next_search:
             self._search()
         return None
 
-    def _leave_cycle(self) -> None:
+    def _call_other(self, key: Key) -> int | None:
+        """A call that is not the cycle's next one: the cycle is interrupted, or begins again after other calls."""
+        if not self._others:
+            self._interrupt()
+        if key == self._cycle[0]:
+            self.begins_outer |= self.outer.note(self._cycle)
+            self._run_begin, self._others = self._calls - 1, 0
+            self._place = 1 % len(self._cycle)
+            self._begun += 1
+            return self._begun
+        self._others += 1
+        if self._others > max(ODD_CALLS, ODD_CYCLES * len(self._cycle)):
+            self.forget()
+            return None
+        self.begins_outer |= self.outer.note(key)
+        return None
+
+    def _interrupt(self) -> None:
+        self.is_odd = True
         if len(self._loops) < REMEMBERED:
             self._loops.setdefault(self._cycle, LongerLoop())
         if self._cycle in self._loops:
             self._loops[self._cycle].add((self._calls - 1 - self._run_begin) // len(self._cycle))
-        self.forget()
+        for key in self._cycle[: self._place]:  # the cycle that was not finished
+            self.begins_outer |= self.outer.note(key)
 
     def _count(self, key: Key) -> None:
         if key not in self._first_seen:
@@ -134,16 +234,24 @@ class Pattern:
             self._next_search = len(self._recent) + 1 + len(self._recent) // 8
             return
         last = self._recent[-period:]
-        ages = [self._first_seen.get(key, REMEMBERED) for key in last]
-        start = min(range(period), key=lambda place: ages[place:] + ages[:place])
+        start = _first_of(last, self._first_seen)
         self.is_found, self._cycle = True, (*last[start:], *last[:start])
         self._last_cycle, self._run_begin = self._cycle, self._calls - length_of_run(self._recent, period)
-        self._place = (period - start) % period
+        self._place, self._others, self.is_odd = (period - start) % period, 0, False
         seen = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
         self._begun = max(self._begun, seen)
+        for key in self._recent[: -length_of_run(self._recent, period)]:
+            self.outer.note(key)
+        self.outer.note(self._cycle)
 
 
-def find_period(keys: Sequence[Key]) -> int | None:
+def _first_of(tokens: Sequence[Any], first_seen: Mapping[Any, int]) -> int:
+    """The place of the token at which the program began to repeat these tokens."""
+    ages = [first_seen.get(token, REMEMBERED) for token in tokens]
+    return min(range(len(tokens)), key=lambda place: ages[place:] + ages[:place])
+
+
+def find_period(keys: Sequence[Any]) -> int | None:
     """The smallest period of the last keys that repeated :data:`REPEATS` times and explains at least half of all keys.
 
     The half keeps ``A A A`` within ``A A A B A A A B`` from being taken for the whole.
@@ -179,6 +287,9 @@ PATIENCE = 64
 """Events of another origin without one of the anchor, after which the other becomes the anchor. It is far above the
 number of steps that one optimizer makes between two of another."""
 
+OUTER_PATIENCE = 10_000
+"""Cycles without an iteration of the loop around them, after which the cycles are the steps again."""
+
 Origin = tuple[int, int]
 """What made an event, and the thread that made it."""
 
@@ -207,11 +318,23 @@ class Boundaries:
         self._anchor: Origin | None = None
         self._counts: dict[Origin, int] = {}
         self._others: dict[Origin, int] = {}
+        self._is_outer = False
+        self._cycles = 0  # since the loop around them began an iteration
 
     @property
     def loop(self) -> LongerLoop | None:
-        """The loop that a step is a part of, where the pattern of calls tells; else ``None``."""
-        return self._pattern.loop if self.source == PATTERN else None
+        """The loop that a step is a part of, if the pattern of calls tells; else ``None``."""
+        return self._pattern.loop if self.source == PATTERN and not self._is_outer else None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether a step has ended whose end no event tells: all calls of a cycle were made."""
+        return self.source == PATTERN and not self._is_outer and self._pattern.is_at_end
+
+    @property
+    def may_be_inner(self) -> bool:
+        """Whether the steps may be those of an inner loop, whose outer one is not known yet."""
+        return self.source == PATTERN and not self._is_outer and self._pattern.has_other_graphs
 
     def event(self, source: str, origin: int) -> None:
         """A mark or an optimizer step."""
@@ -241,16 +364,37 @@ class Boundaries:
         """The beginning of a cycle of calls."""
         if not self.source:
             self.source, self.first = PATTERN, 0
-        if self.source == PATTERN:
-            self._cross(number)
+        if self.source != PATTERN:
+            return
+        if self._is_outer:
+            self._cycles += 1
+            if self._cycles <= OUTER_PATIENCE:
+                return
+            self._is_outer = False
+            self._restart()
+        self._cross(number)
+
+    def iteration(self, number: int) -> None:
+        """The beginning of an iteration of the loop around the cycle: these are the steps from now on."""
+        if self.source != PATTERN:
+            return
+        if not self._is_outer:
+            if self._pattern.outer.iteration_s > OUTER_S:
+                return
+            self._is_outer = True
+            self._restart()
+        self._cycles = 0
+        self._cross(number)
 
 
 class StepMeasurement(Protocol):
     """What is measured at the boundaries of steps; see ``measurement.Measurement``."""
 
     is_noisy: bool
+    is_odd: bool
     is_recording: bool
     is_ours: bool
+    looks_for_outer: bool
     excluded_s: float
 
     @property
@@ -258,6 +402,7 @@ class StepMeasurement(Protocol):
     def note_compiler(self) -> None: ...
     def note_compilation(self) -> None: ...
     def restart(self) -> None: ...
+    def note_pattern(self) -> None: ...
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
     def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
     def cross(
@@ -276,6 +421,7 @@ class Graph:
     """One compiled graph."""
 
     number: int  # its number in the trace
+    bit: int  # the bit of that number
     parameter: int | None  # the index of its first input that is a parameter; ``None`` where there is none
 
     def address(self, inputs: Sequence[Any]) -> int:
@@ -296,12 +442,14 @@ class CalledGraphs:
         """The graph of each object, by the object's id."""
         self.running = threading.local()
         """Its ``number`` is the number of the graph that this thread runs or ran last."""
+        self.called = 0
+        """A bit for the number of each graph that was called since the last boundary."""
         self._references: dict[int, weakref.ref[Any]] = {}
 
     def add(self, compiled: Any) -> Graph:
         """Numbers a graph that is called for the first time."""
         facts = upstream.describe_graph(compiled)
-        graph = Graph(len(self.records), facts.parameter)
+        graph = Graph(len(self.records), 1 << len(self.records), facts.parameter)
         if facts.is_backward:
             self._backward.add(graph.number)
         self.records.append(ObservedGraph(facts.path, cuda_graph_refusal=facts.cuda_graph_refusal))
@@ -310,6 +458,11 @@ class CalledGraphs:
         self.by_id[place] = graph
         self._references[place] = weakref.ref(compiled, lambda _: self._forget(place))
         return graph
+
+    def take_called(self) -> int:
+        """The bits of the graphs that were called since the last time that this was asked."""
+        called, self.called = self.called, 0
+        return called
 
     def trains(self, numbers: Iterable[int]) -> bool:
         """Whether one of these graphs computes gradients."""

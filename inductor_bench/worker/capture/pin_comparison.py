@@ -79,7 +79,7 @@ class PinComparison:
     """
 
     def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels) -> None:
-        self.is_noisy = self.is_recording = self.is_ours = False
+        self.is_noisy = self.is_odd = self.is_recording = self.is_ours = self.looks_for_outer = False
         self.excluded_s = 0.0
         seen = no_steps_yet()
         self.found = ComparedSteps(seen.pid, "", SETTLING, seen.rank)
@@ -106,6 +106,9 @@ class PinComparison:
 
     def note_compilation(self) -> None:
         """Nothing is to be noted, either."""
+
+    def note_pattern(self) -> None:
+        """The steps settle as any others."""
 
     def restart(self) -> None:
         """Forgets the boundaries: events of another kind are the boundaries from now on."""
@@ -136,7 +139,7 @@ class PinComparison:
             self._clock.use(self._graphs.device)
         if self._clock.is_recording_graph():
             return
-        noisy, self.is_noisy = self.is_noisy, False
+        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd, False, False
         self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
         self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
         if self._plan is None:

@@ -29,7 +29,7 @@ LEAD = 3
 class StepPlan:
     """Numbers of boundaries; ``None`` is not decided yet."""
 
-    begin: int | None = None  # the begin of the timed window
+    begin: int | None = None  # the begin of a timed window before the profile
     end: int | None = None  # its end
     profile: int | None = None  # the begin of the profiler's warm-up, which takes one step, or none after ``--skip``
     profiled: int = 0  # the number of whole steps after the warm-up that are recorded
@@ -107,7 +107,7 @@ WINDOW_S = 0.5
 """Minimum time of the window in seconds, unless it has its maximum number of steps."""
 
 PROFILED_STEPS = (3, 10)
-PROFILED_S = 0.3
+PROFILED_S = 0.15
 """The same for the profiled steps."""
 
 ATTEMPTS = 3
@@ -115,17 +115,18 @@ ATTEMPTS = 3
 
 
 class Action(Enum):
-    """What the caller does at a boundary. They come in this order where several fall on one boundary."""
+    """What the caller does at a boundary. They come in this order if several fall on one boundary."""
 
-    OPEN = "the timed window begins here"
-    VOID = "the window is void: the program compiled in it, or began a profiler of its own"
+    VOID = "the steps that were timed until here say nothing: the program compiled, or began a profiler of its own"
     CLOSE = "the window ends here"
     DISCARD = "the profile that runs is discarded"
+    SETTLED = "compilation has settled: the profile or the window is next"
     PREPARE = "the profiler's warm-up begins"
     RECORD = "the profiler begins to record"
     EXPORT = "the profiled steps end here"
     STACKS = "a step with Python stacks begins"
-    FINISH = "all is measured: the step with Python stacks ends here, where there is one"
+    FINISH = "the profile is over: the step with Python stacks ends here, if there is one"
+    OPEN = "the timed window begins here"
 
 
 @dataclass(frozen=True)
@@ -134,33 +135,55 @@ class WindowLimits:
 
     skip: int | None = None  # the number of steps before it, which the user may choose
     steps: int | None = None  # the number of its steps, which the user may choose
-    profiles: bool = True  # whether steps are profiled after it; otherwise all is measured at its end
+    profiles: bool = True  # whether steps are profiled
     stacks: bool = True  # whether a step with Python stacks follows the profiled steps
-    most_steps: int = WINDOW_STEPS[1]  # the maximum number of its steps where the user chose none
+    most_steps: int = WINDOW_STEPS[1]  # the maximum number of its steps if the user chose none
     window_s: float = WINDOW_S  # its minimum time in seconds, unless it has that number
 
 
 class Schedule:
-    """The state of an observation: ``state`` as in ``messages.observed``; ``step_s`` is the mean step on the host."""
+    """The state of an observation: ``state`` as in ``records.evidence``.
+
+    The steps are profiled as soon as compilation has settled, so that a program of few steps has a profile, and the
+    window follows. The window comes first if the user chose its first step, or if the profiler leaves something behind
+    that slows the steps after it: :meth:`time_first`.
+    """
 
     def __init__(self, limits: WindowLimits, agreement: StepCoordinator) -> None:
         self.state = WAITING
         self.begin = 0
         self.attempts = 0
+        self.step_s = 0.0
+        """The mean time of a step on the host, as far as it is known."""
         self._limits = limits
         self._agreement = agreement
+        self._times_first = limits.skip is not None or not limits.profiles
         self._warm_up = 1 if limits.skip is None else 0  # a program of few steps has none to spare
         self._quiet = -1  # the step before the first boundary is never whole
-        self._begin_s = 0.0
-        self.step_s = 0.0
+        self._crossed_s = self._begin_s = 0.0
         # Before these numbers of boundaries, and this time, a process that decides keeps the window open.
         self._least_end, self._most_end, self._least_end_s = 0, 0, 0.0
         self._profile: int | None = None
+        self._is_profiled = not limits.profiles
+
+    @property
+    def profiled_from(self) -> int | None:
+        """The number of the step at which the profile began; ``None`` before it did."""
+        return self._profile
+
+    def time_first(self) -> None:
+        """The window comes before the profile."""
+        self._times_first = True
+
+    def note_quiet_steps(self) -> None:
+        """The first boundary comes after quiet steps, which no boundary counted."""
+        self._quiet = max(self._quiet, 0)
 
     def restart(self) -> None:
-        """Forgets what was timed: other events are the boundaries from now on."""
+        """Forgets what was measured: other events are the boundaries from now on, or the program compiled."""
         self.state, self._quiet, self._profile = WAITING, -1, None
         self._least_end, self._most_end = 0, 0
+        self._is_profiled = not self._limits.profiles
         if self._agreement.decides:
             self._agreement.decide(StepPlan())
 
@@ -186,77 +209,118 @@ class Schedule:
         """
         actions: list[Action] = []
         self._quiet = 0 if noisy else self._quiet + 1
+        last_s, self._crossed_s = self._crossed_s, now_s
+        if self.state == WAITING and last_s and not noisy:
+            self.step_s = now_s - last_s
         if self.state == TIMING:
             actions += self._time(number, now_s, noisy or busy)
         if self.state == WAITING:
             actions += self._wait(number, first, now_s, busy)
         if self.state == PROFILING:
-            actions += self._record(number, noisy, busy)
+            actions += self._record(number, now_s, noisy, busy)
         return actions
 
     def _wait(self, number: int, first: int, now_s: float, busy: bool) -> list[Action]:
+        if not self._times_first:
+            return self._wait_for_profile(number, first, busy)
         plan = self._agreement.read()
         if plan.begin is None and self._agreement.decides and not busy and self._is_ready(number, first):
-            plan = StepPlan(begin=number + self._agreement.lead)
+            plan = replace(plan, begin=number + self._agreement.lead)
             self._agreement.decide(plan)
         if plan.begin is None or number < plan.begin:
             return []
-        self.state, self.begin, self._begin_s = TIMING, number, now_s
-        if self._agreement.decides:
-            steps = self._limits.steps
-            least, most = (steps, steps) if steps else (WINDOW_STEPS[0], self._limits.most_steps)
-            first = number - self._agreement.lead
-            self._least_end, self._most_end = first + least, first + most
-            self._least_end_s = now_s + self._limits.window_s
-        return [Action.OPEN]
+        return [Action.SETTLED, *self._open(number, now_s)]
+
+    def _wait_for_profile(self, number: int, first: int, busy: bool) -> list[Action]:
+        plan = self._agreement.read()
+        if plan.profile is None and self._agreement.decides and not self._is_ready(number, first):
+            return []
+        begun = self._prepare(number, plan, busy)
+        if not begun:
+            return []
+        self.state = PROFILING
+        return [Action.SETTLED, *begun]
 
     def _is_ready(self, number: int, first: int) -> bool:
         if self._limits.skip is not None:
             return number >= first + self._limits.skip
         return self._quiet >= QUIET_STEPS
 
+    def _open(self, number: int, now_s: float) -> list[Action]:
+        self.state, self.begin, self._begin_s = TIMING, number, now_s
+        if self._agreement.decides or not self._times_first:
+            steps = self._limits.steps
+            least, most = (steps, steps) if steps else (WINDOW_STEPS[0], self._limits.most_steps)
+            first = number - (self._agreement.lead if self._times_first else 0)
+            self._least_end, self._most_end = first + least, first + most
+            self._least_end_s = now_s + self._limits.window_s
+        return [Action.OPEN]
+
     def _time(self, number: int, now_s: float, disturbed: bool) -> list[Action]:
-        agreement = self._agreement
-        if disturbed and agreement.decides and self._limits.skip is None:
+        agreement, lasts = self._agreement, self._limits.skip is not None or self.attempts >= ATTEMPTS
+        if disturbed and agreement.decides and not lasts:
             self.restart()
             self._quiet = 0
             return [Action.VOID]
-        plan = agreement.read()
-        if not agreement.decides and plan.begin != self.begin and (plan.begin is None or plan.begin > self.begin):
-            self.state = WAITING
+        if not agreement.decides and self._is_replanned(agreement.read()):
+            self.restart()
             return [Action.VOID]
-        steps = number - self.begin
-        if plan.end is None and agreement.decides and not self.is_within_window(number, now_s):
-            plan = replace(plan, end=number + agreement.lead)
-            agreement.decide(plan)
-        if plan.end is None or number < plan.end:
+        if not self._has_ended(number, now_s):
             return []
-        self.state = PROFILING if self._limits.profiles else DONE
-        self.step_s = (now_s - self._begin_s) / steps
+        self.step_s = (now_s - self._begin_s) / (number - self.begin)
+        self.state = DONE if self._is_profiled else PROFILING
         return [Action.CLOSE]
 
-    def _record(self, number: int, noisy: bool, busy: bool) -> list[Action]:
+    def _is_replanned(self, plan: StepPlan) -> bool:
+        """Whether the process that decides has begun anew."""
+        if self._times_first:
+            return plan.begin != self.begin and (plan.begin is None or plan.begin > self.begin)
+        return plan.profile != self._profile and (plan.profile is None or plan.profile > (self._profile or 0))
+
+    def _has_ended(self, number: int, now_s: float) -> bool:
+        """Whether the window ends here. Ranks agree on its end only if a profile follows."""
+        if not self._times_first:
+            return not self.is_within_window(number, now_s)
+        plan = self._agreement.read()
+        if plan.end is None and self._agreement.decides and not self.is_within_window(number, now_s):
+            plan = replace(plan, end=number + self._agreement.lead)
+            self._agreement.decide(plan)
+        return plan.end is not None and number >= plan.end
+
+    def _record(self, number: int, now_s: float, noisy: bool, busy: bool) -> list[Action]:
         plan = self._agreement.read()
         if self._profile is None or (plan.profile or 0) > self._profile:
             discard = [] if self._profile is None else [Action.DISCARD]
             return discard + self._prepare(number, plan, busy)
+        if number == self._profile and self._warm_up:
+            return []  # the warm-up began here
         if noisy and self._agreement.decides and self.attempts < ATTEMPTS:
             self.postpone()
-            return [Action.DISCARD]
+            if self._times_first:
+                return [Action.DISCARD]
+            self.restart()
+            self._quiet = 0
+            return [Action.DISCARD, Action.VOID]
+        if self._is_profiled:
+            return self._open(number, now_s)  # the step after the profile, in which the device waited, is left out
         place = number - self._profile - self._warm_up
-        if place == 0:
+        if place == 0 and self._warm_up:
             return [Action.RECORD]
         if place == plan.profiled and not self._limits.stacks:
-            self.state = DONE
-            return [Action.EXPORT, Action.FINISH]
+            return [Action.EXPORT, *self._end_profile()]
         if place == plan.profiled:
             return [Action.EXPORT]
         if place == 1 + plan.profiled:
             return [Action.STACKS]
         if place > 1 + plan.profiled:
-            self.state = DONE
-            return [Action.FINISH]
+            return self._end_profile()
         return []
+
+    def _end_profile(self) -> list[Action]:
+        self._is_profiled = True
+        if self._times_first:
+            self.state = DONE
+        return [Action.FINISH]
 
     def _prepare(self, number: int, plan: StepPlan, busy: bool) -> list[Action]:
         if plan.profile is None and self._agreement.decides and not busy:

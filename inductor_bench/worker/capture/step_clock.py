@@ -27,6 +27,9 @@ class Moment:
     arrived_s: float  # the host's time before and after the work of the observation at this boundary
     left_s: float = 0.0  # the host's time before and after the work of the observation at this boundary
     event: Any = None  # the event on the device; ``None`` on a CPU
+    graphs: int = 0  # a bit for the number of each graph that the step before it called
+    is_odd: bool = False  # whether other calls interrupted the step before it
+    is_disturbed: bool = False  # whether the step before it compiled, or ran under another profiler
 
 
 @dataclass(frozen=True)

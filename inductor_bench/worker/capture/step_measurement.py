@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from ...records.evidence import (
     GraphCallTouches,
     ObservedSteps,
     ObservedTouches,
+    OtherSteps,
 )
 from ...records.program import LONGER_LOOP, PATTERN
 from ...store import codec
 from ..upstream.inductor import profiler_range
-from ..upstream.observing import detaching_cupti
+from ..upstream.observing import detach_profiler, detaching_cupti, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
 from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_for
@@ -37,6 +40,9 @@ from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_
 
 NO_STACKS = "no step was recorded with Python stacks ({reason}), so eager operators have no line"
 INTERRUPTED = "too few follow each other without other compiled calls"
+PROFILED_FROM = 7
+"""Number of settled steps from which on a program is profiled."""
+
 ENDED_IN_PROFILE = "the program ended while its steps were profiled: fewer of them were recorded than planned"
 
 
@@ -53,7 +59,7 @@ def around(loop: LongerLoop | None) -> tuple[str, ...]:
 
 
 def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerLoop | None = None) -> Iterator[str]:
-    """The notes on a program that ended before all was measured.
+    """The notes on a program that ended before its steps were profiled.
 
     Args:
         state: the state of the observation.
@@ -62,21 +68,20 @@ def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerL
         busy: whether the program's own profiler was running.
         loop: the longer loop that the steps are a part of, if any.
     """
-    short = "run more steps, or measure early ones with --skip 0 --steps 1"
-    if state == WAITING and steps == 0:
+    settled = steps - last_noisy
+    if steps == 0:
         yield "no steps were recognised: mark their ends with inductor_bench.step()"
-    elif state == WAITING and loop:
-        yield f"none of {steps} steps could be timed: {INTERRUPTED}"
-    elif state == WAITING:
-        yield f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled; {short}"
-    elif state in (TIMING, PROFILING) and busy:
+    elif busy:
         yield "the program's own profiler ran, so no step was profiled, and its steps may be slower: leave it out"
-    elif state == TIMING:
-        why = INTERRUPTED if loop else short
-        yield f"the program ended after {steps} steps, before any could be profiled: {why}"
-    elif state == PROFILING:
-        why = INTERRUPTED if loop else short
-        yield f"the program ended after {steps} steps, before they were profiled: {why}"
+    elif loop:
+        yield f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}: {INTERRUPTED}"
+    elif settled <= 0:
+        yield f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled"
+    else:
+        yield (
+            f"too few steps for a profile: it takes {PROFILED_FROM} after the last one that compiles, and there were "
+            f"{settled}; run {max(1, PROFILED_FROM - settled)} more"
+        )
 
 
 # Records a trace of the program with torch's profiler, and marks boundaries and graph calls in it.
@@ -163,6 +168,30 @@ def _available_bytes() -> float:
 # Writes what was observed of a process's steps.
 
 
+def steps_of(window: Sequence[Moment]) -> list[TimedStep]:
+    """The steps between these boundaries, without those that compiled or ran under another profiler."""
+    times = times_of(window).steps_s
+    pairs = zip(window, window[1:], times, strict=False)
+    return [
+        TimedStep(begin.number, time_s, end.graphs, end.is_odd) for begin, end, time_s in pairs if not end.is_disturbed
+    ]
+
+
+def sum_up(steps: Sequence[TimedStep]) -> tuple[OtherSteps, ...]:
+    """The steps by what they called."""
+    kinds: dict[int, list[float]] = {}
+    for step in steps:
+        kinds.setdefault(step.graphs, []).append(step.time_s)
+    return tuple(
+        OtherSteps(tuple(graphs_in(bits)), len(times), statistics.median(times)) for bits, times in kinds.items()
+    )
+
+
+def graphs_in(bits: int) -> Iterator[int]:
+    """The numbers of the graphs that these bits stand for."""
+    return (number for number in range(bits.bit_length()) if bits >> number & 1)
+
+
 def no_steps_yet() -> ObservedSteps:
     """The observation of this process at its begin."""
     return ObservedSteps(
@@ -235,11 +264,23 @@ PROFILER_ERRORS = (AssertionError, AttributeError, ImportError, OSError, Runtime
 """Exceptions of a profiler that cannot record: missing rights, no memory, no space on the disk."""
 
 
+@dataclass(frozen=True)
+class TimedStep:
+    """A step whose time is known."""
+
+    number: int
+    time_s: float
+    graphs: int  # a bit for the number of each graph that it called
+    is_odd: bool  # whether other calls interrupted it
+
+
 class Measurement:
     """The measured facts of one process, and the steps of their measurement."""
 
     def __init__(self, folder: Path, limits: WindowLimits, graphs: CalledGraphs) -> None:
         self.is_noisy = False
+        self.is_odd = False
+        """Whether the step that runs is another than those that are measured, and compiles nothing."""
         self.is_recording = False
         self.is_ours = False
         """Whether the profiler that begins or ends is the observation's own."""
@@ -248,10 +289,21 @@ class Measurement:
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock, self._settling_time = StepClock(), Settling()
+        self._has_stacks = limits.stacks
+        self.looks_for_outer = limits.profiles
+        """Whether the steps of a loop around those that are measured are measured, too."""
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
         self._moments: list[Moment] = []
-        self._settling: list[Moment] = []
+        self._before: list[Moment] = []
+        """The settled steps before the profile."""
         self._window: list[Moment] = []
+        self._profiled_graphs: set[int] = set()
+        """What the profiled steps called, as in ``Moment.graphs``."""
+        self._known_graphs: set[int] = set()
+        """What the settled steps called."""
+        self._earlier: ObservedSteps | None = None
+        """What was measured of other steps, before these began to be measured."""
+        self._is_found_anew = False
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
@@ -276,12 +328,25 @@ class Measurement:
         self._compiled = True
 
     def restart(self) -> None:
-        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+        """Begins anew: events of another kind are the boundaries from now on. What was measured until now is kept."""
         self._drop_recording()
+        self._keep_earlier()
         self._schedule.restart()
         self._settling_time.restart()
-        self._moments, self._settling, self._window = [], [], []
         self._boundaries_seen = 0
+
+    def _keep_earlier(self) -> None:
+        """Keeps a profile and its steps until there is a profile of those that are measured from now on."""
+        if self.found.trace:
+            self._read_steps()
+            self._earlier = self._described()
+        self.found = replace(no_steps_yet(), first_step_time_s=self.found.first_step_time_s)
+        self._moments, self._before, self._window = [], [], []
+        self._profiled_graphs, self._known_graphs = set(), set()
+
+    def note_pattern(self) -> None:
+        """Notes that a pattern of calls was found just now: its repetitions compiled nothing."""
+        self._is_found_anew = self.is_odd = True
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
         """Calls a graph within a range of the trace, and notes the places of its arguments where the step is noted."""
@@ -291,10 +356,14 @@ class Measurement:
 
     def pass_within_window(self, number: int, arrived_s: float) -> bool:
         """Crosses a boundary of the timed window where nothing is to be decided. Returns whether this is one."""
-        if self.is_noisy or not self._schedule.is_within_window(number, arrived_s) or self._clock.is_recording_graph():
+        if self.is_noisy or self.is_odd or not self._schedule.is_within_window(number, arrived_s):
+            return False
+        if self._clock.is_recording_graph():
             return False
         self._steps = number
-        self._moments.append(self._clock.read(number, arrived_s))
+        moment = self._clock.read(number, arrived_s)
+        moment.graphs = self._graphs.take_called()
+        self._moments.append(moment)
         self._settling_time.pass_by(number, arrived_s)
         return True
 
@@ -305,20 +374,27 @@ class Measurement:
         if self._clock.device != self._graphs.device and self._graphs.device:
             self._clock.use(self._graphs.device)
             self._moments = []
+            if stays_attached(self._graphs.device):
+                self._schedule.time_first()
         if self._clock.is_recording_graph():
             return
-        noisy, self.is_noisy = self.is_noisy, False
+        noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
         moment = self._clock.read(number, arrived_s)
+        moment.graphs, moment.is_odd = self._graphs.take_called(), odd
+        moment.is_disturbed = noisy or busy or self._is_found_anew
         self._steps = number
         self._settling_time.arrive(number, arrived_s, noisy=noisy)
         if self.is_recording:
             mark_boundary(number)
             self._marked += 1
+            odd = self._recording is not None and (odd or self._is_other(moment))
         if noisy:
             self._last_noisy = number
-            self._moments = []
+            if self._schedule.state == WAITING:
+                self._moments = []
         self._moments.append(moment)
-        actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=noisy, busy=busy)
+        unsettled = self._begins_anew(noisy, odd)
+        actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=unsettled, busy=busy)
         self._source, self._loop = boundaries.source, boundaries.loop
         for action in actions:
             self._do(action, number)
@@ -326,7 +402,7 @@ class Measurement:
         if self._boundaries_seen == 1:
             self._note_first_step(arrived_s, cycle_s)
         if Action.OPEN in actions:
-            self._settling = self._moments
+            self._before = self._before or self._moments
             self._moments = [self._clock.read(number, time.perf_counter())]
         elif self._schedule.state == WAITING:
             self._was_busy = busy
@@ -340,6 +416,19 @@ class Measurement:
         moment.left_s = time.perf_counter()
         self._settling_time.leave(arrived_s, moment.left_s)
 
+    def _begins_anew(self, noisy: bool, odd: bool) -> bool:
+        """Whether the schedule has to wait again until the steps have settled."""
+        found_anew, self._is_found_anew = self._is_found_anew, False
+        if self._schedule.state == WAITING and found_anew:
+            self._schedule.note_quiet_steps()
+            return False
+        return noisy or (odd and self._schedule.state == PROFILING)
+
+    def _is_other(self, moment: Moment) -> bool:
+        """Whether a profiled step called other graphs than the settled ones before it, which all called the same."""
+        self._profiled_graphs.add(moment.graphs)
+        return len(self._known_graphs) == 1 and moment.graphs not in self._known_graphs
+
     def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
         """Notes the time from the first compilation to the end of the first step."""
         end_s = cycle_s if self._source == PATTERN else arrived_s
@@ -347,13 +436,19 @@ class Measurement:
             self.found = replace(self.found, first_step_time_s=end_s - self._settling_time.begin_s - self.excluded_s)
 
     def _do(self, action: Action, number: int) -> None:
-        if action is Action.OPEN:
+        if action is Action.SETTLED:
             self.found = self._settling_time.settled(self.found, number, self.excluded_s)
+            self.write(self._schedule.state)
+        elif action is Action.OPEN:
             self.write(TIMING)
         elif action is Action.VOID:
-            self._moments, self._settling = self._moments[-1:], []
+            last = self._moments[-1:]
+            self._keep_earlier()
+            self._moments = last
         elif action is Action.CLOSE:
             self._window, self._moments = self._moments, []
+            if self._schedule.profiled_from is None:
+                self._before = []  # the window is long enough, and its first step may be the user's choice
             write = self.write if self._schedule.state == PROFILING else self._complete
             write(self._schedule.state)
         else:
@@ -369,12 +464,14 @@ class Measurement:
             if action is Action.DISCARD:
                 self._drop_recording()
             elif action is Action.PREPARE:
+                self._before = self._before or self._moments
+                self._known_graphs = {moment.graphs for moment in self._before[1:] if not moment.is_disturbed}
                 self._recording = Recording(self._stem.with_suffix(".steps.trace.json"))
                 self._recording.prepare()
             elif action is Action.RECORD and self._recording is not None:
                 self._start(self._recording, number)
             elif action is Action.EXPORT and self._recording is not None:
-                self._export(self._recording, number)
+                self._export(self._recording)
             elif action is Action.STACKS:
                 self._begin_stacks(number)
             elif action is Action.FINISH:
@@ -387,10 +484,11 @@ class Measurement:
         self.is_recording, self._marked = True, 1
         mark_boundary(number)
 
-    def _export(self, recording: Recording, number: int) -> None:
+    def _export(self, recording: Recording) -> None:
         self.is_recording, self._recording = False, None
-        trace = recording.export(last=self._schedule.state == DONE)
+        trace = recording.export(last=not self._has_stacks)
         self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
+        self._earlier = None
         self.write()
 
     def _begin_stacks(self, number: int) -> None:
@@ -398,6 +496,7 @@ class Measurement:
         reason = why_no_stacks(self._schedule.step_s, Path(self.found.trace))
         if reason:
             self._note(NO_STACKS.format(reason=reason))
+            detach_profiler()
             return
         self._stacks = Recording(self._stem.with_suffix(".lines.trace.json"), stacks=True)
         self._stacks.prepare()
@@ -411,29 +510,42 @@ class Measurement:
             self.found = replace(self.found, lines_trace=stacks.export(last=True))
         if touches is not None:
             touches.write(self._stem.with_suffix(".touches.json"))
-        self._complete(DONE)
+        if self._schedule.state == DONE:
+            self._complete(DONE)
 
     def _complete(self, state: str) -> None:
-        if self._window and wait_for(self._window):
-            self._read_window()
+        self._read_steps()
         self.write(state)
 
+    def _read_steps(self) -> None:
+        """Takes the times of the settled steps before the profile and of the window, or of what there is of it."""
+        window = self._window or self._moments
+        parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
+        if not self.found.step_times_s and parts:
+            self._keep_times(*parts)
+        self._window = []
+
     def _read_window(self) -> None:
-        self._keep_times(self._window)
+        self._keep_times(self._before, self._window)
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
-        times = times_of(*windows)
-        self.found = replace(self.found, step_times_s=times.steps_s, window_s=times.window_s)
-
-    def _read_unfinished(self) -> bool:
-        """Takes the steps since the last compilation for the window. Returns whether there are any."""
-        parts = [part for part in (self._settling, self._moments) if len(part) > 1 and wait_for(part)]
-        if not parts:
-            return False
-        self.found = replace(self.found, settled_after=parts[0][0].number)
-        self._keep_times(*parts)
-        return True
+        """Keeps the times of the steps that call what the profiled ones call, and sums up the others."""
+        steps = [step for window in windows for step in steps_of(window)]
+        usual = [step for step in steps if step.graphs in self._profiled_graphs and not step.is_odd]
+        if not usual and steps:
+            ((most, _),) = Counter((step.graphs, step.is_odd) for step in steps).most_common(1)
+            usual = [step for step in steps if (step.graphs, step.is_odd) == most]
+        profile = self._schedule.profiled_from
+        self.found = replace(
+            self.found,
+            settled_after=min([step.number for step in steps[:1]], default=self.found.settled_after),
+            step_times_s=tuple(step.time_s for step in usual),
+            step_numbers=tuple(step.number for step in usual),
+            steps_before_profile=sum(profile is not None and step.number < profile for step in usual),
+            window_s=sum(step.time_s for step in usual),
+            other_steps=sum_up([step for step in steps if step not in usual]),
+        )
 
     def _abandon_profile(self, error: BaseException) -> None:
         """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
@@ -471,39 +583,53 @@ class Measurement:
 
     def finish(self, boundaries: Boundaries) -> None:
         """Ends the observation with the program. What was timed after the last compilation is kept."""
-        if not self._graphs.records and not boundaries.source:
-            return  # a helper process, which has no steps
+        if self.is_complete or (not self._graphs.records and not boundaries.source):
+            return  # a helper process has no steps
         state, self._loop = self._schedule.state, boundaries.loop
-        if self._recording is not None and self.is_recording and self._marked > 1:
+        self._end_profile(boundaries)
+        self._read_steps()
+        if self.found.trace or self._earlier is not None:
+            state = DONE
+        elif self.found.step_times_s:
+            state = TIMING
+        if state != DONE:
+            for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
+                self._note(note)
+        self.write(state)
+
+    def _end_profile(self, boundaries: Boundaries) -> None:
+        """Ends the profile that runs at the program's end, and keeps the steps that it holds."""
+        if self._recording is not None and self.is_recording:
+            if boundaries.is_at_end:
+                mark_boundary(self._steps + 1)
+                self._marked += 1
             self.is_ours = True
             try:
-                trace = self._recording.export()
-                self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
-                self._note(ENDED_IN_PROFILE)
-                state = DONE
+                if self._marked > 1:
+                    self._export(self._recording)
+                    self._note(ENDED_IN_PROFILE)
             finally:
                 self.is_ours, self._recording = False, None
         if self._stacks is not None:
-            state = DONE
             self._note(NO_STACKS.format(reason="the program ended in it"))
-        if state in (WAITING, TIMING):
-            state = TIMING if self._read_unfinished() else state
-        for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
-            self._note(note)
-        self._complete(state)
 
     def _note(self, text: str) -> None:
         self.found = replace(self.found, notes=tuple(dict.fromkeys([*self.found.notes, text])))
 
     def write(self, state: str | None = None) -> None:
         """Writes the file of this process, over an earlier one."""
-        self.found = replace(
+        self.found = replace(self.found, state=state or self.found.state)
+        described = self._described()
+        if self._earlier is not None and not self.found.trace:
+            described = replace(self._earlier, state=described.state, steps=described.steps, graphs=described.graphs)
+        write_steps(self._stem.with_suffix(".steps.json"), described)
+
+    def _described(self) -> ObservedSteps:
+        return replace(
             self.found,
-            state=state or self.found.state,
             device=self._clock.device,
             source=self._source,
             steps=self._steps,
             graphs=tuple(self._graphs.records),
+            notes=(*around(self._loop), *self.found.notes),
         )
-        said = replace(self.found, notes=(*around(self._loop), *self.found.notes))
-        write_steps(self._stem.with_suffix(".steps.json"), said)

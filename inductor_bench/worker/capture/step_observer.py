@@ -43,6 +43,9 @@ OPTIMIZER_PATIENCE = 256
 """Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
 
 
+LISTENING_S = 3.0
+"""Seconds after the measurement of an inner loop's steps in which the loop around them may still be found."""
+
 MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
 """The window where modes are compared, which needs a surer mean than a breakdown."""
 
@@ -75,6 +78,7 @@ class StepObserver:
         self._entered = False
         self._foreign: set[int] = set()
         self._waited_cycles = 0
+        self._listens_until_s: float | None = None
         self._is_attached = self._hears_compilations = False
         self._undo: list[Callable[[], object]] = []
 
@@ -168,7 +172,7 @@ class StepObserver:
 
     def _around_call(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         # The program pays for each lookup at each call of a graph.
-        by_id, running = self._graphs.by_id, self._graphs.running
+        graphs, by_id, running = self._graphs, self._graphs.by_id, self._graphs.running
         boundaries, measurement = self._boundaries, self._measurement
 
         @functools.wraps(original)
@@ -181,6 +185,7 @@ class StepObserver:
             if boundaries.searches_pattern:
                 self._search(graph, inputs)
             running.number = graph.number
+            graphs.called |= graph.bit
             if measurement.is_recording:
                 return measurement.call_graph(graph.number, original, compiled, inputs)
             return original(compiled, inputs)
@@ -206,6 +211,12 @@ class StepObserver:
                 number = pattern.call(graph.number, address)
                 if found and not pattern.is_found:  # the next boundary is not the end of one step
                     self._measurement.is_noisy = True
+                if pattern.is_found and not found:
+                    self._measurement.note_pattern()
+                if pattern.is_odd:
+                    self._measurement.is_odd, pattern.is_odd = True, False
+            if pattern.begins_outer:
+                self._guarded(self._boundaries.iteration, pattern.outer.begun)
             if number is not None and (self._boundaries.source or not self._expects_optimizer()):
                 self._guarded(self._boundaries.cycle, number)
         except RECOVERABLE as error:
@@ -243,14 +254,24 @@ class StepObserver:
     def _cross(self, number: int) -> None:
         arrived_s = time.perf_counter()
         measurement = self._measurement
+        if self._listens_until_s is not None:  # for a loop around the steps that are measured
+            if arrived_s > self._listens_until_s:
+                self._detach()
+            return
         busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
         if not busy and measurement.pass_within_window(number, arrived_s):
             return
         measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
-        if measurement.is_complete:
+        if not measurement.is_complete:
+            return
+        if measurement.looks_for_outer and self._boundaries.may_be_inner:
+            self._listens_until_s = arrived_s + LISTENING_S
+            self._on_done()
+        else:
             self._end()
 
     def _restart(self) -> None:
+        self._listens_until_s = None
         self._measurement.restart()
 
     def _profiler_begins(self, profiler: Any) -> None:

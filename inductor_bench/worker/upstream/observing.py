@@ -293,5 +293,22 @@ def detaching_cupti() -> Iterator[None]:
         os.environ.pop(VARIABLE, None)
 
 
+def detach_profiler() -> None:
+    """Detaches CUPTI after profiles that did not do so, by an empty one."""
+    from torch import profiler
+
+    with detaching_cupti(), profiler.profile(activities=profiler.supported_activities()):
+        pass
+
+
+def stays_attached(device: str) -> bool:
+    """Whether the profiler stays attached to a device after a profile, and slows what follows it."""
+    import torch
+
+    if device_of(device).runs_on_host:
+        return False
+    return VARIABLE in os.environ or not _can_attach_again(torch.version.cuda)
+
+
 def _can_attach_again(version: str | None) -> bool:
     return bool(version) and tuple(map(int, str(version).split(".")[:2])) >= (12, 6)
