@@ -155,7 +155,7 @@ def test_gradients_that_accumulate_are_one_step() -> None:
 @pytest.mark.parametrize("steps", [8, 12])
 def test_a_program_of_few_steps_is_profiled(steps: int) -> None:
     found, _ = observe("plain", steps)
-    assert (found.state, found.steps) == (DONE, steps) and 3 <= found.profiled_steps and len(found.step_times_s) >= 2
+    assert (found.state, found.steps) == (DONE, steps) and found.profiled_steps >= 3 and len(found.step_times_s) >= 2
     last_s, _ = ranges(found.trace, BOUNDARY)[-1]
     calls = [number for begin_s, number in ranges(found.trace, GRAPH_CALL) if begin_s < last_s]
     assert len(calls) == 8 * found.profiled_steps

@@ -23,9 +23,10 @@ from ...store import codec
 from ..upstream.inductor import profiler_range
 from .boundaries import Boundaries, CalledGraphs
 from .pinned import PinnedKernels, save_states
+from .recording import Recording, mark_boundary
 from .schedule import QUIET_STEPS, StepPlan, agreement_of
 from .step_clock import Moment, StepClock, times_of, wait_for
-from .step_measurement import PROFILER_ERRORS, Recording, mark_boundary, no_steps_yet, words_of
+from .step_measurement import PROFILER_ERRORS, no_steps_yet, words_of
 
 # The steps of a comparison: how many there are, and which of them run the pins.
 
