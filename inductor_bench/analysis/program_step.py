@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
-from ..records.program import GRAPH, Program, RankSteps, Timeline
-from ..records.traced import Activity, Work
+from ..records.program import GRAPH, CallStretch, Program, RankSteps, StepKind, Timeline
+from ..records.traced import Activity, GraphCall, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
 from .evidence_files import EvidenceFiles
 from .findings.finding import plural
 from .kernel_aggregation import KernelIdentity, StepUse
-from .ledger import GraphName, Ledger, Steps, account, lanes_of, step_kernels
+from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
+from .statistics import Level, level_at
 from .step_costs import pace_setter
 from .traffic import EagerOperators, find_operators
 
@@ -30,6 +35,103 @@ NOT_CLOSED = 1.01
 
 TIED_ENOUGH = 0.995
 """The share of the graphs' device time that is tied to kernels below which a note says so."""
+
+
+# Finds the loops within a step: calls of compiled graphs that repeat, as the tokens of a request do.
+
+
+LEAST_REPETITIONS = 2
+"""Least number of repetitions that make a loop."""
+
+LONGEST_UNIT = 64
+"""Maximum number of calls in one repetition."""
+
+MOST_STRETCHES = 8
+"""Maximum number of stretches of a step; a step of more is no loop that helps to read it."""
+
+
+class Fold(NamedTuple):
+    """Calls that repeat: ``unit`` holds the graphs of one repetition, and ``begin`` the place of the first call."""
+
+    unit: tuple[int, ...]
+    begin: int
+    repetitions: int
+
+
+def fold(graphs: Sequence[int]) -> list[Fold]:
+    """The calls of one step as stretches: from each place on, the repetition that covers most calls.
+
+    Args:
+        graphs: the number of the graph of each call, in order.
+    """
+    found: list[Fold] = []
+    place = 0
+    while place < len(graphs):
+        best = Fold((graphs[place],), place, 1)
+        for size in range(1, min(LONGEST_UNIT, (len(graphs) - place) // 2) + 1):
+            unit = tuple(graphs[place : place + size])
+            times = 1
+            while tuple(graphs[place + times * size : place + (times + 1) * size]) == unit:
+                times += 1
+            if times >= LEAST_REPETITIONS and times * size > len(best.unit) * best.repetitions:
+                best = Fold(unit, place, times)
+        if best.repetitions == 1 and found and found[-1].repetitions == 1:
+            found[-1] = Fold((*found[-1].unit, *best.unit), found[-1].begin, 1)
+        else:
+            found.append(best)
+        place = best.begin + len(best.unit) * best.repetitions
+    return found
+
+
+def find_stretches(steps: Steps) -> Iterator[CallStretch]:
+    """The stretches of the profiled steps; none if no calls repeat in a step, or the steps differ in them."""
+    window = steps.window
+    by_step = [_calls_between(steps.calls, *bounds) for bounds in pairwise(window.marks)]
+    folds = [fold([call.graph for call in calls]) for calls in by_step]
+    units = {tuple(one.unit for one in folded) for folded in folds}
+    if len(units) != 1 or not any(one.repetitions > 1 for one in folds[0]) or len(folds[0]) > MOST_STRETCHES:
+        return
+    works = defaultdict(list)
+    for work in steps.works:
+        if work.call >= 0:
+            works[work.call].append(work)
+    numbers = {call: number for number, call in enumerate(steps.calls)}
+    scale = steps.step_time_s / ((window.bounds[-1] - window.bounds[0]) / window.steps)
+    for place in range(len(folds[0])):
+        spans, repetitions = [], 0
+        for calls, folded in zip(by_step, folds, strict=True):
+            one = folded[place]
+            part = calls[one.begin : one.begin + len(one.unit) * one.repetitions]
+            spans.append(_span(work for call in part for work in works[numbers[call]]))
+            repetitions += one.repetitions
+        if any(span is None for span in spans):
+            return
+        names = [steps.names.get(graph, GraphName(f"graph {graph}", None)) for graph in folds[0][place].unit]
+        wall_s = math.fsum(span[0] for span in spans if span is not None)
+        busy_s = math.fsum(span[1] for span in spans if span is not None)
+        yield CallStretch(
+            graphs=tuple(name.slug or "" for name in names),
+            labels=tuple(name.label for name in names),
+            repetitions=repetitions / window.steps,
+            time_s=scale * wall_s / repetitions,
+            busy_time_s=min(scale * wall_s, busy_s if not steps.on_host else scale * busy_s) / repetitions,
+        )
+
+
+def _calls_between(calls: Sequence[GraphCall], start_s: float, end_s: float) -> Sequence[GraphCall]:
+    return sorted((call for call in calls if start_s <= call.start_s < end_s), key=lambda call: call.start_s)
+
+
+def _span(works: Iterable[Work]) -> tuple[float, float] | None:
+    """The seconds from the first work's begin to the last one's end, and those in which one of them runs."""
+    spans = [Span(work.start_s, work.end_s, 0) for work in works]
+    if not spans:
+        return None
+    start, end = min(span.start_s for span in spans), max(span.end_s for span in spans)
+    return end - start, math.fsum(divide(spans, start, end)[0])
+
+
+# Makes the record of the step.
 
 
 @dataclass(frozen=True)
@@ -46,6 +148,7 @@ class DescribedProcess:
     # that touches memory from one that makes a view.
     eager: EagerOperators | None = None
     events: Mapping[EventKey, EventNote] = field(default_factory=dict)  # what is known of the events of its trace
+    stretches: tuple[CallStretch, ...] = ()  # the loops in a step; empty if it has none
 
 
 def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
@@ -74,8 +177,12 @@ def describe_process(observed: StepEvidence, evidence: Evidence, files: Evidence
     """The step of a process, with a ledger where its profile can be read."""
     seen = observed.steps
     times = seen.step_times_s
-    step_s = seen.window_s / len(times) if times and seen.window_s else sum(times) / len(times) if times else 0
-    steps = RankSteps(seen.rank, seen.pid, seen.device, times, step_s)
+    level = level_at(times, seen.steps_before_profile) if times else Level(0, 0, 0.0)
+    steps = RankSteps(
+        *(seen.rank, seen.pid, seen.device, times, level.time_s),
+        level=(level.begin, level.end),
+        before_profile=seen.steps_before_profile,
+    )
     if observed.problem:
         return DescribedProcess(steps, observed, (_unusable(observed.problem),))
     if observed.trace is None:
@@ -104,7 +211,9 @@ def _with_ledger(
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
     if not steps.step_time_s:
         profiled = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
-        steps = replace(steps, step_time_s=profiled, step_times_s=(profiled,) * found.window.steps)
+        steps = replace(
+            steps, step_time_s=profiled, step_times_s=(profiled,) * found.window.steps, level=(0, found.window.steps)
+        )
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
     names = {
         number: GraphName(module.label, module.slug, observed.steps.graphs[number].cuda_graph_refusal)
@@ -145,6 +254,7 @@ def _with_ledger(
         lanes_of(described, found.host_works, observed.steps.rank),
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         {event_key(trace, work.event): _note(work, modules, places, files) for work in events},
+        tuple(find_stretches(described)),
     )
 
 
@@ -266,6 +376,11 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
     program = Program(
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
+        level=steps.level,
+        before_profile=steps.before_profile,
+        first_timed=min(observed.step_numbers, default=observed.settled_after),
+        other_steps=tuple(_other_steps(leading)),
+        stretches=leading.stretches,
         step_source=observed.source,
         busy_time_s=steps.busy_time_s,
         parts=steps.parts,
@@ -277,6 +392,14 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.steps.notes, *one.notes))),
     )
     return DescribedProgram(program, tuple(ranks), leading)
+
+
+def _other_steps(process: DescribedProcess) -> Iterable[StepKind]:
+    """The steps that called other graphs than the profiled ones, the most frequent first."""
+    found = process.observed
+    for one in sorted(found.steps.other_steps, key=lambda one: -one.count):
+        slugs = (found.modules[number] for number in one.graphs if number < len(found.modules))
+        yield StepKind(one.count, one.time_s, tuple(dict.fromkeys(filter(None, slugs))))
 
 
 def _has_steps(observed: StepEvidence) -> bool:

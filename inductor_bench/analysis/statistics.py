@@ -1,4 +1,4 @@
-"""Statistics of sampled times: medians with exact confidence intervals, paired ratios, verdicts, drift, savings.
+"""Statistics of sampled times: medians with exact confidence intervals, ratios, verdicts, drift, savings, levels.
 
 All statistics use medians and ranks, because times have one long tail and are not normally distributed. The interval
 of a median comes from the order statistics: each sample lies below the median with probability one half, whatever the
@@ -8,6 +8,7 @@ distribution (David and Nagaraja, Order Statistics, 7.1). Its coverage is theref
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -247,3 +248,102 @@ def borne_out(step: Saving, device: Saving | None) -> bool:
     if device is None or step.verdict not in (SAVES, SLOWER):
         return True
     return device.saving_s * math.copysign(1.0, step.saving_s) >= DEVICE_SHARE * abs(step.saving_s)
+
+
+# Levels of a program's step times: where they change, and which of them is the program's step.
+
+
+APART = 0.2
+"""Gap between two groups of steps, as a share of their median, from which their steps are of two kinds."""
+
+SMALLEST_GROUP = 0.2
+"""Share of the steps that a group has at least."""
+
+LEAST_STEPS = 5
+"""Least number of steps of a level."""
+
+LEAST_CHANGE = 0.05
+"""Least difference of two levels, as a share of the first one's median."""
+
+CHANCE = 0.001
+"""Probability below which a change of level is no chance."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Steps that follow each other and take about the same time."""
+
+    begin: int  # the place of its first step among the timed ones
+    end: int  # the place after its last step
+    time_s: float  # the median of its steps; their mean if the steps are of two kinds
+
+
+def level_at(times: Sequence[float], place: int) -> Level:
+    """The level of step times that a place lies in.
+
+    Args:
+        times: seconds, in order; not empty.
+        place: the place of a step; a place behind the last one counts as that.
+    """
+    begin, end, place = 0, len(times), min(place, len(times) - 1)
+    while (change := find_change(times[begin:end])) is not None:
+        begin, end = (begin, begin + change) if place < begin + change else (begin + change, end)
+    return Level(begin, end, typical_time(times[begin:end]))
+
+
+def typical_time(times: Sequence[float]) -> float:
+    """The median of step times; their mean if they come in two groups, which a profile averages, too."""
+    return statistics.mean(times) if len(groups_of(times)) == 2 else statistics.median(times)
+
+
+def groups_of(times: Sequence[float]) -> list[list[float]]:
+    """The step times in two groups if these are far apart; else in one."""
+    ordered = sorted(times)
+    if len(ordered) < LEAST_STEPS:
+        return [ordered]
+    gap, place = max((after - before, at) for at, (before, after) in enumerate(itertools.pairwise(ordered), 1))
+    groups = [ordered[:place], ordered[place:]]
+    large = min(map(len, groups)) >= max(2, SMALLEST_GROUP * len(times))
+    within = max(one[-1] - one[0] for one in groups)
+    return groups if large and gap >= APART * statistics.median(times) and gap > within else [ordered]
+
+
+def find_change(times: Sequence[float]) -> int | None:
+    """The place of the step at which the level of step times changes; ``None`` if it does not.
+
+    Pettitt's test (Applied Statistics 28, 1979) compares ranks, so that single long steps do not decide. A level that
+    a straight line describes better drifts, and does not change.
+    """
+    count = len(times)
+    if count < 2 * LEAST_STEPS:
+        return None
+    ranks = _ranks(times)
+    sums = list(itertools.accumulate(ranks))
+    excess = [abs(2 * sums[place - 1] - place * (count + 1)) for place in range(1, count)]
+    place = max(range(LEAST_STEPS, count - LEAST_STEPS + 1), key=lambda at: excess[at - 1])
+    chance = 2 * math.exp(-6 * excess[place - 1] ** 2 / (count**3 + count**2))
+    first, second = statistics.median(times[:place]), statistics.median(times[place:])
+    if chance >= CHANCE or abs(second - first) < LEAST_CHANGE * first:
+        return None
+    return place if _step_error(times, place) < _line_error(times) else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, from 1; equal values share their mean rank."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    for _, group in itertools.groupby(enumerate(order, 1), key=lambda one: values[one[1]]):
+        places = list(group)
+        for _, index in places:
+            ranks[index] = (places[0][0] + places[-1][0]) / 2
+    return ranks
+
+
+def _step_error(times: Sequence[float], place: int) -> float:
+    parts = times[:place], times[place:]
+    return math.fsum(abs(value - statistics.median(part)) for part in parts for value in part)
+
+
+def _line_error(times: Sequence[float]) -> float:
+    slope, offset = statistics.linear_regression(range(len(times)), times)
+    return math.fsum(abs(value - offset - slope * place) for place, value in enumerate(times))

@@ -77,14 +77,43 @@ class Part:
 
 
 @dataclass(frozen=True)
+class StepKind:
+    """Steps among the timed ones that called other graphs than the profiled ones: an evaluation, another network."""
+
+    count: int  # the number of these steps
+    time_s: float  # their median time
+    graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that they called
+
+
+@dataclass(frozen=True)
+class CallStretch:
+    """A part of the step's calls of compiled graphs: calls that repeat, or calls between such.
+
+    A stretch lasts from the begin of its first work on the device to the end of its last one. Times are means of the
+    profiled steps, and as much shorter as the unprofiled step is.
+    """
+
+    graphs: tuple[Slug, ...]  # the slugs of the graphs of one repetition, in the order of their calls
+    labels: tuple[str, ...]  # their names
+    repetitions: float  # the number of repetitions in a step
+    time_s: float  # of one repetition
+    busy_time_s: float  # the part of it in which the device works
+
+    @property
+    def whole_s(self) -> float:
+        """The time of all repetitions."""
+        return self.repetitions * self.time_s
+
+
+@dataclass(frozen=True)
 class RankSteps:
     """The step of one process."""
 
     rank: int | None  # the rank in a distributed program; ``None`` in a program of one process
     pid: int  # the id of the process
     device: str  # the type of its device
-    step_times_s: tuple[float, ...]  # the unprofiled steps of the window, in order, in seconds
-    step_time_s: float  # their mean: the window's time divided by the number of its steps
+    step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
+    step_time_s: float  # the median of those at ``level``; their mean if they are of two kinds
     # the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a profile
     busy_time_s: float | None = None
     profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
@@ -93,21 +122,24 @@ class RankSteps:
     tied_share: float | None = None
     parts: tuple[Part, ...] = ()  # the ledger, the longest part first; empty without a profile
     trace: Place | None = None  # the profiled steps; opens in Perfetto
+    # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
+    level: tuple[int, int] = (0, 0)
+    before_profile: int = 0  # the number of ``step_times_s`` that came before the profile
 
 
 @dataclass(frozen=True)
 class Program:
     """The program's step. The times and the parts are those of the process that sets the pace."""
 
-    step_time_s: float  # the mean step of the timed window in seconds, without the profiler
-    step_times_s: tuple[float, ...]  # the steps of that window, in order
+    step_time_s: float  # the median timed step in seconds, without the profiler; the mean if they are of two kinds
+    step_times_s: tuple[float, ...]  # the timed steps, in order
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
     # repeating pattern of compiled calls)
     step_source: str
     busy_time_s: float | None = None  # seconds of a profiled step in which the device works
     parts: tuple[Part, ...] = ()  # the parts of the step, which add up to it
     first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` where it is unknown
-    settled_after: int = 0  # the number of steps before the measured window
+    settled_after: int = 0  # the number of steps before the first timed one
     steps: int = 0  # the number of steps that the program ran while it was observed
     stopped: bool = False  # whether ``--stop`` ended the program after the window
     ranks: tuple[RankSteps, ...] = field(default_factory=tuple)  # every observed process, by rank
@@ -115,6 +147,12 @@ class Program:
     # the mean step of the same program without compilation, by ``--eager``; else ``None``
     eager_step_time_s: float | None = None
     eager_median_step_time_s: float | None = None  # the median of the same steps
+    # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
+    level: tuple[int, int] = (0, 0)
+    before_profile: int = 0  # the number of ``step_times_s`` that came before the profile
+    first_timed: int = 0  # the number of the first timed step, as the program counts them from 0
+    other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
+    stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
 
 
 HOST_LANE = "host"

@@ -12,6 +12,7 @@ from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
 from inductor_bench.analysis.findings.next_commands import headline
+from inductor_bench.analysis.findings.program_findings import step_words
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings
 from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.program import (
@@ -28,6 +29,7 @@ from inductor_bench.records.program import (
     PYTHON,
     QUEUED,
     SYNCHRONISING,
+    CallStretch,
     Part,
     Program,
 )
@@ -233,9 +235,29 @@ def test_steps_that_differ(times: list[float], words: str) -> None:
     assert not words or words in the(run, "unsteady-steps").text
 
 
+def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> None:
+    times = (47e-3,) * 15 + (57e-3,) * 35
+    run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15))
+    assert the(run, "unsteady-steps").text == (
+        "the step's time changes: 47.0 ms for the 15 steps around the profile, 57.0 ms for the 35 after them; the "
+        "figures are those of the profiled ones"
+    )
+
+
+def test_the_first_line_tells_the_loops_of_a_step() -> None:
+    stretches = (
+        CallStretch(("a",), ("forward",), 1, 2.7e-3, 2.6e-3),
+        CallStretch(("b", "c"), ("forward-2", "forward-3"), 24, 0.684e-3, 0.6e-3),
+    )
+    run = with_program(step_runs.transformer(), step_time_s=19.3e-3, stretches=stretches)
+    assert run.program is not None
+    words = step_words(run.program)
+    assert words.endswith(" = forward 2.70 ms + 24 x (forward-2 + forward-3) 0.684 ms + 0.184 ms between")
+
+
 def test_what_limits_the_figures() -> None:
     run = with_program(step_runs.transformer(), step_times_s=(30e-3, 31e-3), notes=("one rank died",))
-    assert the(run, "few-steps").text == "only 2 steps could be timed: their mean is uncertain"
+    assert the(run, "few-steps").text == "only 2 steps could be timed: their median is uncertain"
     assert the(run, "step-note").text == "one rank died"
     program = run.program
     assert program is not None

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 from finding_examples import EXAMPLES, FIRST_LINES
 
+from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import doubts, finding, kernel_findings, program_findings, step_findings
 from inductor_bench.analysis.findings import finding as waits
 from inductor_bench.analysis.findings.next_commands import headline
@@ -38,7 +39,10 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "data-loading": (LEAST,),
     "allocations": (LEAST,),
     "kernel-gaps": (share(program_findings.GAPS),),
-    "unsteady-steps": (share(step_findings.APART), share(step_findings.DRIFT), share(step_findings.SPREAD)),
+    "unsteady-steps": (
+        *(share(levels.LEAST_CHANGE), share(levels.APART)),
+        *(share(step_findings.DRIFT), share(step_findings.SPREAD)),
+    ),
     "busy-step": (share(doubts.DELAYED),),
     "beyond-peaks": (share(doubts.BEYOND - 1), share(doubts.BEYOND_TIME)),
     "few-steps": (f"Fewer than {step_findings.FEW_STEPS} steps",),

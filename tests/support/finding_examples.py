@@ -13,7 +13,7 @@ from quiet_runs import quiet, run_of, with_kernel
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part
+from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part, StepKind
 from inductor_bench.records.run import Capture, Run
 from inductor_bench.worker.capture.boundaries import LongerLoop
 from inductor_bench.worker.capture.step_measurement import around
@@ -125,6 +125,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "gradient-copies": lambda: _parts(*GRADIENT_COPIES),
     "uneven-ranks": step_runs.distributed,
     "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
+    "other-steps": lambda: _transformer(other_steps=(StepKind(3, 81e-3),)),
     "busy-step": _busy_step,
     "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
     "longer-profile": _longer_profile,

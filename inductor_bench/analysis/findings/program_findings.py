@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from ...records.program import (
     PYTHON,
     QUEUED,
     SYNCHRONISING,
+    CallStretch,
     Part,
     Program,
 )
@@ -78,11 +80,33 @@ _SOURCES = {
 }
 
 
+MOST_STRETCHES = 4
+"""Largest number of stretches of calls that the first line names."""
+
+
 def step_words(program: Program) -> str:
-    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, and how it compares with an eager one where known."""
+    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known."""
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
     timed = f"{len(program.step_times_s)} timed"
-    return f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
+    said = f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
+    return f"{said} = {loop_words(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
+
+
+def loop_words(program: Program) -> str:
+    """Returns ``forward 2.70 ms + 24 x forward-2 0.684 ms + 0.21 ms between``."""
+    parts = []
+    for one in program.stretches:
+        graphs = unit_words(one) if len(one.labels) == 1 else f"({unit_words(one)})"
+        times = f"{units.count(one.repetitions)} x " if one.repetitions != 1 else ""
+        parts.append(f"{times}{graphs} {units.seconds(one.time_s)}")
+    between_s = program.step_time_s - sum(one.whole_s for one in program.stretches)
+    return " + ".join([*parts, f"{units.seconds(between_s)} between"] if between_s > 0 else parts)
+
+
+def unit_words(stretch: CallStretch) -> str:
+    """The graphs of one repetition: ``forward + backward``, and how often they follow each other."""
+    named = [(label, len(list(group))) for label, group in itertools.groupby(stretch.labels)]
+    return " + ".join(f"{count} x {label}" if count > 1 else label for label, count in named)
 
 
 def _eager_words(program: Program) -> list[str]:

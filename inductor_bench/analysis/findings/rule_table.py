@@ -41,6 +41,7 @@ STEP_RULES = (
     Rule(("uneven-ranks",), step_findings.uneven_ranks),
     Rule(("busy-step",), step_findings.busy_step),
     Rule(("unsteady-steps",), step_findings.unsteady_steps),
+    Rule(("other-steps",), step_findings.other_steps),
     CERTAINTY,
     Rule(("alone-less", "alone-more"), step_findings.off_by_themselves),
     Rule(("against-eager",), program_findings.against_eager),

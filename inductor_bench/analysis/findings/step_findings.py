@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
 from ... import units
 from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Program, RankSteps
 from ...records.run import Peaks
+from ..statistics import groups_of
 from ..step_costs import (
     alone_ratio,
     exposed_s,
@@ -33,6 +33,7 @@ from .finding import (
     RunEvidence,
     command_again,
     finding_of,
+    join_words,
     plural,
     time_of,
 )
@@ -44,9 +45,6 @@ from .program_findings import share_words
 COLD = 2.0  # ratio of the first step to a settled one from which it is reported
 SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
 DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
-APART = 0.2  # gap between two groups of steps, as a share of the median
-SMALLEST_GROUP = 0.2  # share of the steps that a group has at least
-ENOUGH_FOR_GROUPS = 10  # number of steps from which two groups are no chance of a busy machine
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
 LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
@@ -81,44 +79,63 @@ def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports steps of several groups of times, steps that drift, or steps that vary."""
+    """Reports steps whose times change their level, come in groups, drift, or vary."""
     program = step_of(evidence.run)
     times = program.step_times_s if program else ()
-    if len(times) < FEW_STEPS:
+    if program is None or len(times) < FEW_STEPS:
         return
-    groups, change = _groups(times), _drift(times)
-    low, middle, high = statistics.quantiles(times, n=4)
-    if len(groups) == 2:
+    steady = times[slice(*program.level)] if program.level[1] else times
+    groups, change = groups_of(steady), _drift(steady)
+    low, middle, high = statistics.quantiles(steady, n=4) if len(steady) > 1 else steady * 3
+    if len(steady) < len(times):
+        text = _level_words(program)
+    elif len(groups) == 2:
         words = " and ".join(f"{len(one)} of about {units.seconds(statistics.median(one))}" for one in groups)
-        why = (
-            "shapes or work that change" if len(times) >= ENOUGH_FOR_GROUPS else "shapes or work that change, or a load"
-        )
-        text = f"the timed steps come in groups, {words}: {why}; the figures are means over both"
+        text = f"the timed steps come in groups, {words}; the figures are means over both"
     elif abs(change) >= DRIFT:
         third = len(times) // 3
-        first, last = (statistics.mean(some) for some in (times[:third], times[-third:]))
+        first, last = (statistics.median(some) for some in (times[:third], times[-third:]))
         text = (
             f"steps become {'longer' if change > 0 else 'shorter'}, from {units.seconds(first)} to "
-            f"{units.seconds(last)} within the timed window: a growing cache, or clocks"
+            f"{units.seconds(last)} within the timed window; the figures are medians"
         )
     elif middle and (high - low) / middle >= SPREAD:
         text = (
             f"steps take different times: from {units.seconds(min(times))} to {units.seconds(max(times))}, the middle "
-            f"half {units.seconds(low)} to {units.seconds(high)}; the figures are their means"
+            f"half {units.seconds(low)} to {units.seconds(high)}; the figures are medians"
         )
     else:
         return
     yield Finding("unsteady-steps", text, level=CAUTION)
 
 
-def _groups(times: Sequence[float]) -> list[list[float]]:
-    """The steps in two groups where their times are far apart; else in one."""
-    ordered = sorted(times)
-    gap, place = max((after - before, at) for at, (before, after) in enumerate(itertools.pairwise(ordered), 1))
-    groups = [ordered[:place], ordered[place:]]
-    large = min(map(len, groups)) >= max(2, SMALLEST_GROUP * len(times))
-    within = max(one[-1] - one[0] for one in groups)
-    return groups if large and gap >= APART * statistics.median(times) and gap > within else [ordered]
+def _level_words(program: Program) -> str:
+    """Which steps took another time than those around the profile."""
+    begin, end = program.level
+    others = [(times, words) for times, words in _other_levels(program.step_times_s, begin, end) if times]
+    said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
+    return (
+        f"the step's time changes: {units.seconds(program.step_time_s)} for the {plural(end - begin, 'step')} around "
+        f"the profile, {said}; the figures are those of the profiled ones"
+    )
+
+
+def _other_levels(times: Sequence[float], begin: int, end: int) -> Iterator[tuple[Sequence[float], str]]:
+    yield times[:begin], f"{begin} before them"
+    yield times[end:], f"{len(times) - end} after them"
+
+
+def other_steps(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports steps that called other graphs than the profiled ones, as an evaluation does."""
+    program = step_of(evidence.run)
+    for one in program.other_steps if program else ():
+        labels = {module.slug: module.label for module in evidence.run.modules}
+        named = join_words([labels[slug] for slug in one.graphs if slug in labels]) or "no graph"
+        text = (
+            f"{plural(one.count, 'step')} beside the timed ones ran other calls ({named}) and took "
+            f"{units.seconds(one.time_s)}: the figures leave {'it' if one.count == 1 else 'them'} out"
+        )
+        yield Finding("other-steps", text, level=NOTE)
 
 
 def _drift(times: Sequence[float]) -> float:
@@ -148,7 +165,7 @@ def certainty(evidence: RunEvidence) -> Iterator[Finding]:
     if program is None:
         return
     if len(program.step_times_s) < FEW_STEPS:
-        text = f"only {plural(len(program.step_times_s), 'step')} could be timed: their mean is uncertain"
+        text = f"only {plural(len(program.step_times_s), 'step')} could be timed: their median is uncertain"
         yield Finding("few-steps", text, level=CAUTION)
     if runs_on_host(evidence.run):
         yield from _longer_profile(program)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.findings.program_findings import place_words
+from ...analysis.findings.program_findings import place_words, unit_words
 from ...analysis.findings.step_findings import rank_name
 from ...analysis.step_costs import exposed_s, idle_s, pace_setter, parts_of, runs_on_host, step_of, work_s
 from ...records.program import (
@@ -73,7 +73,7 @@ def step_section(run: Run, timeline: StepTimeline | None) -> Section:
     rows = ledger_rows(program)
     bar = Bar(tuple(Stretch(one.share, one.colour, one.label, fill=one.fill) for one in rows), on=On.TERMINAL)
     few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in bar_rows(run)), on=On.PAGE)
-    blocks = (bar, few, *_lanes(run, timeline), _ledger(program, rows))
+    blocks = (bar, few, *_lanes(run, timeline), _ledger(program, rows), *_loops(program))
     note = f"every moment is in one part; {idle_words(run)}"
     return Section("Where the step goes", blocks, short="Step", note=note)
 
@@ -129,6 +129,33 @@ def _ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     rest = _ledger_row(few[-1], few[-1].fill) if folded else None
     most = len(few) - 1 if folded else 0
     return Table(columns, rows, filter="part, kind, place", most=most, cut_on=On.TERMINAL, rest=rest)
+
+
+def _loops(program: Program) -> Iterator[Block]:
+    """The calls of a step that repeat, and those between them; nothing if none repeat."""
+    if not program.stretches:
+        return
+    columns = (
+        words("loops in the step", least=18),
+        Column("repeats"),
+        *(Column("time of one"), Column("busy", spare=1), Column("time"), Column("share")),
+    )
+    whole_s = program.step_time_s
+    rows = [
+        Row(
+            (
+                Cell(unit_words(one)),
+                Cell(units.count(one.repetitions), one.repetitions),
+                Cell(units.seconds(one.time_s), one.time_s),
+                Cell(units.percent(one.busy_time_s / one.time_s)),
+                Cell(units.seconds(one.whole_s), one.whole_s),
+                Cell(units.percent(one.whole_s / whole_s)),
+            )
+        )
+        for one in program.stretches
+        if one.time_s
+    ]
+    yield Table(columns, rows, filter="graph")
 
 
 def _ledger_row(one: LedgerRow, sign: str) -> Row:

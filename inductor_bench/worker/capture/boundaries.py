@@ -57,17 +57,21 @@ class LongerLoop:
 
 
 class OuterLoop:
-    """The loop around a cycle: other calls and runs of the cycle, which repeat."""
+    """The loop around a cycle: other calls and runs of the cycle, which repeat.
 
-    def __init__(self) -> None:
+    Args:
+        age: for each call the number of others that the program made before it for the first time.
+    """
+
+    def __init__(self, age: Mapping[Key, int]) -> None:
         self.is_found = False
         self.iteration_s = 0.0
         """The time of the last iteration before the loop was found."""
         self.begun = 0
         """The number of iterations that began since it was found."""
+        self._age = age
         self._tokens: list[Token] = []
         self._times_s: list[float] = []
-        self._first_seen: dict[Token, int] = {}
         self._loop: tuple[Token, ...] = ()
         self._place = 0
 
@@ -79,7 +83,6 @@ class OuterLoop:
 
     def note(self, token: Token) -> bool:
         """Notes what the program does next. Returns whether an iteration begins with it."""
-        self._first_seen.setdefault(token, len(self._first_seen))
         if self.is_found:
             return self._follow(token)
         self._tokens.append(token)
@@ -88,11 +91,16 @@ class OuterLoop:
         if period is not None and period > 1:
             self.iteration_s = self._times_s[-1] - self._times_s[-1 - period]
             last = self._tokens[-period:]
-            start = _first_of(last, self._first_seen)
+            start = _first_of([self._first_key(token) for token in last], self._age)
             self.is_found, self._loop = True, (*last[start:], *last[:start])
             self._place = (period - start) % period
         del self._tokens[:-REMEMBERED], self._times_s[:-REMEMBERED]
         return False
+
+    def _first_key(self, token: Token) -> Key:
+        """The call itself, or that with which the cycle begins."""
+        first = token[0]
+        return first if isinstance(first, tuple) else (first, int(token[1]))  # type: ignore[arg-type]
 
     def _follow(self, token: Token) -> bool:
         """An iteration begins with the loop's first token, also after others that are not the loop's."""
@@ -116,13 +124,13 @@ class Pattern:
         self.is_found = False
         self.is_odd = False
         """Whether other calls interrupted the cycle since it began last."""
-        self.outer = OuterLoop()
         self.begins_outer = False
         """Whether an iteration of the loop around the cycle began with the last call."""
         self.first_cycle_end_s: float | None = None
         """The time at which the first call of all was repeated."""
         self._recent: list[Key] = []
         self._first_seen: dict[Key, int] = {}
+        self.outer = OuterLoop(self._first_seen)
         self._starts: dict[Key, int] = {}
         self._next_search = REPEATS
         self._numbers_only = False
@@ -245,10 +253,10 @@ class Pattern:
         self.outer.note(self._cycle)
 
 
-def _first_of(tokens: Sequence[Any], first_seen: Mapping[Any, int]) -> int:
-    """The place of the token at which the program began to repeat these tokens."""
-    ages = [first_seen.get(token, REMEMBERED) for token in tokens]
-    return min(range(len(tokens)), key=lambda place: ages[place:] + ages[:place])
+def _first_of(keys: Sequence[Key], first_seen: Mapping[Key, int]) -> int:
+    """The place of the call at which the program began to repeat these calls."""
+    ages = [first_seen.get(key, REMEMBERED) for key in keys]
+    return min(range(len(keys)), key=lambda place: ages[place:] + ages[:place])
 
 
 def find_period(keys: Sequence[Any]) -> int | None:

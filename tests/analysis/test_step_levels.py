@@ -1,0 +1,60 @@
+"""Levels of step times, found by a test on ranks, and the time of a step."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from inductor_bench.analysis.statistics import find_change, groups_of, level_at, typical_time
+
+
+def noisy(level_s: float, count: int, seed: int = 0) -> list[float]:
+    draw = random.Random(seed)
+    return [level_s * (1 + 0.01 * draw.gauss(0, 1)) for _ in range(count)]
+
+
+def test_a_change_of_level_is_found_at_its_step() -> None:
+    times = noisy(47e-3, 15) + noisy(57e-3, 35, 1)
+    assert find_change(times) == 15
+    before, after = level_at(times, 2), level_at(times, 40)
+    assert (before.begin, before.end, after.begin, after.end) == (0, 15, 15, 50)
+    assert before.time_s == pytest.approx(47e-3, rel=0.01) and after.time_s == pytest.approx(57e-3, rel=0.01)
+
+
+def test_two_changes_leave_the_level_of_the_place() -> None:
+    times = noisy(10e-3, 20) + noisy(20e-3, 20, 1) + noisy(22e-3, 20, 2)
+    assert (level_at(times, 30).begin, level_at(times, 30).end) == (20, 40)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        noisy(10e-3, 50),
+        [10e-3, 15e-3] * 25,
+        [10e-3 + 0.1e-3 * number for number in range(50)],
+        [*noisy(10e-3, 49), 100e-3],
+        noisy(10e-3, 25) + noisy(10.2e-3, 25, 1),
+        [10e-3] * 4 + [20e-3] * 4,
+        [10e-3] * 30,
+    ],
+    ids=["noise", "alternating", "drift", "one long step", "two percent", "too few", "equal"],
+)
+def test_what_is_no_change_of_level(times: list[float]) -> None:
+    assert find_change(times) is None
+
+
+def test_noise_hardly_ever_looks_like_a_change() -> None:
+    assert sum(find_change(noisy(10e-3, 50, seed)) is not None for seed in range(500)) == 0
+
+
+def test_one_long_step_does_not_move_the_time_of_a_step() -> None:
+    assert typical_time([10e-3] * 20 + [200e-3]) == 10e-3
+
+
+def test_steps_of_two_kinds_have_a_mean() -> None:
+    assert len(groups_of([10e-3, 15e-3] * 10)) == 2 and typical_time([10e-3, 15e-3] * 10) == pytest.approx(12.5e-3)
+
+
+def test_a_place_behind_the_last_step_counts_as_the_last() -> None:
+    assert level_at([1.0, 2.0], 2).time_s == 1.5
