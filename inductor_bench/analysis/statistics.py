@@ -319,13 +319,14 @@ def find_change(times: Sequence[float]) -> int | None:
         return None
     ranks = _ranks(times)
     sums = list(itertools.accumulate(ranks))
-    excess = [abs(2 * sums[place - 1] - place * (count + 1)) for place in range(1, count)]
-    place = max(range(LEAST_STEPS, count - LEAST_STEPS + 1), key=lambda at: excess[at - 1])
-    chance = 2 * math.exp(-6 * excess[place - 1] ** 2 / (count**3 + count**2))
-    first, second = statistics.median(times[:place]), statistics.median(times[place:])
-    if chance >= CHANCE or abs(second - first) < LEAST_CHANGE * first:
+    excess = max(abs(2 * sums[place - 1] - place * (count + 1)) for place in range(1, count))
+    if 2 * math.exp(-6 * excess**2 / (count**3 + count**2)) >= CHANCE:
         return None
-    return place if _step_error(times, place) < _line_error(times) else None
+    place = min(range(LEAST_STEPS, count - LEAST_STEPS + 1), key=lambda at: _step_error(times, at))
+    first, second = statistics.median(times[:place]), statistics.median(times[place:])
+    if abs(second - first) < LEAST_CHANGE * first or _step_error(times, place) >= _line_error(times):
+        return None
+    return place
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -340,8 +341,8 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _step_error(times: Sequence[float], place: int) -> float:
-    parts = times[:place], times[place:]
-    return math.fsum(abs(value - statistics.median(part)) for part in parts for value in part)
+    levels = [(part, statistics.median(part)) for part in (times[:place], times[place:])]
+    return math.fsum(abs(value - level) for part, level in levels for value in part)
 
 
 def _line_error(times: Sequence[float]) -> float:

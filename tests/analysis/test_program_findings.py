@@ -257,7 +257,7 @@ def test_the_first_line_tells_the_loops_of_a_step() -> None:
 
 def test_what_limits_the_figures() -> None:
     run = with_program(step_runs.transformer(), step_times_s=(30e-3, 31e-3), notes=("one rank died",))
-    assert the(run, "few-steps").text == "only 2 steps could be timed: their median is uncertain"
+    assert the(run, "few-steps").text == "only 2 steps could be timed: the figures are uncertain"
     assert the(run, "step-note").text == "one rank died"
     program = run.program
     assert program is not None

@@ -87,6 +87,7 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     steady = times[slice(*program.level)] if program.level[1] else times
     groups, change = groups_of(steady), _drift(steady)
     low, middle, high = statistics.quantiles(steady, n=4) if len(steady) > 1 else steady * 3
+    figures = "the figures are medians" if program.level[1] else "the figures are their means"
     if len(steady) < len(times):
         text = _level_words(program)
     elif len(groups) == 2:
@@ -97,12 +98,12 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
         first, last = (statistics.median(some) for some in (times[:third], times[-third:]))
         text = (
             f"steps become {'longer' if change > 0 else 'shorter'}, from {units.seconds(first)} to "
-            f"{units.seconds(last)} within the timed window; the figures are medians"
+            f"{units.seconds(last)} within the timed window; {figures}"
         )
     elif middle and (high - low) / middle >= SPREAD:
         text = (
             f"steps take different times: from {units.seconds(min(times))} to {units.seconds(max(times))}, the middle "
-            f"half {units.seconds(low)} to {units.seconds(high)}; the figures are medians"
+            f"half {units.seconds(low)} to {units.seconds(high)}; {figures}"
         )
     else:
         return
@@ -165,7 +166,7 @@ def certainty(evidence: RunEvidence) -> Iterator[Finding]:
     if program is None:
         return
     if len(program.step_times_s) < FEW_STEPS:
-        text = f"only {plural(len(program.step_times_s), 'step')} could be timed: their median is uncertain"
+        text = f"only {plural(len(program.step_times_s), 'step')} could be timed: the figures are uncertain"
         yield Finding("few-steps", text, level=CAUTION)
     if runs_on_host(evidence.run):
         yield from _longer_profile(program)
