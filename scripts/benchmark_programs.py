@@ -5,9 +5,9 @@ PROGRAM is a file of ``scripts/programs`` without ``.py``; without any, all of `
 the other. A program that reaches its limit is interrupted as by Ctrl-C; those for which no time is left are listed, so
 that the table comes within the time.
 
-``step``      the program's median lap over the tool's timed steps, by their numbers, or, if the tool counts other steps
-              than the program, of its second half (``settled``); then the tool's step, and by how much it differs. If
-              the tool's step is not the program's lap but one of its parts, that part is named.
+``own ms``    the program's median lap over the tool's timed steps, by their numbers, or, if the tool counts other steps
+              than the program, of its second half (``settled``); then the tool's step, and by how much it differs from
+              the median and from the mean of these laps. If it is one of a lap's parts, that part is named.
 ``busy``      the tool's busy time against the profiler's total in a process without the tool (``--alone``).
 ``tied``      the share of the compiled graphs' device time that is tied to a kernel and a call.
 ``profile``   how many steps were profiled, of how many that the program made after those of the first compilation.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shlex
 import signal
@@ -73,6 +74,9 @@ SEVERAL_RANKS = ("few_ddp", "sharded")
 GRACE_S = 15.0
 """Seconds that a command has to say what it knows after it was interrupted."""
 
+MOST_WORDS = 400
+"""Characters of the first paragraph that the table prints."""
+
 LEAST_S = 20.0
 """Seconds that must be left for a program to be started."""
 
@@ -112,7 +116,8 @@ def measure(name: str, options: argparse.Namespace, left_s: float) -> dict[str, 
         row |= observe(command, run, Path(temporary), options.output / name, limit_s)
         own = read_laps(Path(temporary))
         record = read_record(run)
-        row |= compare(record, own, row) | answered(record, own, run, row)
+        row |= compare(record, own, row)
+        row |= answered(record, own, run, row)
     if options.alone:
         row |= run_alone(command, row, min(options.limit, left_s - row["seconds"] - GRACE_S))
     return row
@@ -139,17 +144,24 @@ def observe(command: Sequence[str], run: Path, laps: Path, output: Path, limit_s
         note = wait_for(process, limit_s)
     ended_s = time.perf_counter()
     reader.join(timeout=GRACE_S)
-    output.with_suffix(".txt").write_text("".join(line for _, line in lines), encoding="utf-8")
-    first = next(((at_s, line.strip()) for at_s, line in lines if line.strip()), (None, ""))
+    screen = "".join(line for _, line in lines)
+    output.with_suffix(".txt").write_text(screen, encoding="utf-8")
+    screen = "".join(line for _, line in lines)
     return {
         "note": note,
         "command": shlex.join(command),
         "seconds": ended_s - begin_s,
         "ended_s": ended_s,
-        "first_line_s": first[0],
-        "first_line": first[1],
+        "first_line_s": lines[0][0] if lines else None,
+        "first_line": answer_of(screen),
         "exit_code": process.returncode,
     }
+
+
+def answer_of(screen: str) -> str:
+    """What a screen says first: its first paragraph below the title, in one line."""
+    paragraphs = [" ".join(one.split()) for one in screen.split("\n\n") if one.strip()]
+    return paragraphs[1][:MOST_WORDS] if len(paragraphs) > 1 else "".join(paragraphs)
 
 
 def note_lines(process: subprocess.Popen[str], lines: list[tuple[float, str]]) -> None:
@@ -199,20 +211,19 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     ranks = record.get("ranks") or []
     leading = next((rank["pid"] for rank in ranks if rank["step_times_s"] == record["step_times_s"]), None)
     laps = next((one for one in own if one["pid"] == leading), own[0])
-    times = [seconds for _, seconds in laps["laps"]]
+    times = [seconds for kind, seconds in laps["laps"] if is_step(laps, kind)]
     first, count = record.get("settled_after", 0), len(record.get("step_times_s") or ())
-    # The tool may see a step more or fewer than the program made: what delimits them lies within a lap.
-    by_number = bool(count) and abs(record["steps"] - len(times)) <= 2 and first + count <= len(times) + 1
-    same = times[first : first + count] if by_number else settled(laps["laps"], laps["kind"])
+    parts = medians(laps["parts"])
+    part = part_that_fits(found["step_s"], statistics.median(times[len(times) // 2 :]), parts)
+    by_number = bool(count) and not part and first + count <= len(times)
+    same = times[first : first + count] if by_number else times[len(times) // 2 :]
     found |= {
         "lap": laps["kind"],
         "laps": len(times),
         "own_step_s": statistics.median(same),
         "over": f"{first}-{first + count - 1}" if by_number else "settled",
-        "parts": {
-            kind: settled_median(laps["parts"], kind) for kind in dict.fromkeys(part[0] for part in laps["parts"])
-        },
-        "kinds": {kind: settled_median(laps["laps"], kind) for kind in dict.fromkeys(lap[0] for lap in laps["laps"])},
+        "parts": parts,
+        "kinds": medians(laps["laps"]),
         "compiled": laps["compiled"],
         "program_ended_s": max(one["ended_s"] for one in own),
         "profiled_steps": max((rank.get("profiled_steps") or 0 for rank in ranks), default=0),
@@ -222,28 +233,32 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     }
     found["after_end_s"] = row["ended_s"] - found["program_ended_s"]
     if found["step_s"]:
+        found["own_mean_s"] = statistics.fmean(same)
+        found["mean_deviation"] = found["step_s"] / found["own_mean_s"] - 1
         found["deviation"] = found["step_s"] / found["own_step_s"] - 1
-        found["as"] = part_that_fits(found["step_s"], found["deviation"], found["parts"])
+        found["as"] = part
     return found
 
 
-def settled(laps: Sequence[tuple[str, float]], kind: str) -> list[float]:
-    """The times of the laps of the kind in the second half of the program; if there are none, of all kinds there."""
-    second = laps[len(laps) // 2 :]
-    return [seconds for one, seconds in second if one == kind] or [seconds for _, seconds in second]
+def is_step(laps: Mapping[str, Any], kind: str) -> bool:
+    """Whether a lap of this kind is one of the program's steps: all are, if none is of the kind that it names."""
+    return kind == laps["kind"] or all(one != laps["kind"] for one, _ in laps["laps"])
 
 
-def settled_median(laps: Sequence[tuple[str, float]], kind: str) -> float:
-    """The median of the second half of the laps of a kind."""
-    times = [seconds for one, seconds in laps if one == kind]
-    return statistics.median(times[len(times) // 2 :])
+def medians(laps: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """The median of the second half of each kind's laps."""
+    kinds: dict[str, list[float]] = {}
+    for kind, seconds in laps:
+        kinds.setdefault(kind, []).append(seconds)
+    return {kind: statistics.median(times[len(times) // 2 :]) for kind, times in kinds.items()}
 
 
-def part_that_fits(step_s: float, deviation: float, parts: Mapping[str, float]) -> str:
-    """The part of a lap that the tool's step is, if it is one and not the lap; the nearest within a tenth."""
-    near = [(abs(step_s / seconds - 1), kind) for kind, seconds in parts.items()]
-    distance, kind = min(near, default=(1.0, ""))
-    return kind if abs(deviation) > 0.1 > distance else ""
+def part_that_fits(step_s: float | None, lap_s: float, parts: Mapping[str, float]) -> str:
+    """The part of a lap that the tool's step is nearest to, by their ratio; empty if it is nearer to the whole lap."""
+    if not step_s:
+        return ""
+    near = {"": lap_s, **parts}
+    return min(near, key=lambda kind: abs(math.log(step_s / near[kind])))
 
 
 def answered(
@@ -253,13 +268,16 @@ def answered(
     ranks = [rank for rank in record.get("ranks") or () if rank.get("trace")]
     if not ranks or row["first_line_s"] is None:
         return {}
-    host_s = next((one["host_s"] for one in own if one["pid"] == ranks[0]["pid"]), [])
+    laps = next((one for one in own if one["pid"] == ranks[0]["pid"]), None)
+    if laps is None or row.get("as"):
+        return {}
+    host_s = [end for end, (kind, _) in zip(laps["host_s"], laps["laps"], strict=True) if is_step(laps, kind)]
     try:
         first, times = profiled_times(run / ranks[0]["trace"])
         last_s = host_s[first + len(times) - 1]
     except (SystemExit, IndexError):
         return {}
-    return {"answer_s": row["first_line_s"] - last_s} if abs(record["steps"] - len(host_s)) <= 2 else {}
+    return {"answer_s": row["first_line_s"] - last_s}
 
 
 def run_alone(command: Sequence[str], row: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
@@ -299,7 +317,8 @@ COLUMNS = (
     "own ms",
     "over",
     "tool ms",
-    "deviation",
+    "of median",
+    "of mean",
     "busy",
     "tied",
     "profile",
@@ -330,6 +349,7 @@ def cells_of(row: Mapping[str, Any]) -> tuple[str, ...]:
         row.get("over", "-"),
         number(row.get("step_s"), 1e3, "{:.3f}"),
         number(row.get("deviation"), 100, "{:+.1f}%") + (f" = {part} {part_deviation(row):+.1f}%" if part else ""),
+        number(row.get("mean_deviation"), 100, "{:+.1f}%"),
         number(row.get("busy_deviation"), 100, "{:+.1f}%")
         if "busy_deviation" in row
         else number(row.get("busy_s"), 1e3),

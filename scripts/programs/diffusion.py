@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from stopwatch import DEVICE, Laps
 from torch import Tensor, nn
 
 SMALL = bool(os.environ.get("SMALL"))
-IMAGES, STEPS, WIDTH, SIZE, BATCH = (4, 8, 32, 8, 1) if SMALL else (8, 30, 320, 64, 4)
+IMAGES, STEPS, WIDTH, LEVELS, SIZE, BATCH = (4, 8, 32, 1, 8, 1) if SMALL else (8, 30, 320, 2, 64, 4)
 DTYPE = torch.float32 if SMALL else torch.float16
 HEADS = 4
 
@@ -42,9 +43,10 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = nn.Conv2d(4, WIDTH, 3, padding=1), nn.Conv2d(WIDTH, 4, 3, padding=1)
-        self.down = nn.ModuleList([Block(WIDTH, WIDTH), Block(WIDTH, 2 * WIDTH)])
-        self.middle = Block(2 * WIDTH, 2 * WIDTH)
-        self.up = nn.ModuleList([Block(4 * WIDTH, WIDTH), Block(2 * WIDTH, WIDTH)])
+        widths = list(pairwise([WIDTH, *(WIDTH * 2**level for level in range(LEVELS))]))
+        self.down = nn.ModuleList(Block(before, width) for before, width in widths)
+        self.middle = Block(widths[-1][1], widths[-1][1])
+        self.up = nn.ModuleList(Block(2 * width, before) for before, width in reversed(widths))
 
     def forward(self, x: Tensor, timestep: Tensor) -> Tensor:
         rates = torch.exp(torch.arange(WIDTH // 2, device=x.device) * (-math.log(10000) / (WIDTH // 2)))
