@@ -146,8 +146,9 @@ class Laps:
         """Prints the median of the settled laps and, with ``STEP_ENDS``, writes all of them."""
         ended_s = time.perf_counter()
         _wait()
-        laps = [lap for lap in self._timed(whole=True) if lap[0] == self.kind]
-        settled = sorted(lap[1] for lap in laps[len(laps) // 2 :])
+        laps = self._timed(whole=True)
+        laps = [lap for lap in laps if lap[0] == self.kind] or laps
+        settled = [lap[1] for lap in laps[len(laps) // 2 :]]
         report = {"rank": RANK, "kind": self.kind, "laps": self._laps, "compiled": compilations(), **self._found}
         print("stopwatch", json.dumps(report | {"step_s": statistics.median(settled)}), flush=True)
         if os.environ.get("STEP_ENDS"):
