@@ -1,11 +1,13 @@
 """The stopwatch of the programs in this folder: what each program itself says about its step.
 
 ``timed`` runs the steps in three blocks and synchronises after each block, so that a block's time includes its device
-work. Variables of the environment change what it does:
+work. A program with a loop of its own says where each of its ``Laps`` ends; nothing waits for the device before the
+last one. Variables of the environment change what the stopwatch does:
 
 ``PROFILE=1``         it also records ten steps with ``torch.profiler``, and prints the profiler's totals; with
                       ``PROFILE=kernels`` those of each kernel, too.
-``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's.
+``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's,
+                      and its seconds and kind.
 ``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
 ``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
                       each step is marked for the tool, from the first one on.
@@ -40,10 +42,10 @@ Step = Callable[[int], object]
 def timed(step: Step, warm_up: int = 20) -> None:
     """Runs ``warm_up`` and then ``STEPS`` (default 60) steps, and prints the median block's seconds per step."""
     count = int(os.environ.get("STEPS", "60"))
-    ends = Ends(step)
+    laps = Laps("step")
     folder = os.environ.get("STEP_ENDS")
     if folder:
-        step = ends.step
+        step = _with_laps(step, laps)
     if os.environ.get("BLOCK_STEPS"):
         step, warm_up = _marked(step), min(warm_up, BLOCKS_AFTER)
     for number in range(warm_up):
@@ -61,11 +63,14 @@ def timed(step: Step, warm_up: int = 20) -> None:
     length = max(1, count // BLOCKS)
     for block in range(BLOCKS):
         times.append(_block(step, warm_up + block * length, length))
+    ended_s = time.perf_counter()
     report: dict[str, Any] = {"rank": RANK, "step_s": statistics.median(times), "blocks_s": times}
+    report |= {"kind": laps.kind, "compiled": compilations()}
     if os.environ.get("PROFILE"):
         report |= _profiled(step)
+        ended_s = time.perf_counter()
     if folder:
-        ends.write(Path(folder))
+        laps.write(Path(folder), ended_s)
     print("stopwatch", json.dumps(report), flush=True)
 
 
@@ -105,32 +110,115 @@ def by_kernel(events: list[Any]) -> dict[str, float]:
     return times
 
 
-class Ends:
-    """The end of each step: on the host's clock, which the observation also uses, and on the device's.
+class Laps:
+    """The laps of a program with a loop of its own: steps, requests, whatever it repeats, and the parts of each.
 
-    The device's clock is an event on the current stream, as host and device are apart by the work that is queued.
+    The end of a lap is noted on the host's clock and, as an event on the current stream, on the device's: nothing
+    waits. With ``PROFILE=1`` some of the last laps are recorded with ``torch.profiler``.
+
+    Args:
+        kind: what a lap is, in the program's words.
+        count: how many laps the program will make, where it knows.
     """
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._host_s: list[float] = []
-        self._events: list[Any] = []
+    def __init__(self, kind: str, count: int = 0) -> None:
+        self.kind = kind
+        self._ends: list[tuple[str, bool, float, Any]] = []
+        self._laps = 0
+        self._profiled = min(PROFILED, count // 3) if os.environ.get("PROFILE") else 0
+        self._profile_at = count - self._profiled - 1
+        self._profiler: Any = None
+        self._found: dict[str, float] = {}
+        self._note("", whole=True)
 
-    def step(self, number: int) -> None:
-        """Runs a step and notes its end."""
-        self._step(number)
-        self._host_s.append(time.perf_counter())
-        if DEVICE == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
+    def part(self, kind: str) -> None:
+        """Ends a part of the lap, which began at the end of the part or lap before it."""
+        self._note(kind, whole=False)
 
-    def write(self, folder: Path) -> None:
-        """Writes the ends in seconds; those of the device count from the first one."""
+    def end(self, kind: str = "") -> None:
+        """Ends a lap; ``kind`` names one of another kind."""
+        self._note(kind or self.kind, whole=True)
+        self._laps += 1
+        if self._profiled:
+            self._profile()
+
+    def finish(self) -> None:
+        """Prints the median of the settled laps and, with ``STEP_ENDS``, writes all of them."""
+        ended_s = time.perf_counter()
         _wait()
-        device_s = [self._events[0].elapsed_time(event) / 1e3 for event in self._events]
-        text = json.dumps({"host_s": self._host_s, "device_s": device_s})
-        (folder / f"{os.getpid()}.json").write_text(text, encoding="utf-8")
+        laps = self._timed(whole=True)
+        laps = [lap for lap in laps if lap[0] == self.kind] or laps
+        settled = [lap[1] for lap in laps[len(laps) // 2 :]]
+        report = {"rank": RANK, "kind": self.kind, "laps": self._laps, "compiled": compilations(), **self._found}
+        print("stopwatch", json.dumps(report | {"step_s": statistics.median(settled)}), flush=True)
+        if os.environ.get("STEP_ENDS"):
+            self.write(Path(os.environ["STEP_ENDS"]), ended_s)
+
+    def write(self, folder: Path, ended_s: float = 0.0) -> None:
+        """Writes ``<pid>.json``: the laps' ends in seconds, and each lap and part with its kind and its seconds.
+
+        The device's ends count from the first one; ``ended_s`` is the program's end on the host's clock, which all
+        processes of the machine share.
+        """
+        _wait()
+        whole = [end for end in self._ends[1:] if end[1]]
+        device_s = [whole[0][3].elapsed_time(end[3]) / 1e3 for end in whole] if DEVICE == "cuda" else []
+        found = {
+            "kind": self.kind,
+            "host_s": [end[2] for end in whole],
+            "device_s": device_s,
+            "laps": self._timed(whole=True),
+            "parts": self._timed(whole=False),
+            "ended_s": ended_s,
+            "compiled": compilations(),
+        }
+        (folder / f"{os.getpid()}.json").write_text(json.dumps(found), encoding="utf-8")
+
+    def _note(self, kind: str, *, whole: bool) -> None:
+        event = torch.cuda.Event(enable_timing=True) if DEVICE == "cuda" else None
+        if event is not None:
+            event.record()
+        self._ends.append((kind, whole, time.perf_counter(), event))
+
+    def _timed(self, *, whole: bool) -> list[tuple[str, float]]:
+        """The laps or the parts in order, each with its seconds: on the device's clock, where there is one."""
+        times = []
+        last = lap = self._ends[0]
+        for end in self._ends[1:]:
+            begin = lap if end[1] else last
+            if end[1] == whole:
+                times.append((end[0], begin[3].elapsed_time(end[3]) / 1e3 if end[3] else end[2] - begin[2]))
+            last, lap = end, end if end[1] else lap
+        return times
+
+    def _profile(self) -> None:
+        if self._laps == self._profile_at:
+            _wait()
+            self._profiler = _profiler()
+            self._profiler.__enter__()
+        elif self._laps == self._profile_at + self._profiled:
+            _wait()
+            self._profiler.__exit__(None, None, None)
+            self._found = _totals(_device_events(self._profiler), self._profiled)
+
+
+def compilations() -> dict[str, int]:
+    """What Dynamo has counted in this process: graphs, graph breaks, and frames that it was asked to compile."""
+    from torch._dynamo.utils import counters
+
+    return {
+        "graphs": counters["stats"]["unique_graphs"],
+        "breaks": sum(counters["graph_break"].values()),
+        "frames": counters["frames"]["total"],
+    }
+
+
+def _with_laps(step: Step, laps: Laps) -> Step:
+    def with_end(number: int) -> None:
+        step(number)
+        laps.end()
+
+    return with_end
 
 
 def _block(step: Step, first: int, length: int) -> float:
@@ -196,29 +284,41 @@ def _for_counters(step: Step, number: int) -> None:
 
 
 def _profiled(step: Step) -> dict[str, Any]:
-    """The profiler's own totals of ten steps: device time and the number of device activities, per step."""
+    """The profiler's own totals of ten steps."""
     events = _recorded(step)
+    found = _totals(events, PROFILED)
+    return found | ({"by_kernel_s": by_kernel(events)} if os.environ["PROFILE"] == "kernels" else {})
+
+
+def _totals(events: list[Any], steps: int) -> dict[str, float]:
+    """Device time, busy time and the number of device activities, per step."""
     spans = sorted((event.time_range.start, event.time_range.end) for event in events)
     busy, end = 0.0, 0.0
     for start, stop in spans:
         busy += max(0.0, stop - max(start, end))
         end = max(end, stop)
     total = sum(stop - start for start, stop in spans)
-    found = {"device_s": total / PROFILED / 1e6, "busy_s": busy / PROFILED / 1e6, "activities": len(spans) / PROFILED}
-    return found | ({"by_kernel_s": by_kernel(events)} if os.environ["PROFILE"] == "kernels" else {})
+    return {"device_s": total / steps / 1e6, "busy_s": busy / steps / 1e6, "activities": len(spans) / steps}
 
 
 def _recorded(step: Step) -> list[Any]:
     """The device activities of ten steps, as ``torch.profiler`` records them."""
-    from torch.profiler import ProfilerActivity, profile
-
-    kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if DEVICE == "cuda" else [])
     step(0)
     _wait()
-    with profile(activities=kinds) as profiler:
+    with _profiler() as profiler:
         for number in range(PROFILED):
             step(number)
         _wait()
+    return _device_events(profiler)
+
+
+def _profiler() -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    return profile(activities=[ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if DEVICE == "cuda" else []))
+
+
+def _device_events(profiler: Any) -> list[Any]:
     return [event for event in profiler.events() if event.device_type.name == "CUDA" and not event.is_user_annotation]
 
 

@@ -1,0 +1,116 @@
+"""The table of programs: which laps the tool's step is compared with, on made-up figures, and one real program."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import benchmark_programs
+from scripts.benchmark_programs import FOLDER, PROGRAMS, SEVERAL_RANKS, answer_of, compare, measure, observe
+
+LIMIT_S = 500.0
+ROW = {"program": "train", "note": "", "ended_s": 112.0}
+
+
+def laps(*times: tuple[str, float], parts: tuple[tuple[str, float], ...] = (), kind: str = "step") -> dict[str, Any]:
+    found = {"pid": 7, "kind": kind, "laps": times, "parts": parts, "host_s": [], "ended_s": 110.0, "compiled": {}}
+    return found | {"device_s": []}
+
+
+def record(step_s: float, times: list[float], first: int) -> dict[str, Any]:
+    rank = {"pid": 7, "step_times_s": times, "profiled_steps": 3, "tied_share": 0.99, "busy_time_s": None}
+    return {"step_time_s": step_s, "step_times_s": times, "settled_after": first, "ranks": [rank]}
+
+
+def test_the_laps_of_the_tools_steps_are_compared_by_their_numbers() -> None:
+    times = [("step", float(number)) for number in range(1, 11)]
+    found = compare(record(4.4, [4.0, 5.0], 3), [laps(*times)], ROW)
+    assert found["over"] == "3-4" and found["own_step_s"] == 4.5
+    assert found["deviation"] == pytest.approx(4.4 / 4.5 - 1)
+    assert found["after_end_s"] == 2.0 and found["profiled_steps"] == 3
+
+
+def test_an_evaluation_between_the_steps_has_no_number() -> None:
+    times = [("step", 1.0), ("evaluation", 9.0), ("step", 2.0), ("step", 3.0), ("evaluation", 9.0)]
+    assert compare(record(2.5, [2.0, 3.0], 1), [laps(*times)], ROW)["own_step_s"] == 2.5
+
+
+def test_steps_with_a_name_for_each_shape_are_all_steps() -> None:
+    times = [("length 1", 1.0), ("length 2", 2.0), ("length 1", 1.0), ("length 2", 2.0)]
+    assert compare(record(1.5, [1.0, 2.0], 2), [laps(*times)], ROW)["own_step_s"] == 1.5
+
+
+def test_a_step_that_is_a_part_of_a_lap_is_named() -> None:
+    parts = (("prefill", 0.4), *[("decode", 0.1)] * 6)
+    found = compare(record(0.101, [0.1] * 3, 2), [laps(*[("request", 1.0)] * 8, parts=parts, kind="request")], ROW)
+    assert found["as"] == "decode" and found["over"] == "settled" and found["own_step_s"] == 1.0
+    assert found["deviation"] == pytest.approx(-0.899)
+
+
+def test_a_program_without_a_step_in_the_record_has_no_deviation() -> None:
+    found = compare({}, [laps(("step", 1.0), ("step", 2.0))], ROW)
+    assert found["step_s"] is None and "deviation" not in found and found["own_step_s"] == 2.0
+    assert compare({}, [], ROW)["note"] == "the program wrote no laps"
+
+
+def test_the_first_paragraph_below_the_title_is_the_answer() -> None:
+    assert answer_of("train.py   AMD\n\n1 ms a step,\nall idle.\n\nGraphs\n") == "1 ms a step, all idle."
+    assert answer_of("Error: no such file\n") == "Error: no such file" and answer_of("") == ""
+
+
+def test_every_program_with_laps_is_in_the_table() -> None:
+    with_laps = {file.stem for file in FOLDER.glob("*.py") if "Laps(" in file.read_text(encoding="utf-8")}
+    assert with_laps - {"stopwatch"} <= PROGRAMS.keys() and set(SEVERAL_RANKS) < PROGRAMS.keys()
+    assert all((FOLDER / f"{name}.py").is_file() for name in PROGRAMS)
+
+
+def test_a_program_that_reaches_its_limit_is_interrupted_and_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    code = (
+        "import pathlib, time\nprint('title\\n\\nanswer\\n', flush=True)\n"
+        f"try:\n pathlib.Path({str(begun)!r}).touch()\n time.sleep(600)\nexcept KeyboardInterrupt:\n exit(130)"
+    )
+
+    class Popen(subprocess.Popen[str]):
+        """Runs the code above in place of the command, and reaches the limit once the code has begun."""
+
+        def __init__(self, _: list[str], **how: Any) -> None:
+            super().__init__([sys.executable, "-c", code], **how)
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout != LIMIT_S:
+                return super().wait(300.0)
+            while not begun.exists():
+                time.sleep(0.01)
+            raise subprocess.TimeoutExpired(code, LIMIT_S)
+
+    monkeypatch.setattr(benchmark_programs.subprocess, "Popen", Popen)
+    found = observe(["train.py"], tmp_path / "run", tmp_path, tmp_path / "train", LIMIT_S)
+    assert found["note"] == "interrupted after 500 s" and found["exit_code"] == 130
+    assert found["first_line"] == "answer" and "title" in (tmp_path / "train.txt").read_text()
+
+
+def test_a_program_for_which_no_time_is_left_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    row = measure("decode", argparse.Namespace(limit=60.0), 10.0)
+    benchmark_programs.print_table([row])
+    assert "not run: no time was left" in capsys.readouterr().out
+
+
+def test_a_program_writes_its_laps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SMALL", "1")
+    monkeypatch.setenv("STEP_ENDS", str(tmp_path))
+    row = benchmark_programs.run_alone(benchmark_programs.command_of("skipped"), {"note": ""}, 300.0)
+    (file,) = tmp_path.glob("*.json")
+    found = json.loads(file.read_text())
+    assert [kind for kind, _ in found["laps"]] == ["step"] * 60 and len(found["host_s"]) == 60
+    assert row["alone_compiled"] == found["compiled"] and found["compiled"]["graphs"] == 0
+    assert row["alone_step_s"] > 0 and found["ended_s"] >= found["host_s"][-1]
