@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 import step_runs
-from finding_examples import GRADIENT_COPIES
+from finding_examples import GRADIENT_COPIES, SMALL_GRAPHS
 from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
@@ -200,6 +200,46 @@ def test_gaps_between_launched_kernels_are_not_the_hosts() -> None:
     assert "GPU-bound, busy 80%: g 80%, idle 20% (between kernels)" in lead(run)
     assert the(run, "kernel-gaps").gain_s == pytest.approx(2e-3)
     assert "host-pace" not in kinds(run) and "kernel-gaps" not in kinds(step_runs.host_paced())
+
+
+def test_graphs_that_are_entered_often_for_little_work_are_named() -> None:
+    found = the(with_parts([*SMALL_GRAPHS]), "small-graphs")
+    assert found.text.startswith("a step enters Block.forward 24 times, on average for 0.100 ms of the device's work,")
+    assert found.gain_s == pytest.approx(0.7e-3) and found.modules == ("block-forward",)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [SMALL_GRAPHS[0]],
+        [SMALL_GRAPHS[0], replace(SMALL_GRAPHS[1], label=LAUNCHING)],
+        [SMALL_GRAPHS[0], replace(SMALL_GRAPHS[1], time_s=0.05e-3)],
+        [replace(SMALL_GRAPHS[0], calls=4), SMALL_GRAPHS[1]],
+        [replace(SMALL_GRAPHS[0], time_s=6e-3, device_time_s=6e-3), SMALL_GRAPHS[1]],
+        [replace(SMALL_GRAPHS[0], device_time_s=None), SMALL_GRAPHS[1]],
+        [*SMALL_GRAPHS, Part(GRAPH, "head", 30, 6e-3, 0, 12e-3)],
+    ],
+    ids=[
+        *("no idle time", "no guards", "short guards", "few calls"),
+        *("long calls", "unknown device time", "most calls are long"),
+    ],
+)
+def test_graphs_are_not_blamed_without_the_evidence_of_many_calls_and_guards(parts: list[Part]) -> None:
+    assert "small-graphs" not in kinds(with_parts(parts))
+
+
+def test_a_backward_graph_is_not_blamed_for_guards() -> None:
+    run = step_runs.transformer()
+    (backward,) = (part for part in run.program.parts if part.label == "Block.backward") if run.program else ()
+    often = replace(backward, calls=100, time_s=5e-3, device_time_s=5e-3)
+    assert "small-graphs" in kinds(with_parts([often, SMALL_GRAPHS[1]]))
+    modules = tuple(replace(one, role="backward") for one in run.modules if one.slug == backward.graph)
+    assert "small-graphs" not in kinds(replace(with_parts([often, SMALL_GRAPHS[1]]), modules=modules))
+
+
+def test_graphs_on_a_cpu_are_not_blamed_for_guards() -> None:
+    program = with_parts([*SMALL_GRAPHS], device="cpu").program
+    assert "small-graphs" not in kinds(replace(step_runs.cpu(), program=program))
 
 
 def test_graph_breaks_have_the_cost_of_python_between_graphs() -> None:

@@ -30,6 +30,7 @@ STEP_RULES = (
     Rule(("synchronisations",), program_findings.synchronisations),
     Rule(("data-loading",), program_findings.data_loading),
     Rule(("allocations",), program_findings.allocations),
+    Rule(("small-graphs",), program_findings.small_graphs),
     Rule(("kernel-gaps",), program_findings.gaps_between_kernels),
     Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
     Rule(("cuda-graphs-refused",), program_findings.cuda_graphs_refused),
