@@ -68,7 +68,7 @@ def extract(
             A RUN knows the arguments that the kernels really had; a module is run once, in a process of its own.
         output: the folder to write, new or empty.
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
-        category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
+        category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.base.Category``).
         top: at most this many kernels: of a RUN those that take the most time, of other sources the first ones.
         options: the other fields of ``records.request.ExtractRequest``:
             ``values="recorded"`` writes the tensors that the kernels read into safetensors files beside them; without

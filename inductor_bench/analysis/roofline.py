@@ -8,7 +8,7 @@ The time that the hardware needs for one call is the longest of
 
 - the time of its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache (the data
   then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit). Where it is known which
-  bytes of a program's step come from DRAM (``traffic.residence``), the longer of their time at the memory roof and the
+  bytes of a program's step come from DRAM (``analysis.residence``), the longer of their time at the memory roof and the
   time of all bytes at the cache roof;
 - the time of its matrix FLOPs at the dense matrix roof of its element type;
 - the launch floor, the time of an empty GPU kernel.

@@ -1,4 +1,4 @@
-"""The page that follows one number through the code: each of its functions exists, and is called by the one it names."""
+"""The page that follows one number through the code: each function exists, and the one that it names calls it."""
 
 from __future__ import annotations
 

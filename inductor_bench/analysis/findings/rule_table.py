@@ -1,6 +1,7 @@
 """The table of rules, and the function that applies them to a run. A new finding needs a rule and a row here.
 
-``rules.busy_machine`` has no row: ``headline`` writes its finding as the first line, and here it removes advice.
+``doubts.disturbed`` has no row: ``headline`` makes its finding the first line. Advice that rests on disturbed figures
+is left out here.
 """
 
 from __future__ import annotations

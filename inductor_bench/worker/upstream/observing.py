@@ -24,7 +24,7 @@ Call = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What torch knows of a compiled graph; see ``messages.observed.ObservedGraph``."""
+    """What torch knows of a compiled graph; see ``records.evidence.ObservedGraph``."""
 
     path: str
     parameter: int | None  # the index of the first input that is a parameter or another tensor with a fixed address
