@@ -52,11 +52,8 @@ class TimedWork:
     time_s: float  # device time in seconds
     calls: float  # number of calls
     work: LeastWork  # the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products
-    tf32: bool = False  # whether float32 products may use TF32
-    # the bytes that DRAM serves in the program's step, and the others; ``None`` where nothing is known about the step
-    dram_bytes: float | None = None
-    # the bytes that DRAM serves in the program's step, and the others; ``None`` where nothing is known about the step
-    cache_bytes: float | None = None
+    dram_bytes: float | None = None  # the bytes that DRAM serves in the program's step; ``None`` if unknown
+    cache_bytes: float | None = None  # the bytes that the cache serves there; ``None`` if unknown
 
 
 def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> RooflineResult:
@@ -150,7 +147,7 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
         else:
             needs["memory"] = work.moved_bytes / peaks.memory_bandwidth
     if work.flops:
-        roof = matrix_roof(work.dtype, peaks, tf32=timed.tf32)
+        roof = matrix_roof(work.dtype, peaks)
         if roof is None:
             return None
         needs["compute"] = work.flops / roof
