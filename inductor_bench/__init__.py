@@ -143,7 +143,7 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
 
     Args:
         path: as for :func:`bench`.
-        method: ``max``, ``coordesc`` or ``exhaustive``.
+        method: as in ``--autotune``: the name of one of ``autotune.methods.METHODS``.
         options: the other fields of ``records.request.KernelRequest``:
             ``state`` is the state of the caches, ``cold`` or ``warm``, in which times are compared. ``budget_s`` is the
             limit of the search in seconds. ``save`` is the path to which the fastest kernel is written. The options of
