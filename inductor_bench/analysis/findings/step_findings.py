@@ -160,7 +160,7 @@ def _longer_profile(program: Program) -> Iterator[Finding]:
         yield Finding("longer-profile", text, level=CAUTION)
 
 
-def certainty(evidence: RunEvidence) -> Iterator[Finding]:
+def uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports what limits the figures of the step, or why it was not profiled."""
     program = evidence.run.program
     if program is None:
