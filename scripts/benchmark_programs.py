@@ -116,7 +116,7 @@ def measure(name: str, options: argparse.Namespace, left_s: float) -> dict[str, 
         row |= observe(command, run, Path(temporary), options.output / name, limit_s)
         own = read_laps(Path(temporary))
         record = read_record(run)
-        row |= compare(record, own, row)
+        row |= compare(record, own, row | {"numbers": timed_numbers(run)})
         row |= answered(record, own, run, row)
     if options.alone:
         row |= run_alone(command, row, min(options.limit, left_s - row["seconds"] - GRACE_S))
@@ -203,6 +203,20 @@ def read_record(run: Path) -> dict[str, Any]:
     return record.get("program") or {}
 
 
+def timed_numbers(run: Path) -> dict[int, list[int]]:
+    """The numbers of the steps that each process timed, at the level of its profile, by the process's id."""
+    try:
+        evidence = json.loads((run / "evidence.json").read_text(encoding="utf-8"))
+        record = json.loads((run / "record.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    levels = {rank["pid"]: rank.get("level") for rank in (record.get("program") or {}).get("ranks", ())}
+    steps = [process["steps"] for process in evidence.get("processes", ())]
+    return {
+        one["pid"]: list(one.get("step_numbers", ()))[slice(*(levels.get(one["pid"]) or (0, None)))] for one in steps
+    }
+
+
 def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
     """The tool's step against the program's."""
     found: dict[str, Any] = {"step_s": record.get("step_time_s"), "program": row["program"]}
@@ -212,16 +226,16 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     leading = next((rank["pid"] for rank in ranks if rank["step_times_s"] == record["step_times_s"]), None)
     laps = next((one for one in own if one["pid"] == leading), own[0])
     times = [seconds for kind, seconds in laps["laps"] if is_step(laps, kind)]
-    first, count = record.get("settled_after", 0), len(record.get("step_times_s") or ())
+    numbers = row.get("numbers", {}).get(leading) or []
     parts = medians(laps["parts"])
     part = part_that_fits(found["step_s"], statistics.median(times[len(times) // 2 :]), parts)
-    by_number = bool(count) and not part and first + count <= len(times)
-    same = times[first : first + count] if by_number else times[len(times) // 2 :]
+    by_number = bool(numbers) and not part and numbers[-1] < len(times)
+    same = [times[number] for number in numbers] if by_number else times[len(times) // 2 :]
     found |= {
         "lap": laps["kind"],
         "laps": len(times),
         "own_step_s": statistics.median(same),
-        "over": f"{first}-{first + count - 1}" if by_number else "settled",
+        "over": f"{len(numbers)} of {numbers[0]}-{numbers[-1]}" if by_number else "settled",
         "parts": parts,
         "kinds": medians(laps["laps"]),
         "compiled": laps["compiled"],

@@ -40,7 +40,7 @@ TIED_ENOUGH = 0.995
 # Finds the loops within a step: calls of compiled graphs that repeat, as the tokens of a request do.
 
 
-LEAST_REPETITIONS = 2
+LEAST_REPETITIONS = 3
 """Least number of repetitions that make a loop."""
 
 LONGEST_UNIT = 64

@@ -213,8 +213,8 @@ class StepObserver:
                     self._measurement.is_noisy = True
                 if pattern.is_found and not found:
                     self._measurement.note_pattern()
-                if pattern.is_odd:
-                    self._measurement.is_odd, pattern.is_odd = True, False
+                if pattern.take_odd(outer=self._boundaries.is_outer):
+                    self._measurement.is_odd = True
             if pattern.begins_outer:
                 self._guarded(self._boundaries.iteration, pattern.outer.begun)
             if number is not None and (self._boundaries.source or not self._expects_optimizer()):
@@ -273,6 +273,8 @@ class StepObserver:
     def _restart(self) -> None:
         self._listens_until_s = None
         self._measurement.restart()
+        if self._boundaries.is_outer:
+            self._measurement.note_pattern()
 
     def _profiler_begins(self, profiler: Any) -> None:
         if self._measurement.is_ours or self.is_done:
