@@ -6,7 +6,6 @@ the program, with the program's inputs.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import os
@@ -19,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from ...devices.protocol import CPU
 from ...devices.table import DEVICES
@@ -42,28 +41,9 @@ from ..upstream import inductor
 from ..upstream import inductor as compiling
 from . import mode_setter
 from .boundaries import CalledGraphs, StepMeasurement
+from .exits import save_at_exit
 from .step_observer import RECOVERABLE, StepObserver, measure_window
-
-# What an observed process saves at its end, however it ends itself.
-
-
-def save_at_exit(finish: Callable[[], None], save: Callable[[], None]) -> None:
-    """Calls ``save`` at the end of this process, and ``finish`` and ``save`` before ``os._exit``.
-
-    ``os._exit`` calls no exit handlers. A forked child ends with it, and saves nothing.
-    """
-    atexit.register(save)
-    owner, leave = os.getpid(), os._exit
-
-    @functools.wraps(leave)
-    def save_and_leave(status: int) -> NoReturn:
-        if os.getpid() == owner:
-            finish()
-            save()
-        leave(status)
-
-    os._exit = save_and_leave
-
+from .uncompiled import leave_uncompiled
 
 DEFAULT_REPEAT = 20
 
@@ -98,6 +78,7 @@ def observe(codecache: ModuleType) -> None:
     only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON)
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        leave_uncompiled()
         if only_steps:
             mode_setter.note_module(module)
             steps.note_module()
