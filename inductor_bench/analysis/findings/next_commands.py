@@ -14,7 +14,7 @@ from ...records.kernel import Kernel
 from ...records.mode_comparison import CUDNN_BENCHMARK
 from ...records.model_sources import COMPILED_HERE
 from ...records.module import ModuleRecord
-from ...records.program import Program
+from ...records.program import GRAPH, Program
 from ...records.request import RetuneRequest
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
 from ...records.run import Run
@@ -24,6 +24,7 @@ from ..step_costs import (
     host_sets_pace,
     idle_share,
     module_time_s,
+    parts_of,
     runs_on_host,
     step_of,
     weight_s,
@@ -338,11 +339,13 @@ def _repair_commands(run: Run) -> Iterator[NextCommand]:
         again = command_again(run, timeout_s=limit)
         if again:
             yield NextCommand(again, "gives it more time")
-    if any(_may_succeed_live(failure) for failure in run.failures) and not run.request.live:
+    if any(_may_succeed_live(run, failure) for failure in run.failures) and not run.request.live:
         again = command_again(run, live=True)
         if again:
             yield NextCommand(again, "profiles inside the program, with its own inputs")
 
 
-def _may_succeed_live(failure: Failure) -> bool:
-    return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory")
+def _may_succeed_live(run: Run, failure: Failure) -> bool:
+    """Whether a module may be profiled in the program, which is not possible where that replays a CUDA graph."""
+    replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in parts_of(run, GRAPH))
+    return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory") and not replayed

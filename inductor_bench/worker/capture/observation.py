@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 DEFAULT_REPEAT = 20
 
+ASKED = "asked for with --live"
+REPLAYED = "the program runs it as a CUDA graph, in which it cannot be profiled"
+
 running: list[StepObserver] = []
 """The observation of this process's steps, once it has begun."""
 
@@ -175,6 +178,8 @@ class ObservedModule:
         inputs = list(arguments)
         reason = self._live_reason(inputs)
         self._seen = replace(self._seen, live_reason=reason)
+        if self._forced and self._seen.cuda_graphs:
+            self._seen = replace(self._seen, live_reason=ASKED, live_error=REPLAYED)
         busy = bool(reason) and inductor.is_profiler_running()
         if busy:  # a second profiler would end the program's own: a later call is observed
             self._seen = replace(self._seen, live_error="the program's own profiler was running at each call")
@@ -194,7 +199,7 @@ class ObservedModule:
         if self._seen.cuda_graphs:
             return ""  # a profile would disturb the program's own capture and its memory pool
         if self._forced:
-            return "asked for with --live"
+            return ASKED
         if os.environ.get(VALUES_LIMIT):
             return "the recorded values that are asked for, which only the program has"
         if re.search(r"\b_frozen_param\d+\b", self._source):
