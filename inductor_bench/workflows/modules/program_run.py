@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
 from ...launch.process import ProcessResult, run_process
-from ...messages.observed import Observation, Refusal, RunProgram
+from ...messages.observed import UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
 from ...records.evidence import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
@@ -32,6 +32,7 @@ from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
 from .measured_environment import observed_environment
+from .uncompiled import read_uses, why_uncompiled, without_settling
 
 # Reads what the processes of a program observed, from the folder of the capture.
 
@@ -176,20 +177,24 @@ class StepWatch:
 
     def is_finished(self) -> bool:
         """Whether the program can be ended now."""
-        if self._told or not self._is_measured():
+        if self._told:
+            return False
+        has_graphs = any(self._folder.glob(f"*{STEPS}"))
+        if not self._is_measured(self._folder if has_graphs else self._folder / UNCOMPILED):
+            self._done_s = None
             return False
         now_s = time.monotonic()
         self._done_s = self._done_s or now_s
         if self._stops:
-            return now_s - self._done_s >= SETTLE_S
+            return now_s - self._done_s >= (SETTLE_S if has_graphs else PATIENCE_S)  # without any it may still compile
         if now_s - self._done_s >= PATIENCE_S:
             self._told = True
             self._tell()
         return False
 
-    def _is_measured(self) -> bool:
+    def _is_measured(self, folder: Path) -> bool:
         try:
-            states = [steps.state for steps in read_steps(self._folder)]
+            states = [steps.state for steps in read_steps(folder)]
         except InductorBenchError:
             return False
         return DONE in states and not {TIMING, PROFILING} & set(states)
@@ -257,6 +262,15 @@ MEASURED = "the program's steps are measured, and it goes on: --stop would end i
 DEFAULT_BATCH_SIZE = 32
 """The batch size of a named model for which none is requested."""
 
+STEPLESS = (
+    "call torch.compile on the model and run it; or mark each step's end with inductor_bench.step(), to see the steps "
+    "without it"
+)
+"""What to do about a program without a compiled graph and without steps."""
+
+FEW_STEPS = "run more steps, or measure early ones with --skip 0 --steps 1"
+"""What to do about a program without a compiled graph, none of whose steps was profiled."""
+
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
 
@@ -304,6 +318,10 @@ def capture_program(
     if not ended.ok:
         structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
     modules = _join_modules(printed, structured, seen)
+    steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
+    why = ""
+    if not modules:
+        steps, touches, why = _without_graphs(work / "observed" / UNCOMPILED, structured)
     capture = Capture(
         printed=len(printed),
         structured=len(structured.codes),
@@ -313,15 +331,28 @@ def capture_program(
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
         compile_phases=structured.compile_phases,
+        uncompiled=why,
     )
     absent = no_python(request, ended, work / "observed", python)
     if absent is not None and (request.kind == COMMAND or not modules):
         failures += (absent,)
     else:
-        failures += program_failures(request, ended, refusal, compiled=bool(modules))
-    steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
+        explained, count = (
+            bool(modules) or any(one.trace for one in steps),
+            max((one.steps for one in steps), default=0),
+        )
+        failures += program_failures(request, ended, refusal, explained=explained, why=why, steps=count)
     modules = _without_refused_graphs(modules, steps)
     return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
+
+
+def _without_graphs(
+    folder: Path, structured: StructuredTrace
+) -> tuple[tuple[ObservedSteps, ...], dict[int, ObservedTouches], str]:
+    """What the processes of a program without compiled graphs observed, and why they have none."""
+    steps = without_settling(read_steps(folder))
+    why = why_uncompiled(read_uses(folder), structured.skipped, {one.pid for one in steps})
+    return steps, read_touches(folder), why
 
 
 def run_program(
@@ -454,15 +485,24 @@ def no_python(request: BreakdownRequest, ended: ProcessResult, observed: Path, p
 
 
 def program_failures(
-    request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, compiled: bool
+    request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, explained: bool, why: str = "", steps: int = 0
 ) -> tuple[Failure, ...]:
-    """What went wrong with a program that has ended; ``compiled`` says whether there are modules of it."""
+    """What went wrong with a program that has ended.
+
+    Args:
+        request: the request.
+        ended: the end of the program.
+        refusal: the file in which it may have said why it cannot be run.
+        explained: whether there are modules of it, or a profile of its steps.
+        why: why it compiled nothing.
+        steps: the number of its steps, none of which was profiled.
+    """
     if refusal.is_file():
         said = codec.decode(Refusal, read_json(refusal))
         hint = said.hint or remedy(said.message)
         return (Failure("capture", said.kind, said.message, hint, subject=request.target),)
     if not ended.ok:
-        kept = "; what it had compiled until then is measured" if compiled else ""
+        kept = "; what it had done until then is measured" if explained else ""
         end = ended.tail(ERROR_LINES) if ended.exit_code == UNCAUGHT else ""
         reason = last_error(end)
         hint = {
@@ -474,13 +514,17 @@ def program_failures(
             hint = "type the interpreter that has torch in the command: -- /path/to/python ..."
         message = f"the program {ended.outcome}{f': {reason}' if reason else ''}{kept}"
         return (Failure("capture", ended.kind, message, hint, ended.tail(), request.target),)
-    if not compiled:
+    if not explained:
+        parts = ["the program ended well but compiled nothing", *([why] if why else [])]
+        few = (
+            f"; none of its {steps} steps was profiled" if steps > 1 else "; its step was not profiled" if steps else ""
+        )
         return (
             Failure(
                 "capture",
                 "nothing-compiled",
-                "the program ended well but compiled nothing",
-                "call torch.compile on the model and run it; TORCH_COMPILE_DISABLE must not be set",
+                f"{': '.join(parts)}{few}",
+                FEW_STEPS if steps else STEPLESS,
                 ended.tail(),
                 request.target,
             ),
