@@ -30,6 +30,7 @@ from inductor_bench.records.program import (
     QUEUED,
     SYNCHRONISING,
     CallStretch,
+    ClockReading,
     Part,
     Program,
 )
@@ -282,6 +283,20 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
         "the step's time changes: 47.0 ms for the 15 steps around the profile, 57.0 ms for the 35 after them; the "
         "figures are those of the profiled ones"
     )
+
+
+@pytest.mark.parametrize(
+    ("mhz", "limits", "words"),
+    [
+        (1980, (), ", at the same clock (1980 MHz)"),
+        (1410, ("power cap",), ", where the clock was 1410 and not 1980 MHz: power cap"),
+        (1410, (), ", where the clock was 1410 and not 1980 MHz;"),
+    ],
+)
+def test_a_level_has_the_clock_for_a_cause_only_if_it_changed(mhz: int, limits: tuple[str, ...], words: str) -> None:
+    times, clocks = (47e-3,) * 15 + (57e-3,) * 35, (ClockReading(3, 1980), ClockReading(30, mhz, limits))
+    run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15), clocks=clocks)
+    assert words in the(run, "unsteady-steps").text
 
 
 def test_the_first_line_tells_the_loops_of_a_step() -> None:
