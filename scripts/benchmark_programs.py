@@ -64,7 +64,6 @@ PROGRAMS = {
     "lightning_trainer": "Lightning's Trainer",
     "skipped": "Dynamo skips the frame",
     "breaks": "graph breaks, a recompilation",
-    "convnet": "timm, mixnet",
     "few_ddp": "DDP, 25 steps",
     "sharded": "FSDP2 with checkpointing",
 }
@@ -129,10 +128,18 @@ def command_of(name: str) -> list[str]:
     return [sys.executable, *launcher, str(FOLDER / f"{name}.py")]
 
 
+def environment_of(command: Sequence[str]) -> dict[str, str]:
+    """The environment of a program: one of a single process sees one GPU, because trainers take all that they see."""
+    if "-m" in command:
+        return dict(os.environ)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+
+
 def observe(command: Sequence[str], run: Path, laps: Path, output: Path, limit_s: float) -> dict[str, Any]:
     """Breaks a program down, and keeps its screen as ``output`` with the suffix ``.txt``."""
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
-    variables = {**os.environ, "STEP_ENDS": str(laps), "COLUMNS": "160"}
+    variables = environment_of(command) | {"STEP_ENDS": str(laps), "COLUMNS": "160"}
     lines: list[tuple[float, str]] = []
     begin_s = time.perf_counter()
     with output.with_suffix(".err.txt").open("w", encoding="utf-8") as errors:
@@ -286,7 +293,7 @@ def run_alone(command: Sequence[str], row: Mapping[str, Any], limit_s: float) ->
         return {}
     process = subprocess.Popen(
         command,
-        env={**os.environ, "PROFILE": "1"},
+        env=environment_of(command) | {"PROFILE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
