@@ -221,7 +221,8 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     times = [seconds for kind, seconds in laps["laps"] if is_step(laps, kind)]
     first, count = record.get("settled_after", 0), len(record.get("step_times_s") or ())
     parts = medians(laps["parts"])
-    part = part_that_fits(found["step_s"], statistics.median(times[len(times) // 2 :]), parts)
+    usual_s = statistics.median(record["step_times_s"]) if count else None
+    part = part_that_fits(usual_s, statistics.median(times[len(times) // 2 :]), parts)
     by_number = bool(count) and not part and first + count <= len(times)
     same = times[first : first + count] if by_number else times[len(times) // 2 :]
     found |= {
