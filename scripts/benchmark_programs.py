@@ -202,12 +202,15 @@ def read_laps(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_record(run: Path) -> dict[str, Any]:
-    """The program's step in the record; empty where there is none."""
+    """The program's step in the record, with the numbers of each process's timed steps; empty where there is none."""
     try:
         record = json.loads((run / "record.json").read_text(encoding="utf-8"))
+        evidence = json.loads((run / "evidence.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record.get("program") or {}
+    steps = [process["steps"] for process in evidence.get("processes") or () if process.get("steps")]
+    numbers = {one["pid"]: one.get("step_numbers") for one in steps}
+    return {**record["program"], "step_numbers": numbers} if record.get("program") else {}
 
 
 def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,13 +226,16 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     parts = medians(laps["parts"])
     usual_s = statistics.median(record["step_times_s"]) if count else None
     part = part_that_fits(usual_s, statistics.median(times[len(times) // 2 :]), parts)
-    by_number = bool(count) and not part and first + count <= len(times)
-    same = times[first : first + count] if by_number else times[len(times) // 2 :]
+    numbers = record.get("step_numbers", {}).get(laps["pid"]) or list(range(first, first + count))
+    low, high = record.get("level") or (0, 0)
+    numbers = numbers[low : high or count]
+    by_number = bool(numbers) and not part and numbers[-1] < len(times)
+    same = [times[number] for number in numbers] if by_number else times[len(times) // 2 :]
     found |= {
         "lap": laps["kind"],
         "laps": len(times),
         "own_step_s": statistics.median(same),
-        "over": f"{first}-{first + count - 1}" if by_number else "settled",
+        "over": f"{len(numbers)} of {numbers[0]}-{numbers[-1]}" if by_number else "settled",
         "parts": parts,
         "kinds": medians(laps["laps"]),
         "compiled": laps["compiled"],
