@@ -64,7 +64,6 @@ PROGRAMS = {
     "lightning_trainer": "Lightning's Trainer",
     "skipped": "Dynamo skips the frame",
     "breaks": "graph breaks, a recompilation",
-    "convnet": "timm, mixnet",
     "few_ddp": "DDP, 25 steps",
     "sharded": "FSDP2 with checkpointing",
 }
@@ -116,7 +115,7 @@ def measure(name: str, options: argparse.Namespace, left_s: float) -> dict[str, 
         row |= observe(command, run, Path(temporary), options.output / name, limit_s)
         own = read_laps(Path(temporary))
         record = read_record(run)
-        row |= compare(record, own, row | {"numbers": timed_numbers(run)})
+        row |= compare(record, own, row)
         row |= answered(record, own, run, row)
     if options.alone:
         row |= run_alone(command, row, min(options.limit, left_s - row["seconds"] - GRACE_S))
@@ -129,10 +128,18 @@ def command_of(name: str) -> list[str]:
     return [sys.executable, *launcher, str(FOLDER / f"{name}.py")]
 
 
+def environment_of(command: Sequence[str]) -> dict[str, str]:
+    """The environment of a program: one of a single process sees one GPU, because trainers take all that they see."""
+    if "-m" in command:
+        return dict(os.environ)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+
+
 def observe(command: Sequence[str], run: Path, laps: Path, output: Path, limit_s: float) -> dict[str, Any]:
     """Breaks a program down, and keeps its screen as ``output`` with the suffix ``.txt``."""
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
-    variables = {**os.environ, "STEP_ENDS": str(laps), "COLUMNS": "160"}
+    variables = environment_of(command) | {"STEP_ENDS": str(laps), "COLUMNS": "160"}
     lines: list[tuple[float, str]] = []
     begin_s = time.perf_counter()
     with output.with_suffix(".err.txt").open("w", encoding="utf-8") as errors:
@@ -195,26 +202,15 @@ def read_laps(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_record(run: Path) -> dict[str, Any]:
-    """The program's step in the record; empty where there is none."""
+    """The program's step in the record, with the numbers of each process's timed steps; empty where there is none."""
     try:
         record = json.loads((run / "record.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record.get("program") or {}
-
-
-def timed_numbers(run: Path) -> dict[int, list[int]]:
-    """The numbers of the steps that each process timed, at the level of its profile, by the process's id."""
-    try:
         evidence = json.loads((run / "evidence.json").read_text(encoding="utf-8"))
-        record = json.loads((run / "record.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    levels = {rank["pid"]: rank.get("level") for rank in (record.get("program") or {}).get("ranks", ())}
-    steps = [process["steps"] for process in evidence.get("processes", ())]
-    return {
-        one["pid"]: list(one.get("step_numbers", ()))[slice(*(levels.get(one["pid"]) or (0, None)))] for one in steps
-    }
+    steps = [process["steps"] for process in evidence.get("processes") or () if process.get("steps")]
+    numbers = {one["pid"]: one.get("step_numbers") for one in steps}
+    return {**record["program"], "step_numbers": numbers} if record.get("program") else {}
 
 
 def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,9 +222,13 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     leading = next((rank["pid"] for rank in ranks if rank["step_times_s"] == record["step_times_s"]), None)
     laps = next((one for one in own if one["pid"] == leading), own[0])
     times = [seconds for kind, seconds in laps["laps"] if is_step(laps, kind)]
-    numbers = row.get("numbers", {}).get(leading) or []
+    first, count = record.get("settled_after", 0), len(record.get("step_times_s") or ())
     parts = medians(laps["parts"])
-    part = part_that_fits(found["step_s"], statistics.median(times[len(times) // 2 :]), parts)
+    usual_s = statistics.median(record["step_times_s"]) if count else None
+    part = part_that_fits(usual_s, statistics.median(times[len(times) // 2 :]), parts)
+    numbers = record.get("step_numbers", {}).get(laps["pid"]) or list(range(first, first + count))
+    low, high = record.get("level") or (0, 0)
+    numbers = numbers[low : high or count]
     by_number = bool(numbers) and not part and numbers[-1] < len(times)
     same = [times[number] for number in numbers] if by_number else times[len(times) // 2 :]
     found |= {
@@ -300,7 +300,7 @@ def run_alone(command: Sequence[str], row: Mapping[str, Any], limit_s: float) ->
         return {}
     process = subprocess.Popen(
         command,
-        env={**os.environ, "PROFILE": "1"},
+        env=environment_of(command) | {"PROFILE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
