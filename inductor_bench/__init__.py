@@ -65,7 +65,7 @@ def extract(
 
     Args:
         source: a compiled module, several of them, a log that lists some, a ``TORCH_TRACE`` folder, or a RUN folder.
-            A RUN knows the arguments that the kernels really had; a module is run once, in a process of its own.
+            A RUN knows the arguments that the kernels really had; a module is run once, in a separate process.
         output: the folder to write, new or empty.
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
         category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.base.Category``).
@@ -174,9 +174,9 @@ def modes(
     """Compares the modes of ``torch.compile`` for a program, as ``inductor-bench modes`` does; the folder is written.
 
     Args:
-        target: what the command takes; ``None`` where ``arguments`` are a command.
+        target: what the command takes; ``None`` if ``arguments`` are a command.
         modes: only these of ``eager``, ``default``, ``reduce-overhead``, ``max-autotune-no-cudagraphs`` and
-            ``max-autotune``; all where empty.
+            ``max-autotune``; all if empty.
         sets: one more row each, as after ``--with``: ``"tf32"``, ``"max-autotune,tf32"``,
             ``"inductor.epilogue_fusion=false"``, ``"OMP_NUM_THREADS=8"``.
         rounds: the number of processes for each row.

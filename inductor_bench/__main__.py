@@ -19,7 +19,7 @@ def main() -> int:
 
 
 def _end_on_interrupt() -> None:
-    """Has Ctrl-C end this process without a word. Where it is ignored, as after ``nohup``, it stays so."""
+    """Has Ctrl-C end this process silently. If it is ignored, as after ``nohup``, it stays so."""
     if _signal.getsignal(_signal.SIGINT) != _signal.SIG_IGN:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 

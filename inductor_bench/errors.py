@@ -14,7 +14,7 @@ class InductorBenchError(Exception):
 
     Args:
         message: one line, without a trailing full stop being required.
-        hint: the next thing to do, or an empty string where nothing sensible can be said.
+        hint: the next thing to do, or an empty string if nothing sensible can be said.
     """
 
     exit_code = EXIT_FAILURE

@@ -25,7 +25,7 @@ from inductor_bench.__main__ import main
 from inductor_bench.store.folder import RunFolder
 
 SCRIPT = "import sys\nfrom inductor_bench.__main__ import main\nsys.exit(main())\n"
-"""The installed command, which lies in a folder of its own."""
+"""The installed command, which lies in a separate folder."""
 
 
 @pytest.fixture
@@ -142,10 +142,12 @@ def test_a_closed_stream_changes_no_exit_code(closed: str, words: str, code: int
         ("--help", ">/dev/full", "the disk is full"),
         ("report RUN --no-plots", ">/dev/full", "the disk is full"),
         ("report RUN --no-plots 2>/dev/full", ">/dev/full", ""),
-        ("--help", "1</dev/null", "takes nothing"),
+        ("--help", "1</dev/null", "cannot be written"),
     ],
 )
-def test_an_output_that_takes_nothing_is_an_expected_failure(words: str, output: str, said: str, here: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_expected_failure(
+    words: str, output: str, said: str, here: Path
+) -> None:
     command = f"exec {sys.executable} -m inductor_bench {words} {output}"
     ended = subprocess.run(["sh", "-c", command], cwd=here, env=runs.environment(), capture_output=True, text=True)
     assert ended.returncode == 1
@@ -230,7 +232,7 @@ def test_where_the_package_lies_it_is_found() -> None:
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, "None"), ("1", "1")])
-def test_what_a_script_starts_looks_where_it_ever_did(given: str | None, wanted: str, here: Path) -> None:
+def test_what_a_script_starts_looks_where_it_always_did(given: str | None, wanted: str, here: Path) -> None:
     """In a batch too, whose jobs are processes of ours."""
     (here / "program.py").write_text("import os\nprint('SAFE', os.environ.get('PYTHONSAFEPATH'))\n")
     (here / "list.txt").write_text("program.py\n")

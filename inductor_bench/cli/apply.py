@@ -21,20 +21,20 @@ from .presentation import format_option, show
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)
 @click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
-@click.option("--known", is_flag=True, help="In the place of RUN: all tunings that are known for this machine.")
+@click.option("--known", is_flag=True, help="Instead of RUN: all tunings that are known for this machine.")
 @request_options(ApplyRequest)
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the program's output, or the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the program's output, or the result.")
 @click.pass_context
 def command(context: click.Context, /, run: Path | None, known: bool, **values: Any) -> int:
     """Put the configs that a RUN's retunes found into a program.
 
     \b
-    inductor-bench apply RUN                             writes RUN/tuned
-    inductor-bench apply RUN -- python train.py          any program, unchanged
-    inductor-bench apply RUN --verify -- python train.py and what it saves
-    inductor-bench apply --known -- python train.py      with the tunings of all RUNs so far
+    inductor-bench apply RUN                               writes RUN/tuned
+    inductor-bench apply RUN -- python train.py            runs any program with the configs
+    inductor-bench apply RUN --verify -- python train.py   measures what they save
+    inductor-bench apply --known -- python train.py        with the tunings of all RUNs so far
 
     RUN/tuned has the configs in the form that Inductor reads, a module with one line to add, and a page about them.
     Another torch, Triton or device than the RUN's is refused.

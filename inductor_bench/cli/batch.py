@@ -1,4 +1,4 @@
-"""The verb ``batch``: measures each model of a list in a RUN of its own, and summarizes all of them."""
+"""The verb ``batch``: measures each model of a list in a separate RUN, and summarizes all of them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .presentation import format_option, show_batch, take_view, top_option
 if TYPE_CHECKING:
     from ..store.redaction import Redaction
 
-HELP = f"""Break every model of a list down, and say which kernels matter over all of them.
+HELP = f"""Break every model of a list down, and say which kernels matter most in all of them.
 
 \b
 LIST has a model on each line, `NAME`, `NAME BATCH` or `NAME,BATCH`, or is YAML with `models:`. NAME is
 {list_help_lines(20)}
-  file.py:factory     as `breakdown` takes it, and so are scripts
+  file.py:factory     as for `breakdown`; scripts are accepted, too
 
-The same command continues a batch that was interrupted or killed: only what is missing or failed is done.
+The same command continues a batch that was interrupted or killed: it measures what is missing or failed.
 
-Exit code: 0, 1 where a model failed (the others are measured and shown), 2 for a request that cannot be carried
+Exit code: 0, 1 if a model failed (the others are measured and shown), 2 for a request that cannot be carried
 out as typed, 130 after Ctrl-C.
 """
 
@@ -40,7 +40,7 @@ out as typed, 130 after Ctrl-C.
 @top_option("Families and kernels.")
 @request_options(BatchRequest, late=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(**values: Any) -> int:
     request = make_request(BatchRequest, values)
     name, view = take_view(values)
@@ -63,7 +63,7 @@ def command(**values: Any) -> int:
 
 
 def exit_code(batch: Batch) -> int:
-    """Returns 1 where a model failed, in part or as a whole, or is not yet measured; otherwise 0."""
+    """Returns 1 if a model failed, in part or as a whole, or is not yet measured; otherwise 0."""
     return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED) else EXIT_OK
 
 

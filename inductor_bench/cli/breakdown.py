@@ -27,7 +27,7 @@ class ProgramCommand(AutotuneCommand):
             try:
                 return super().parse_args(ctx, args)
             except click.NoSuchOption as error:
-                words = f"{error.message.rstrip('.')}: a program's own options stand after --."
+                words = f"{error.message.rstrip('.')}: options of the program belong after --."
                 raise click.NoSuchOption(error.option_name, words, error.possibilities, ctx) from error
         split = args.index("--")
         ctx.meta[ARGUMENTS] = tuple(args[split + 1 :])
@@ -47,10 +47,11 @@ HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
 TARGET is one of
 {help_lines(20)}
 
-With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again. What the retune saves
-is proven in the program; for an earlier run only where this tool runs the model (a factory or a named model).
+With --autotune, kernels that are not retuned yet are retuned; an earlier run is not measured again. Then the program
+runs with and without the faster configs, which measures what they save. For an earlier run this needs a model that this
+tool runs (a factory or a named model).
 
-Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
+Exit code: 0, 1 if something failed (what was measured is still shown), 2 for a request that cannot be carried
 out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 """
 
@@ -61,7 +62,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 @presentation_options(FORMATS)
 @request_options(BreakdownRequest, late=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
     request = make_request(BreakdownRequest, values, **target_of(context, values))

@@ -36,13 +36,13 @@ of calls, eager operators, copies, idle time, and noise.
 inductor-bench compare runs/train-1 runs/train-2 --fail-above 5%
 inductor-bench compare train.py --python old/bin/python --python new/bin/python
 inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1
-inductor-bench compare runs/compare-train            # the runs that one of the last two made, again
+inductor-bench compare runs/compare-train            # the same runs again
 
 With one TARGET the runs are made here, interleaved (A B B A), each as `breakdown` makes it. A runs under the first
---python, B under the second; B alone has the variables of --env. With neither, A and B are the same, and what is
-measured is the noise.
+--python, B under the second; only B has the variables of --env. With neither option, A and B are the
+same, and the difference is noise.
 
-Exit code: 0; 1 with --fail-above, where B is surely slower by more than that or not comparable, or a batch B lacks a
+Exit code: 0; 1 with --fail-above, if B is reliably slower by more than that or not comparable, or a batch B lacks a
 model that A ran; otherwise as `breakdown`.
 """
 
@@ -73,10 +73,10 @@ RECORD_IN_BUNDLE = "comparison.json"
     type=click.Path(path_type=Path),
     help="Write the report, the record and both versions of each kernel that differs.",
 )
-@format_option(FORMATS.with_those_of(BATCH_FORMATS))
+@format_option(FORMATS.extended_by(BATCH_FORMATS))
 @top_option("How many kernels.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
     targets, limit, bundle = values["targets"], values["fail_above"], values["bundle"]
@@ -117,7 +117,7 @@ def _compare(context: click.Context, values: dict[str, Any], console: Console, *
 
 
 def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
-    """Refuses the options of runs that are made here where records are compared."""
+    """Refuses options for new runs if records are compared."""
     for one in given_options(CompareRequest, values):
         raise UsageError(f"{one.option.name} is for a program that is run here", "give one TARGET, not A and B")
     if bundle is not None:
@@ -158,7 +158,7 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
 
 
 def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int:
-    """Returns 1 where a limit is given, and a B is surely slower by more than that, or cannot be compared."""
+    """Returns 1 if a limit is given, and a B is reliably slower by more than that, or cannot be compared."""
     if fail_above is None:
         return EXIT_OK
     return EXIT_FAILURE if any(is_above(found, fail_above) for found in comparisons) else EXIT_OK

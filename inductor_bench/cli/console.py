@@ -125,7 +125,7 @@ class Console:
             self._print_line(line)
 
     def error(self, message: str, hint: str = "") -> None:
-        """Prints an error message and, on a line of its own, a hint at what to do."""
+        """Prints an error message and, on a separate line, a hint at what to do."""
         self.finish()
         self._print_line(units.printable(f"Error: {message}"))
         if hint:
@@ -170,7 +170,7 @@ class Console:
 
 
 def _read_columns() -> int | None:
-    """Returns the width in ``COLUMNS``; ``None`` where the variable holds no valid width."""
+    """Returns the width in ``COLUMNS``; ``None`` if the variable holds no valid width."""
     asked = os.environ.get("COLUMNS", "")
     columns = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= len(str(MOST_COLUMNS)) else 0
     return columns if 0 < columns <= MOST_COLUMNS else None

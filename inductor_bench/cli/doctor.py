@@ -19,15 +19,15 @@ from .presentation import format_option, show
 @request_options(DoctorRequest)
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the measuring process prints.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
-    """Say what is installed and what the devices can reach.
+    """Check the installation, and measure the peaks of the devices.
 
     Measures the device's peaks (memory bandwidth, dense matrix rate per dtype) once and keeps them for later runs.
     Imports each optional package: timm, torchvision and transformers with the interpreter that runs the programs
     (--python), duckdb and ray with its own.
 
-    Exit code: 0, or 1 where something that is needed is missing.
+    Exit code: 0, or 1 if something that is needed is missing.
     """
     from ..workflows.doctor import run_doctor
 

@@ -20,16 +20,16 @@ from .presentation import format_option, show
 @request_options(ExtractRequest)
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the worker prints.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(**values: Any) -> int:
-    """Write every kernel as a file of its own, with the arguments that it had.
+    """Write every kernel as a separate file, with the arguments that it had.
 
     Each runs with plain `python FILE`, without this tool.
 
     SOURCE is a RUN folder, one or more compiled modules, a log that lists them, or a TORCH_TRACE folder. A RUN knows
     the arguments that the kernels really had; a module is run once to see them.
 
-    Exit code: 0, 1 where a kernel has no file (its row says why; the others are written), 2 for a request that cannot
+    Exit code: 0, 1 if a kernel has no file (its row says why; the others are written), 2 for a request that cannot
     be carried out as typed.
     """
     from ..workflows.extract import run_extract

@@ -20,7 +20,7 @@ from .presentation import format_option, show
 @request_options(KernelRequest)
 @format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(**values: Any) -> int:
     """Time standalone kernel files, and retune them.
 
@@ -32,8 +32,8 @@ def command(**values: Any) -> int:
     inductor-bench kernel original.py --compare edited.py
     inductor-bench kernel triton_red_fused_mean_3.py --configs
 
-    Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
-    its reference or than the other, 2 for a request that cannot be carried out as typed, 130 where it was interrupted
+    Exit code: 0, 1 if a kernel could not be measured or retuned (the others are) or computes something else than
+    its reference or than the other, 2 for a request that cannot be carried out as typed, 130 if it was interrupted
     (what was measured until then is shown).
     """
     from ..workflows.kernel import KernelsInterrupted, run_kernel
@@ -41,7 +41,7 @@ def command(**values: Any) -> int:
     request, form = make_request(KernelRequest, values), values["format"]
     if request.other and (request.configs or request.save):
         refused = "--configs" if request.configs else "--save"
-        raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave one of them out")
+        raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave out one of them")
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
         if request.other:
             return _compare(request, console, form)

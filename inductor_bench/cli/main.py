@@ -33,27 +33,27 @@ from ..version import __version__
 from .console import Console
 
 FULL = ("the disk is full", FREE_SPACE)
-ELSEWHERE = "free some space, or give a copy of the folder in a place that can be written"
+ELSEWHERE = "free some space, or copy the folder to a place with space and give that"
 """The hint of :data:`FULL` for verbs without ``-o``, which write beside what they read."""
 
 LEAST_ROOM_BYTES = 1 << 20
 """Free bytes below which a file system counts as full."""
 
-BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
+BROKEN = ("a file or the output cannot be written", "check that stdout is an open file, pipe or terminal")
 MACHINE_ERRORS = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
 """Failures of the machine by ``errno``: message and hint."""
 
 VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
-    "extract": "Write every kernel as a file of its own, with the arguments that it had.",
+    "extract": "Write every kernel as a separate file, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
     "apply": "Put the configs that a RUN's retunes found into a program.",
-    "batch": "Break every model of a list down, and say which kernels matter over all of them.",
+    "batch": "Break every model of a list down, and say which kernels matter most in all of them.",
     "compare": "Say how much slower B is than A, and why.",
     "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation pays.",
     "report": "Draw an earlier run or batch again from its records.",
-    "query": "Ask the tables of a batch or a run with SQL.",
-    "doctor": "Say what is installed and what the devices can reach.",
+    "query": "Query the tables of a batch or a run with SQL.",
+    "doctor": "Check the installation, and measure the peaks of the devices.",
     "completion": "Print the script with which a shell completes commands, options and paths.",
 }
 """Each verb's line in ``--help``. Its command is the function ``command`` in the file of the same name."""

@@ -29,19 +29,19 @@ _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES
 HELP = f"""Say which mode of torch.compile is fastest for a program, and when its compilation pays.
 
 TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --; or a list of
-models as `batch` takes it (.txt, .yaml), which are compared one after the other: which mode for which model.
+models as `batch` takes it (.txt, .yaml): the modes are compared for each model in turn.
 
 The program runs several times in each mode, in processes that take turns; a script is ended once its steps are
-measured. In a script the settings of its own calls of torch.compile are replaced. The same command goes on after an
+measured. In a script the settings of its calls of torch.compile are replaced. The same command continues after an
 interruption.
 
-Rows are eager and the modes of torch.compile, and one more for each --with, --env and --option. --with takes
-several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8), or one of these:
+There is a row for eager, one for each mode of torch.compile, and one for each --with, --env and --option. --with
+takes several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8), or one of these:
 
 \b
 {_SWITCHES}
 
-Exit code: 0, 1 where a row failed (the others are compared and shown), 2 for a request that cannot be carried out
+Exit code: 0, 1 if a row failed (the others are compared and shown), 2 for a request that cannot be carried out
 as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 """
 
@@ -51,7 +51,7 @@ as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 @request_options(ModesRequest)
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
@@ -99,6 +99,6 @@ def exit_code_of(model: ModelModes) -> int:
 
 
 def exit_code(comparison: ModeComparison) -> int:
-    """Returns 1 where a row failed; a row that cannot be timed for this program has not failed."""
+    """Returns 1 if a row failed; a row that cannot be timed for this program has not failed."""
     failed = [row for row in comparison.rows if row.failure is not None and row.failure.kind != NOT_TIMED]
     return EXIT_FAILURE if failed else EXIT_OK

@@ -22,7 +22,7 @@ from .presentation import format_option, place_view, show
 @click.argument("sql", metavar="[SQL]", default="")
 @format_option(FORMATS)
 def command(folder: Path, sql: str, format: str) -> int:
-    """Ask the tables of a batch or a run with SQL.
+    """Query the tables of a batch or a run with SQL.
 
     They are models, graphs, categories, kernels, families and retunes. Without SQL they and their columns are listed.
     DuckDB answers in memory: no query changes the folder.

@@ -19,7 +19,7 @@ from .presentation import place_view, presentation_options, show, show_batch, ta
 
 @click.command("report", no_args_is_help=True)
 @click.argument("folder", metavar="RUN|BATCH", type=ResultFolder())
-@presentation_options(FORMATS.with_those_of(BATCH_FORMATS))
+@presentation_options(FORMATS.extended_by(BATCH_FORMATS))
 @click.option("--plots/--no-plots", default=True, help="Draw the plots again (the default) or not.")
 def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed."""

@@ -87,7 +87,7 @@ def test_names_in_the_screens_of_extract_are_one_line() -> None:
     assert all(line.isprintable() for line in lines) and any("b ?2Jc?d" in line or "next" in line for line in lines)
 
 
-def test_drawn_results_fit_a_hundred_columns_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_results_fit_a_hundred_columns_if_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     console, out, _ = make()
     console.drawing().print("x" * 150)

@@ -131,7 +131,7 @@ def test_libraries_of_models_beside_a_torchvision_of_another_torch_are_called_br
     }
     for name, reason in reasons.items():
         assert (checks[name].status, checks[name].found) == ("broken", f"importing it fails {reason}")
-        assert checks[name].hint.startswith("torchvision does not go with this torch: install both")
+        assert checks[name].hint.startswith("torchvision does not fit this torch: install both")
     report = DoctorReport((), Environment(), packages=found)
     assert report.healthy and "broken  torchvision   importing it fails" in doctor_text(report)
 

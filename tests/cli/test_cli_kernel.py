@@ -158,7 +158,7 @@ def test_the_screen_says_what_was_measured_and_what_to_type_next() -> None:
         (("{kernels}#nothing_*",), "holds no nothing_*.py"),
         (("{kernel}", "--save", "x.py"), "--save writes the winner of a retune"),
         (("{kernel}", "--autotune", "--save", "{kernel}"), "exists"),
-        (("{kernel}", "--configs", "--autotune"), "leave one of them out"),
+        (("{kernel}", "--configs", "--autotune"), "leave out one of them"),
         (("{kernel}", "--configs", "--save", "x.py"), "--save writes the winner of a retune"),
         (("{kernel}", "--compare", "{copy}", "--configs"), "--configs is for kernels by themselves"),
         (("{kernel}", "--compare", "{copy}", "--autotune", "--save", "x.py"), "--save is for kernels by themselves"),

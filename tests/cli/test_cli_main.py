@@ -110,7 +110,7 @@ def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert "the disk is full" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_named_by_the_folder_where_the_error_names_no_file(
+def test_a_full_disk_is_named_by_the_folder_if_the_error_names_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def usage(path: Path) -> types.SimpleNamespace:
