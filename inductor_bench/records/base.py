@@ -118,7 +118,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class OtherProcess:
-    """A process of another job that has a context on the GPU. ``name`` is empty where it cannot be read."""
+    """A process of another job that has a context on the GPU. ``name`` is empty if it cannot be read."""
 
     pid: int
     name: str = ""

@@ -30,7 +30,7 @@ class BatchModel:
     # ``failed``, or ``skipped`` (it needs a download)
     status: str = WAITING
     attempts: int = 0  # the number of attempts so far
-    # the reduced batch size of the measurement, where memory ran out with the requested one
+    # the reduced batch size of the measurement, if memory ran out with the requested one
     batch_size: int | None = None
     device: str = ""  # the device of the last attempt
     time_s: float | None = None  # duration of the last attempt in seconds
@@ -115,7 +115,7 @@ class StepResult(NamedTuple):
 class KernelResult(NamedTuple):
     """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
 
-    ``calls``, ``time_s``, ``work`` and the gain are those of the program's step where it was profiled; ``step`` then
+    ``calls``, ``time_s``, ``work`` and the gain are those of the program's step if it was profiled; ``step`` then
     repeats the first two. All are tuples, which are made several times as fast as dataclasses: a batch may have a
     hundred thousand kernels.
     """
@@ -136,7 +136,7 @@ class KernelResult(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphResult:
-    """A graph of a model, or the rest of the program's step. Figures are per step where one was profiled.
+    """A graph of a model, or the rest of the program's step. Figures are per step if one was profiled.
 
     Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time. ``wall_time_s``
     is always that of the graph's own run. ``host_idle_share`` is the share of the step in which the device waits for
@@ -160,17 +160,17 @@ class ModelResult:
     """A model of a batch and its figures."""
 
     model: BatchModel  # its row in the batch
-    # its graphs, and the rest of its step (:data:`OUTSIDE`); empty where nothing was measured
+    # its graphs, and the rest of its step (:data:`OUTSIDE`); empty if nothing was measured
     graphs: tuple[GraphResult, ...] = ()
     machine: str = ""  # device and versions, as one line
     problem: Failure | None = None  # the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``
-    # the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel
+    # the retunes of its most expensive kernels, if they were requested; one for all graphs of a kernel
     retunes: tuple[RetuneRow, ...] = ()
     in_step: bool = False  # whether its figures are those of a step of the program
-    proven: Saving | None = None  # what its winners save in its step, measured; ``None`` where that was not measured
+    proven: Saving | None = None  # what its winners save in its step, measured; ``None`` if that was not measured
     # the program and the graphs of its run without their kernels, which tell whether the figures count
     outline: Run | None = field(default=None, hash=False)
-    doubt: str = ""  # why its figures do not count, so that gain limits are left out; empty where they count
+    doubt: str = ""  # why its figures do not count, so that gain limits are left out; empty if they count
 
     @property
     def compiled_graphs(self) -> tuple[GraphResult, ...]:

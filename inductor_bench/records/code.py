@@ -34,8 +34,8 @@ class KernelDefinition:
     language: str  # ``triton``, ``cpp``, or another backend's name as Inductor spells it
     source: str  # the kernel's text
     line: int  # the line of its definition in the module
-    kernel_hash: str | None = None  # Inductor's own hash of the kernel
-    moved_bytes: int | None = None  # Inductor's estimate (each buffer once), where the module holds one
+    kernel_hash: str | None = None  # Inductor's hash of the kernel
+    moved_bytes: int | None = None  # Inductor's estimate (each buffer once), if the module holds one
     template_flops: int | None = None  # the FLOPs of one call of a template kernel, as Inductor counts them
     family_id: str = ""  # a hash of the content that is independent of sizes, too
     # of a kernel that only copies a matrix into a larger one for a product, as Inductor's ``pad_mm`` does: each side
@@ -57,7 +57,7 @@ class CallSite:
     aten_ops: tuple[str, ...] = ()  # from the comment at this call
     handle: str | None = None  # the provenance debug handle, ``name:index``
     conditional: bool = False  # whether the call stands in a branch or a loop, so that it may not run
-    alternatives: tuple[str, ...] = ()  # the kernels of a multi-kernel, of which one runs
+    alternatives: tuple[str, ...] = ()  # the kernels of a multi-kernel; one of them runs
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class ModuleSource:
     frozen: bool  # whether weights were folded into the module (freezing)
     cpp_wrapper: bool  # whether the calls are made from C++
     has_harness: bool  # whether the file can be run by itself
-    threads: int | None  # the fixed number of OpenMP threads of its C++ kernels; ``None`` where it is not fixed
-    vector_lanes: int | None  # float32 lanes of the vector steps of its C++ kernels; ``None`` where they have none
+    threads: int | None  # the fixed number of OpenMP threads of its C++ kernels; ``None`` if it is not fixed
+    vector_lanes: int | None  # float32 lanes of the vector steps of its C++ kernels; ``None`` if they have none
     kernels: tuple[KernelDefinition, ...] = ()  # its definitions
     calls: tuple[CallSite, ...] = ()  # its calls in execution order
     inputs: tuple[ModuleInput, ...] = ()  # its arguments
@@ -101,7 +101,7 @@ class CapturedCode:
 
     ``role`` is as in :class:`ModuleSource`, but comes from the compilations of the frame, so that modules without a
     mark of their own have one too. ``stack_traces`` are the program's lines by provenance handle. ``compiled_name`` is
-    the function that the program compiled, such as ``Block.forward``; empty where it is unknown.
+    the function that the program compiled, such as ``Block.forward``; empty if it is unknown.
     """
 
     path: str
@@ -125,7 +125,7 @@ class BufferUse:
     # the name of the buffer's memory: its first variable in the module. A buffer in the memory of a deleted one has
     # that one's name.
     buffer: str
-    size: int  # the bytes that all calls of the module touch: the whole buffer, or less where they take slices of it
+    size: int  # the bytes that all calls of the module touch: the whole buffer, or less if they take slices of it
     touched: int  # the part that the call reads or writes
     read: int = 0  # the part that the call reads, and the part that it writes
     written: int = 0  # the part that the call reads, and the part that it writes
@@ -278,15 +278,15 @@ class MachineLoad:
     load: float | None = None  # the system's load average of the last minute
     time_s: float = 0.0  # elapsed seconds
     cpu_time_s: float = 0.0  # CPU seconds of all threads of the measuring process
-    # seconds in which its threads were ready but had no processor, summed over the threads; ``None`` where unknown
+    # seconds in which its threads were ready but had no processor, summed over the threads; ``None`` if unknown
     waited_s: float | None = None
-    # seconds that the hypervisor took from ``cores``, summed over them; ``None`` where unknown
+    # seconds that the hypervisor took from ``cores``, summed over them; ``None`` if unknown
     stolen_s: float | None = None
     switches: int = 0  # the number of involuntary context switches of the measuring process
 
     @property
     def delayed_share(self) -> float:
-        """The share of its running time that the process waited for a processor, 0 to 1; 0 where unknown."""
+        """The share of its running time that the process waited for a processor, 0 to 1; 0 if unknown."""
         lost_s = (self.waited_s or 0.0) + (self.stolen_s or 0.0)
         return lost_s / (lost_s + self.cpu_time_s) if lost_s else 0.0
 
@@ -301,7 +301,7 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Reference:
-    """The fingerprint of a launch's outputs; ``None`` with the error where there is none.
+    """The fingerprint of a launch's outputs; ``None`` with the error if there is none.
 
     The harness of standalone files makes the fingerprint and compares it.
     """
@@ -331,10 +331,10 @@ class Details:
     compiled: dict[str, CompiledKernel] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()  # every distinct launch of one run
     references: tuple[Reference, ...] = ()  # the reference of each launch, in order
-    # the launches whose values were recorded; ``None`` where recording was not requested
+    # the launches whose values were recorded; ``None`` if recording was not requested
     recorded: tuple[Launch, ...] | None = None
     recorded_references: tuple[Reference, ...] = ()  # the references of ``recorded``
     values_error: Complaint | None = None  # the reason why the recording of values stopped
     # in a RUN of format 1 or 2, DRAM's bytes per byte that a call site of the module touches in the program's step, by
-    # the index of the call site; empty where the step is unknown, and in later formats
+    # the index of the call site; empty if the step is unknown, and in later formats
     dram_shares: dict[str, float] = field(default_factory=dict)

@@ -56,7 +56,7 @@ class Change:
     a_s: float  # seconds of A
     b_s: float  # seconds of B
     delta_s: float  # seconds of B less those of A
-    # lower end of the interval of the difference in seconds; ``None`` where no uncertainty is known
+    # lower end of the interval of the difference in seconds; ``None`` if no uncertainty is known
     low_s: float | None
     high_s: float | None  # upper end of that interval
     verdict: str  # the verdict on B: ``faster``, ``slower``, ``same`` or ``undecided``
@@ -87,8 +87,8 @@ class PartChange(Change):
 class GraphChange:
     """A compiled graph of A and its counterpart in B."""
 
-    a: str | None  # its label in A; ``None`` where only B has it
-    b: str | None  # its label in B; ``None`` where only A has it
+    a: str | None  # its label in A; ``None`` if only B has it
+    b: str | None  # its label in B; ``None`` if only A has it
     a_s: float  # seconds in A
     b_s: float  # seconds in B
     delta_s: float  # seconds of B less those of A
@@ -114,7 +114,7 @@ class KernelSide:
 
 @dataclass(frozen=True)
 class KernelChange:
-    """Kernels of A and those of B that do their work; several where a fusion or a library call changed."""
+    """Kernels of A and those of B that do their work; several if a fusion or a library call changed."""
 
     a: tuple[KernelSide, ...]  # the kernels of A
     b: tuple[KernelSide, ...]  # the kernels of B
@@ -132,7 +132,7 @@ class RunComparison:
     """The comparison of two runs."""
 
     comparable: bool  # whether the verdict says something about one change
-    reasons: tuple[str, ...]  # why it says nothing about one change; empty where it does
+    reasons: tuple[str, ...]  # why it says nothing about one change; empty if it does
     verdict: str  # that of the step, or ``not comparable``
     environment_differences: tuple[EnvironmentDifference, ...]  # the facts that differ between the runs
     a: SideSummary  # the side A
@@ -153,8 +153,8 @@ class Pairing:
 
     first_config: Config  # the configuration of the first kernel
     second_config: Config  # the configuration of the second kernel
-    first_s: float | None = None  # the first kernel's median; ``None`` where the kernels could not be timed
-    # the second kernel's median in the same rounds; ``None`` where the kernels could not be timed
+    first_s: float | None = None  # the first kernel's median; ``None`` if the kernels could not be timed
+    # the second kernel's median in the same rounds; ``None`` if the kernels could not be timed
     second_s: float | None = None
     ratio: Ratio | None = None  # the second kernel's time over the first's
     verdict: str = ""  # the verdict on the second kernel
@@ -170,11 +170,11 @@ class TimedPair:
     state: str  # the times that were compared: ``cold`` or ``warm``
     as_they_stand: Pairing  # both in their own configurations
     # the second in the configuration of the first, so that the rest of the difference is due to the code. It equals
-    # ``as_they_stand`` where both have the same configuration.
+    # ``as_they_stand`` if both have the same configuration.
     same_config: Pairing
-    best_of_each: Pairing | None = None  # both in their best configurations, where they were retuned
-    difference: str = ""  # the difference of their results, or the reason why it is unknown; empty where they are equal
-    alike: bool | None = None  # whether both compute the same; ``None`` where unknown
+    best_of_each: Pairing | None = None  # both in their best configurations, if they were retuned
+    difference: str = ""  # the difference of their results, or the reason why it is unknown; empty if they are equal
+    alike: bool | None = None  # whether both compute the same; ``None`` if unknown
     failures: tuple[Failure, ...] = ()  # failures of their retunes
     notes: tuple[str, ...] = ()  # doubts about the comparability of their times
 
@@ -187,7 +187,7 @@ class ModelComparison:
     """A model of both batches."""
 
     name: str  # the name of the model
-    comparison: RunComparison | None = None  # the comparison of its runs; ``None`` where there is none
+    comparison: RunComparison | None = None  # the comparison of its runs; ``None`` if there is none
     problem: str = ""  # why there is no comparison
     lost: bool = False  # whether A has a run of a model that cannot be compared: B may have broken it
 
@@ -198,7 +198,7 @@ class BatchComparison:
 
     a: str  # the path of A, as it was typed
     b: str  # the path of B, as it was typed
-    ratio: float | None  # the geometric mean of the ratios of B's steps to A's; ``None`` where no model is comparable
+    ratio: float | None  # the geometric mean of the ratios of B's steps to A's; ``None`` if no model is comparable
     models: tuple[ModelComparison, ...]  # the models of A in order, then those that only B has
 
     def count(self, verdict: str) -> int:

@@ -26,7 +26,7 @@ WAITING, TIMING, PROFILING, DONE, FAILED = "waiting", "timing", "profiling", "do
 class ObservedGraph:
     """One compiled graph of the process. Its place in ``ObservedSteps.graphs`` is its number in the trace."""
 
-    path: str  # the path of its compiled module; empty where the module is unknown
+    path: str  # the path of its compiled module; empty if the module is unknown
     cuda_graphs: bool = False  # whether calls replay CUDA graphs
     cuda_graph_refusal: str = ""  # Inductor's reason for not using CUDA graphs although they were asked for; else empty
 
@@ -78,8 +78,8 @@ class ObservedSteps:
     clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
-    trace: str = ""  # the path of the profiler's trace of the profiled steps; empty where there is none
-    # the path of a second trace of one step, recorded with Python stacks and modules; empty where there is none
+    trace: str = ""  # the path of the profiler's trace of the profiled steps; empty if there is none
+    # the path of a second trace of one step, recorded with Python stacks and modules; empty if there is none
     lines_trace: str = ""
     error: str = ""  # the reason of a failure, in words
     notes: tuple[str, ...] = ()  # what limits the figures, in words
@@ -115,7 +115,7 @@ class ObservedTouches:
 class CallPlace:
     """Where in the user's program an operator was called."""
 
-    module: str = ""  # the nn.Module that called it; empty where it is unknown
+    module: str = ""  # the nn.Module that called it; empty if it is unknown
     source: SourceLine | None = None
 
 
@@ -130,11 +130,11 @@ class ModuleEvidence:
     label: str
     slug: Slug
     source_path: str  # the file that Inductor wrote
-    calls: int | None = None  # of the program, over all processes; None where no process was observed
+    calls: int | None = None  # of the program, over all processes; None if no process was observed
     tf32: bool = False  # whether float32 products may be computed in TF32
     cuda_graphs: bool = False  # whether the program compiles it for CUDA graphs
     max_autotune: bool = False  # whether the program compiles it with max-autotune
-    measurement: Method | None = None  # None where it was not measured
+    measurement: Method | None = None  # None if it was not measured
     outputs: Outputs = field(default_factory=Outputs)
 
 
@@ -143,7 +143,7 @@ class StepEvidence:
     """The steps of one process."""
 
     steps: ObservedSteps  # without paths
-    modules: tuple[str, ...] = ()  # the slug of each of its graphs' modules; empty where it is unknown
+    modules: tuple[str, ...] = ()  # the slug of each of its graphs' modules; empty if it is unknown
     trace: Place | None = None  # the profiled steps
     problem: str = ""  # why the profile could not be kept
     operators: tuple[tuple[str, int], ...] = ()  # outermost eager operators of one step, in order; and their places
@@ -155,7 +155,7 @@ class StepEvidence:
 class EagerSteps:
     """The steps of the program without compilation."""
 
-    step_time_s: float | None = None  # the mean of the slowest process; None where none was found
+    step_time_s: float | None = None  # the mean of the slowest process; None if none was found
     median_step_time_s: float | None = None
     note: str = ""  # why they were not timed
 
@@ -184,5 +184,5 @@ class Evidence:
         return replace(self, modules=tuple(module if one.slug == module.slug else one for one in self.modules))
 
     def without_steps(self) -> Evidence:
-        """The evidence of the modules alone."""
+        """Only the evidence of the modules."""
         return replace(self, processes=())

@@ -16,7 +16,7 @@ class ShapeGroup:
     shapes: str  # the operator's arguments, as text
     calls: float  # the number of launches
     time_s: float  # device seconds of these launches
-    # the number of operator calls that these launches represent. Where several kernels do the work of one call, each
+    # the number of operator calls that these launches represent. If several kernels do the work of one call, each
     # represents its share of their time. It is 0 for kernels that only rearrange or collect the data of others.
     operator_calls: float = 0.0
     flops: float | None = None  # FLOPs of these launches; of several kernels for one call each has its share
@@ -58,8 +58,8 @@ class LaunchShape:
     """The size of a kernel's launches."""
 
     occupancy: float | None = None  # the profiler's estimate, 0 to 1, as a mean over the kernel's time
-    grid: tuple[int, ...] = ()  # the number of blocks in each dimension; empty where it differs between calls
-    # the number of threads of a block in each dimension; empty where it differs between calls
+    grid: tuple[int, ...] = ()  # the number of blocks in each dimension; empty if it differs between calls
+    # the number of threads of a block in each dimension; empty if it differs between calls
     block: tuple[int, ...] = ()
 
 
@@ -86,13 +86,13 @@ class Kernel:
     time_s: float  # the mean over the module's steady iterations
     samples_s: tuple[float, ...]  # the total of every iteration, in order
     share: float  # the share of the module's device time, on a CPU of its kernels' time
-    wall_share: float | None  # the share of the module's wall time, or of its busy time where that is longer
+    wall_share: float | None  # the share of the module's wall time, or of its busy time if that is longer
     work: Inline[LeastWork] = LeastWork()  # the bytes and FLOPs
     roof: Inline[RooflineResult] = RooflineResult()  # the rates, and the comparison with the roof
     file: Place | None = None  # the standalone file
     line: int | None = None  # the line of its definition in the module's ``file``
-    kernel_hash: str | None = None  # Inductor's own hash of the kernel
-    # the result of compiling it; ``None`` where a figure differs between calls
+    kernel_hash: str | None = None  # Inductor's hash of the kernel
+    # the result of compiling it; ``None`` if a figure differs between calls
     compiled: Inline[CompiledKernel] = field(default_factory=CompiledKernel)
     launch: Inline[LaunchShape] = LaunchShape()  # the size of its launches
     operator: str | None = None  # the library operator that launches it
@@ -128,11 +128,11 @@ class ExtractedKernel:
     category: Category  # the category of the kernel
     module: str  # the label of its module, such as ``forward``
     calls: int  # the number of its launches in one run of the module
-    time_s: float | None = None  # its time in the model in seconds per iteration, where it was measured
-    file: FileName | None = None  # the name of the standalone file; ``None`` where the kernel can have none
-    reason: str = ""  # the reason why there is no file; empty where there is one
-    values: FileName | None = None  # the name of the safetensors file of its recorded values, where there is one
-    note: str = ""  # the values that are drawn although recorded ones were requested; empty where there are none
+    time_s: float | None = None  # its time in the model in seconds per iteration, if it was measured
+    file: FileName | None = None  # the name of the standalone file; ``None`` if the kernel can have none
+    reason: str = ""  # the reason why there is no file; empty if there is one
+    values: FileName | None = None  # the name of the safetensors file of its recorded values, if there is one
+    note: str = ""  # the values that are drawn although recorded ones were requested; empty if there are none
     sha256: str | None = None  # the hash of the file as it was written; ``None`` in rows of older versions
 
 
@@ -140,8 +140,8 @@ class ExtractedKernel:
 class KernelFile(ExtractedKernel):
     """A row of :func:`inductor_bench.extract`."""
 
-    path: Path | None = None  # the absolute path of ``file``; ``None`` where the kernel can have none
-    values_path: Path | None = None  # the absolute path of ``values``, where there is one
+    path: Path | None = None  # the absolute path of ``file``; ``None`` if the kernel can have none
+    values_path: Path | None = None  # the absolute path of ``values``, if there is one
 
 
 def locate_file(row: ExtractedKernel, folder: Path) -> KernelFile:

@@ -13,7 +13,7 @@ from .run import Environment
 
 EAGER, DEFAULT = "eager", "default"
 MODES = (EAGER, DEFAULT, "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
-"""The modes that are compared where none is chosen; all but the first are those of ``torch.compile``."""
+"""The modes that are compared if none is chosen; all but the first are those of ``torch.compile``."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Switch:
     name: str  # the word after ``--with``
     help: str  # what it does
     line: str  # what a user types into the program to have it
-    variable: str = ""  # the environment variable that turns it on; empty where the process sets it before it compiles
+    variable: str = ""  # the environment variable that turns it on; empty if the process sets it before it compiles
 
 
 TF32, CUDNN_BENCHMARK, CHANNELS_LAST = "tf32", "cudnn-benchmark", "channels-last"
@@ -105,7 +105,7 @@ class ModeProcess:
     source: str  # what delimits the steps: ``marks``, ``optimizer`` or ``pattern``
     device: str  # the type of the device whose work a step waits for
     # the time from the first compilation to the timed window without that of the steps in it; ``None`` without
-    # compilation and where it is unknown
+    # compilation and if it is unknown
     compile_time_s: float | None = None
     # the most memory that torch allocated on the device; on a CPU the most that the process had
     peak_memory_bytes: int | None = None
@@ -119,7 +119,7 @@ class ModeProcess:
     replays: int = 0  # the number of graphs that replay CUDA graphs
     refusals: tuple[str, ...] = ()  # Inductor's reasons for not using CUDA graphs although they were asked for
     work: DeviceWork | None = None  # the device's work in a step; ``None`` without a profile and on a CPU
-    agreement: Agreement | None = None  # the comparison of the outputs; ``None`` where they were not compared
+    agreement: Agreement | None = None  # the comparison of the outputs; ``None`` if they were not compared
     time_s: float = 0.0  # duration of the process
     notes: tuple[str, ...] = ()  # what limits the figures, in words
 
@@ -142,16 +142,16 @@ class ModeFigures:
     step_time_s: float  # the geometric mean of the processes' steps
     low_s: float | None = None  # lower end of its 95% confidence interval over the processes; ``None`` for a single one
     high_s: float | None = None  # upper end of that interval; ``None`` for a single process
-    # the compile time of the first round; 0 without compilation, ``None`` where it is unknown
+    # the compile time of the first round; 0 without compilation, ``None`` if it is unknown
     compile_time_s: float | None = None
     recompile_time_s: float | None = None  # the smallest compile time of later rounds, whose caches were filled
     peak_memory_bytes: int | None = None  # the peak memory of the last round, in which nothing is tuned any more
     graph_breaks: int = 0  # the number of graph breaks
     work: DeviceWork | None = None  # the device's work in a step of the first round
     agreement: Agreement | None = None  # the comparison of the outputs in the first round
-    to_eager: StepRatio | None = None  # the ratio to the row ``eager``; ``None`` for itself and where there is none
+    to_eager: StepRatio | None = None  # the ratio to the row ``eager``; ``None`` for itself and if there is none
     to_fastest: StepRatio | None = None  # the ratio to the row with the shortest step; ``None`` for itself
-    # number of steps after which the compilation has paid off against ``eager``; ``None`` where it never does, or that
+    # number of steps after which the compilation has paid off against ``eager``; ``None`` if it never does, or that
     # is undecided
     pays_after: float | None = None
     cheaper: str = ""  # the name of the row whose compilation is the next shorter one
@@ -168,7 +168,7 @@ class ModeRow:
     name: str  # the name of ``settings``
     settings: ModeSet  # the settings of its processes
     processes: tuple[ModeProcess, ...] = ()  # the processes, in the order of their rounds
-    failure: Failure | None = None  # why the row ended early; ``None`` where it did not
+    failure: Failure | None = None  # why the row ended early; ``None`` if it did not
     figures: ModeFigures | None = None  # the figures; ``None`` before the first process has measured
 
 
@@ -177,7 +177,7 @@ class ModeWinner:
     """The advice."""
 
     name: str  # the name of the row
-    lines: tuple[str, ...]  # what to type into the program to have it; empty where nothing has to be typed
+    lines: tuple[str, ...]  # what to type into the program to have it; empty if nothing has to be typed
     fastest: str  # the name of the row with the shortest step
     equals: tuple[str, ...] = ()  # names of other rows whose difference to the fastest one is within noise
     # whether the row costs little if it is slower after all; otherwise the noise hides differences that matter, and the
@@ -199,8 +199,8 @@ class ModeComparison:
     environment: Environment  # the machine and the versions
     rounds: int  # the number of processes for each row
     rows: tuple[ModeRow, ...]  # the rows, in the order of the request
-    program_sha256: str = ""  # the hash of the program's file; empty where it has none
-    # the row to take; ``None`` while fewer than two rounds are measured, and where no row is usable
+    program_sha256: str = ""  # the hash of the program's file; empty if it has none
+    # the row to take; ``None`` while fewer than two rounds are measured, and if no row is usable
     winner: ModeWinner | None = None
 
     @property
@@ -217,8 +217,8 @@ class ModelModes:
     """One model."""
 
     name: str  # unique in the list; also the name of the folder of its comparison
-    comparison: ModeComparison | None = None  # the comparison of its modes; ``None`` where nothing could be compared
-    failure: Failure | None = None  # why there is no comparison; ``None`` where there is one
+    comparison: ModeComparison | None = None  # the comparison of its modes; ``None`` if nothing could be compared
+    failure: Failure | None = None  # why there is no comparison; ``None`` if there is one
 
 
 @dataclass(frozen=True)

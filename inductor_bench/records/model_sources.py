@@ -28,7 +28,7 @@ class ModelSource:
     program: bool = False  # whether it is run to compile its modules
     builder: str = ""  # the function of ``worker.capture.named_models`` that builds the model, of a library
     example: str = ""  # a name that works, of a library
-    install: str = ""  # the hint where the library is not installed
+    install: str = ""  # the hint if the library is not installed
     # the module of the library whose import shows that it loads, if the library itself loads when it is used
     loads: str = ""
     download_marks: str = ":"  # characters that only names of models to be downloaded contain

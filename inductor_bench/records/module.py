@@ -16,7 +16,7 @@ class CategoryTotal:
     name: Category  # the category
     time_s: float  # device seconds, on a CPU seconds in kernels
     share: float  # the share of the module's device time, 0 to 1
-    # the share of the module's wall time, or of its busy time where that is longer, 0 to 1; ``None`` where no wall time
+    # the share of the module's wall time, or of its busy time if that is longer, 0 to 1; ``None`` if no wall time
     # was measured
     wall_share: float | None
     calls: float  # the number of launches

@@ -26,12 +26,12 @@ JOINED = {"pairs": "=", "shard": "/", "names": ","}
 """By the kind of an option what stands between the texts of one word."""
 
 ONE_WORD = ("shard", "names")
-"""Kinds whose several texts are one word. Other options with several values are given again for each."""
+"""Kinds whose several texts are one word. Other options are repeated for each value."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """The option of a field. The type of the field decides the type of its value where nothing else is said."""
+    """The option of a field. The type of the field decides the type of its value if nothing else is said."""
 
     names: tuple[str, ...]  # as click takes them: ("-o", "--output"), ("--training/--inference",)
     help: str = ""
@@ -162,6 +162,6 @@ def option_words(request: Any) -> tuple[str, ...]:
 
 
 def recorded(request: Any) -> Any:
-    """The request as a record holds it: at its default is what records leave out, such as the folder to write."""
+    """The request as a record holds it: fields that it leaves out, such as the folder to write, have their default."""
     left_out = [item for item in fields(request) if not item.metadata.get(IN_RECORD, True)]
     return replace(request, **{item.name: item.default for item in left_out})

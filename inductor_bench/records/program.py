@@ -42,7 +42,7 @@ class SummedOperator:
 class Part:
     """A part of the step's wall time. All figures are means per step.
 
-    The parts of one step are disjoint, and their times add up to the step's time. Where two device activities overlap,
+    The parts of one step are disjoint, and their times add up to the step's time. If two device activities overlap,
     the time counts once: computation before collectives, collectives before copies.
     """
 
@@ -54,17 +54,17 @@ class Part:
     calls: float  # the number of calls
     time_s: float  # seconds of the step's wall time
     share: float  # the share of the step's wall time, 0 to 1
-    # the sum of the durations on the device; longer than ``time_s`` where other parts hide it. Of a collective it
+    # the sum of the durations on the device; longer than ``time_s`` if other parts hide it. Of a collective it
     # leaves out the wait that only the profiler causes. On a CPU it is ``None``.
     device_time_s: float | None = None
     replays: float = 0.0  # the number of calls that replayed a CUDA graph
     launches: float = 0.0  # the number of device activities
     # the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes
     graph: Slug | None = None
-    module: str = ""  # the ``nn.Module`` that called the operator; empty where it is unknown
-    source: SourceLine | None = None  # the user's line; ``None`` where it is unknown
+    module: str = ""  # the ``nn.Module`` that called the operator; empty if it is unknown
+    source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
     refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
-    moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` where they are unknown
+    moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown
     is_fused: bool = False  # of an optimizer, whether torch's fused kernels take most of its device time
     # of the part that sums up short eager operators, each of them; empty for another part, and in a record of an older
     # version, which does not say which operators its part sums up
@@ -147,7 +147,7 @@ class Program:
     step_source: str
     busy_time_s: float | None = None  # seconds of a profiled step in which the device works
     parts: tuple[Part, ...] = ()  # the parts of the step, which add up to it
-    first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` where it is unknown
+    first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` if it is unknown
     settled_after: int = 0  # the number of steps before the first timed one
     steps: int = 0  # the number of steps that the program ran while it was observed
     stopped: bool = False  # whether ``--stop`` ended the program after the window
@@ -173,7 +173,7 @@ HOST_LANE = "host"
 class Interval:
     """A stretch of a lane. Seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
 
-    On the host lane, ``kind`` names what the host works for, and is ``idle`` where no operator and no graph runs;
+    On the host lane, ``kind`` names what the host works for, and is ``idle`` if no operator and no graph runs;
     ``label`` then says what the host does.
     """
 

@@ -19,7 +19,7 @@ from .option_fields import ASKED, GIVEN, Needs, option, part, same
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
 DEFAULT_BATCH_SIZE = 32
-"""The batch size of a library's model where none is given."""
+"""The batch size of a library's model if none is given."""
 
 AMP = {"float16": "float16", "fp16": "float16", "half": "float16", "bfloat16": "bfloat16", "bf16": "bfloat16"}
 """torch's names of the dtypes of autocast, by their usual names."""
@@ -57,7 +57,7 @@ class RetuneRequest:
         MISSING,
         "--autotune",
         kind="method",
-        help="Then retune the kernels that take most time, as many as --top says, like `kernel --autotune`.",
+        help="Then retune the kernels that take most time (--top sets how many), like `kernel --autotune`.",
     )
     top: int = option(10, "--top", shared=True)  # the number of kernels
     # the limit of all of it in seconds
@@ -66,21 +66,21 @@ class RetuneRequest:
         "--budget",
         metavar="SECONDS",
         kind="seconds",
-        help="Of the retune of a model: begin no kernel and no candidate after that.",
+        help="Time limit for retuning a model: begin no kernel and no candidate after that.",
         needs=_RETUNE,
     )
-    # whether kernels are retuned also where their result is known from another run
+    # whether kernels are retuned even if their result is known from another run
     remeasure: bool = option(
         False,
         "--remeasure",
-        help="Retune also kernels that are known from the retune of another run.",
+        help="Also retune kernels whose best config is known from another run.",
         needs=_RETUNE,
     )
     # whether the program is run again afterwards, to prove what the faster configs save
     verify: bool = option(
         True,
         "--verify/--no-verify",
-        help="After a retune, run the program's steps with the winners and without, in turn (the default).",
+        help="After a retune, run the program's steps with and without the winners in turn (the default).",
         needs=_RETUNE,
     )
 
@@ -107,12 +107,12 @@ class BreakdownRequest:
     amp: str | None = option(None, "--amp", metavar="DTYPE", choices=AMP, help="Autocast to float16 or bfloat16.")
     # the requested device: ``cpu``, ``cuda``, ``cuda:1``, …
     device: str | None = option(
-        None, "--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given."
+        None, "--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; by default the best there is."
     )
     # the seed of random weights and inputs
-    seed: int | None = option(0, "--seed", shown=True, help="Of random weights and inputs.")
+    seed: int | None = option(0, "--seed", shown=True, help="Seed of random weights and inputs.")
     # the batch size of a library's model
-    batch_size: int | None = option(None, "--batch-size", least=1, help=f"Of a {listed(LIBRARIES)} model.")
+    batch_size: int | None = option(None, "--batch-size", least=1, help=f"Batch size of a {listed(LIBRARIES)} model.")
     # whether every module was profiled inside the program, with the program's inputs
     live: bool = option(False, "--live", help="Profile inside the program, with the inputs that it really gets.")
     # a trace recorded elsewhere, which is analysed instead of a run
@@ -130,7 +130,11 @@ class BreakdownRequest:
     )
     # the number of steps before them; ``None`` waits until compilation has settled
     skip: int | None = option(
-        None, "--skip", metavar="N", least=0, help="Begin N steps after the first, settled or not."
+        None,
+        "--skip",
+        metavar="N",
+        least=0,
+        help="Begin N steps after the first, without waiting for compilation to settle.",
     )
     # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
@@ -142,7 +146,7 @@ class BreakdownRequest:
         "--timeout",
         metavar="SECONDS",
         kind="seconds",
-        help="The limit of each process that is started.",
+        help="Time limit of each process that is started.",
     )
     # the number of profiled iterations
     repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="Profiled iterations.")
@@ -154,8 +158,8 @@ class BreakdownRequest:
         "--values",
         choices=(DRAWN, RECORDED),
         shown=True,
-        help="What large tensors in the kernels' files hold: random numbers, or what the kernels really read, in "
-        "safetensors files beside.",
+        help="What large tensors in the kernels' files hold: random numbers, or the values that the kernels really "
+        "read, kept in safetensors files.",
     )
     # maximum size of the recorded values of one kernel; storages above it are drawn
     values_limit_bytes: int = option(
@@ -163,9 +167,9 @@ class BreakdownRequest:
         "--values-limit",
         metavar="SIZE",
         kind="size",
-        help="Of the recorded values of one kernel; what is above is drawn.",
+        help="Size limit for the recorded values of one kernel; larger tensors get random values.",
         shown=f"{VALUES_LIMIT_BYTES // 10**6}MB",
-        needs=Needs("values", "is for recorded values, and these are drawn", "add --values recorded", DRAWN),
+        needs=Needs("values", "limits recorded values, and these are random", "add --values recorded", DRAWN),
     )
     # the interpreter that ran the program
     python: str | None = option(
@@ -183,8 +187,8 @@ class BreakdownRequest:
         "--redact",
         recorded=False,
         metavar="NAME",
-        help="Keep the value of this option or variable out of what is written, as those of keys, tokens and passwords "
-        "are. May be given again.",
+        help="Keep the value of this option or variable out of all files that are written. Values of keys, tokens and "
+        "passwords are always kept out. May be repeated.",
     )
     # whether plots are drawn
     plots: bool = option(
@@ -195,7 +199,7 @@ class BreakdownRequest:
 
     @property
     def recorded_bytes(self) -> int | None:
-        """Maximum size of the recorded values of one kernel; ``None`` where they are drawn."""
+        """Maximum size of the recorded values of one kernel; ``None`` if they are drawn."""
         return self.values_limit_bytes if self.values == RECORDED else None
 
     @property
@@ -222,37 +226,41 @@ class BatchRequest:
     source: Path  # the list
     output: Path | None = option(None, "-o", "--output", metavar="BATCH", help="The folder; batches/NAME.")
     listing: bool = option(False, "--list", help="Show the models that would be measured; run nothing.")
-    filters: tuple[str, ...] = option((), "--filter", metavar="GLOB", help="Only these: a glob or a part of the name.")
-    excludes: tuple[str, ...] = option((), "--exclude", metavar="GLOB", help="Not these.")
+    filters: tuple[str, ...] = option(
+        (), "--filter", metavar="GLOB", help="Only models with this name: a glob or a part of the name."
+    )
+    excludes: tuple[str, ...] = option((), "--exclude", metavar="GLOB", help="No models with this name.")
     shard: tuple[int, int] | None = option(
         None, "--shard", metavar="I/N", kind="shard", help="Every N-th model, beginning with the I-th."
     )
-    bare: str | None = option(None, "--source", choices=tuple(LIBRARIES), help="Of bare names.")
+    bare: str | None = option(None, "--source", choices=tuple(LIBRARIES), help="The library of names without one.")
     resume: bool = option(
         True, "--resume/--no-resume", help="Continue the batch in the folder (the default), or refuse to."
     )
-    force: bool = option(False, "--force", help="Measure again what the folder has already.")
-    retries: int = option(0, "--retries", metavar="N", least=0, help="Try a model that failed again.")
+    force: bool = option(False, "--force", help="Measure again what the folder already has.")
+    retries: int = option(0, "--retries", metavar="N", least=0, help="Try a failed model up to N times more.")
     devices: tuple[str, ...] = option(
-        (), "--devices", metavar="0,1,…", kind="names", help="These GPUs; all where not given."
+        (), "--devices", metavar="0,1,…", kind="names", help="The GPUs to use; by default all."
     )
-    jobs: int | None = option(None, "--jobs", metavar="N", least=1, help="The most models at once.")
+    jobs: int | None = option(None, "--jobs", metavar="N", least=1, help="Measure at most N models at once.")
     overlap: bool | None = option(
         None,
         "--overlap/--no-overlap",
-        help="Compile a model while another is timed on its GPU; where there are cores for it if not said.",
+        help="Compile a model while another is timed on its GPU. The default depends on the number of cores.",
     )
-    executor: str = option("local", "--executor", choices=("local", "ray"), help="This machine, or a Ray cluster.")
+    executor: str = option(
+        "local", "--executor", choices=("local", "ray"), help="Run on this machine, or on a Ray cluster."
+    )
     address: str | None = option(
-        None, "--address", metavar="HOST:PORT", help="Of the Ray cluster; Ray looks for one where not given."
+        None, "--address", metavar="HOST:PORT", help="Address of the Ray cluster; by default Ray looks for one."
     )
     overrides: Mapping[str, Any] = part(  # options for all models by field, which precede the list's own
         BreakdownRequest,
         "timeout_s training batch_size mode dynamic amp device seed live repeat values",
         GIVEN,
-        timeout_s={"help": "Of a model."},
-        batch_size={"help": "Instead of those in the list."},
-        device={"metavar": None, "kind": "type of device", "help": "The best there is where not given."},
+        timeout_s={"help": "Time limit of a model."},
+        batch_size={"help": "Batch size, instead of those in the list."},
+        device={"metavar": None, "kind": "type of device", "help": "By default the best there is."},
         seed={"shown": False},
         live={"help": "Profile inside the programs."},
     )
@@ -271,32 +279,32 @@ class KernelRequest:
     autotune: str | None = option(
         None, "--autotune", kind="method", help="Retune: METHODS. With --compare, both kernels."
     )
-    configs: bool = option(False, "--configs", help="Time every config that Inductor chooses from; none wins.")
+    configs: bool = option(False, "--configs", help="Time every config that Inductor chooses from, and choose none.")
     budget_s: float | None = option(
-        None, "--budget", metavar="SECONDS", kind="seconds", help="Build no more candidates after that."
+        None, "--budget", metavar="SECONDS", kind="seconds", help="Time limit for building candidates."
     )
     state: str = option(
         "cold",
         "--state",
         choices=("cold", "warm"),
         shown=True,
-        help="What candidates are compared by: times with their data out of the caches, or in them.",
+        help="Compare candidates by their times with data outside of the caches, or in them.",
     )
     save: Path | None = option(None, "--save", metavar="PATH", help="Write the winner as a standalone file.")
     other: str | None = option(
-        None, "--compare", metavar="OTHER", help="Time FILE and OTHER in turn: as they stand, in one config."
+        None, "--compare", metavar="OTHER", help="Time FILE and OTHER in turn: as they are, and in the same config."
     )
     other_python: str | None = option(
         None,
         "--other-python",
         metavar="PATH",
-        help="The interpreter to run OTHER under, as one with another torch.",
+        help="The interpreter for OTHER, for example one with another torch.",
         needs=Needs("other", "is for --compare", "add --compare OTHER"),
     )
     ncu: bool = option(False, "--ncu", help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
-    force: bool = option(False, "--force", help="Measure on a GPU that another job uses, too.")
+    force: bool = option(False, "--force", help="Measure even if another job uses the GPU.")
     check: bool = option(True, "--check/--no-check", shown=True, help="Compare outputs with the reference first.")
-    timeout_s: float | None = same(BreakdownRequest, "timeout_s", help="For each step of one kernel.")
+    timeout_s: float | None = same(BreakdownRequest, "timeout_s", help="Time limit of each step of one kernel.")
     python: str | None = same(BreakdownRequest, "python", help="The interpreter to run the kernels under.")
 
 
@@ -319,7 +327,7 @@ class ExtractRequest:
 
     targets: tuple[str, ...]  # a RUN folder, a log, a structured trace, or compiled modules
     output: Path | None = option(None, "-o", "--output", metavar="DIR", help="The folder to write.")
-    listing: bool = option(False, "--list", help="Show what there is and write nothing.")
+    listing: bool = option(False, "--list", help="List the kernels and write nothing.")
     selection: Selection = part(Selection, "glob category top")
     static: bool = option(False, "--static", help="Read the arguments from the module's text; run nothing.")
     values: str = same(BreakdownRequest, "values")
@@ -334,13 +342,13 @@ class ApplyRequest:
 
     run: Path | None  # the RUN with the retunes; ``None`` for all configs that are known for this machine
     command: tuple[str, ...] = ()  # the program; empty to write ``RUN/tuned`` only
-    verify: bool = option(False, "--verify", help="Run the program's steps with the configs and without in turn.")
+    verify: bool = option(False, "--verify", help="Run the program's steps with and without the configs in turn.")
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
     timeout_s: float | None = same(
-        BreakdownRequest, "timeout_s", help="With --verify: the limit of each run of the program."
+        BreakdownRequest, "timeout_s", help="With --verify: time limit of each run of the program."
     )
     python: str | None = same(
-        BreakdownRequest, "python", help="The program's interpreter, where the command does not tell."
+        BreakdownRequest, "python", help="The program's interpreter, if the command does not name one."
     )
 
 
@@ -350,7 +358,7 @@ class CompareRequest:
 
     pythons: tuple[str, ...] = option((), "--python", metavar="PATH", help="The interpreter of A, and that of B.")
     variables: tuple[tuple[str, str], ...] = option(
-        (), "--env", metavar="NAME=VALUE", kind="pairs", help="Set it in B."
+        (), "--env", metavar="NAME=VALUE", kind="pairs", help="Set this variable in B."
     )
     runs: int = option(2, "--runs", metavar="N", least=1, shown="2", help="Make N runs of each side.")
     breakdown: BreakdownRequest = part(  # of each run; its ``output`` is the folder of all runs
@@ -358,9 +366,9 @@ class CompareRequest:
         "output force training mode amp device batch_size steps skip timeout_s",
         output={"metavar": "DIR", "help": "Where the runs are written."},
         force={"help": "Replace earlier runs in that folder."},
-        training={"help": "Of a factory or a named model, as for breakdown."},
-        batch_size={"help": "Of a named model."},
-        timeout_s={"help": "Of each process."},
+        training={"help": "For a factory or a named model: as for breakdown."},
+        batch_size={"help": "Batch size of a named model."},
+        timeout_s={"help": "Time limit of each process."},
     )
 
 
@@ -368,8 +376,10 @@ class CompareRequest:
 class ModesRequest:
     """The request to compare the modes of ``torch.compile`` for a program."""
 
-    modes: tuple[str, ...] = option((), "--mode", kind="compared mode", help="Only these; may be given again.")
-    withs: tuple[str, ...] = option((), "--with", metavar="SET", help="One more row; may be given again.")
+    modes: tuple[str, ...] = option((), "--mode", kind="compared mode", help="Only these modes; may be repeated.")
+    withs: tuple[str, ...] = option(
+        (), "--with", metavar="SET", help="One more row, with these settings; may be repeated."
+    )
     variables: tuple[tuple[str, str], ...] = option(
         (), "--env", metavar="NAME=VALUE", kind="pairs", help="One more row, with this variable."
     )
@@ -389,7 +399,7 @@ class ModesRequest:
         "steps skip training dynamic amp device seed batch_size timeout_s python output force redact",
         steps={"help": "Time N of a script's steps in each process."},
         output={"metavar": "FOLDER", "help": "The folder; modes/NAME."},
-        force={"help": "Measure again what the folder has already."},
+        force={"help": "Measure again what the folder already has."},
     )
 
 
@@ -397,6 +407,6 @@ class ModesRequest:
 class DoctorRequest:
     """The request to look at what is installed, and at what a device can reach."""
 
-    device: str | None = same(BreakdownRequest, "device", help="cpu or cuda; the best there is where not given.")
-    remeasure: bool = option(False, "--remeasure", help="Measure the device again, also where it was measured before.")
+    device: str | None = same(BreakdownRequest, "device", help="cpu or cuda; by default the best there is.")
+    remeasure: bool = option(False, "--remeasure", help="Measure the device again, even if it was measured before.")
     python: str | None = same(BreakdownRequest, "python", help="The interpreter to look at, with another torch.")

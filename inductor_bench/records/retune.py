@@ -16,10 +16,10 @@ from .tuning import Config, MeasuredKernel, Tuning
 FASTER, UNDECIDED = "faster", "undecided"
 KEPT = ("slower", "same", UNDECIDED)
 """Verdicts with which a kernel keeps its configuration."""
-LIKENESS = 3.0
+MOST_FACTOR_TO_MODEL = 3.0
 """Maximum factor between a kernel's standalone time and its time in the model for which a saving is projected."""
 
-INTERRUPTED = "it was not retuned to the end"
+INTERRUPTED = "its retune did not finish"
 UNREACHED = "the budget was spent before its turn: retune this RUN again, or with a larger --budget"
 UNFINISHED = (INTERRUPTED, UNREACHED)
 """Problems of retunes that have not come to an end."""
@@ -75,12 +75,12 @@ class Retune:
     time_s: float  # the time of these calls
     file: Place | None  # its standalone file
     method: str  # the way of choosing candidates
-    # the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.
+    # the measurement of the file with all candidates. It has no ``tuning`` if the budget was spent before.
     kernel: MeasuredKernel | None = None
     # the reason why there is no measurement, or why the best configuration is wrong in the program. ``None`` beside a
     # ``kernel`` of ``None`` means that the retune has not come to an end
     failure: Failure | None = None
-    # the run from which the tuning was taken over; ``None`` where the kernel was tuned for this run
+    # the run from which the tuning was taken over; ``None`` if the kernel was tuned for this run
     known_from: TuningOrigin | None = None
 
     @property
@@ -89,7 +89,7 @@ class Retune:
 
     @property
     def switch(self) -> str:
-        """The setting of a library, for all of its calls, that won; empty where a configuration of the kernel did."""
+        """The setting of a library, for all of its calls, that won; empty if a configuration of the kernel did."""
         return _switch_in(self.category, self.tuning.best_config) if self.tuning is not None else ""
 
     @property
@@ -97,7 +97,7 @@ class Retune:
         """Why ``apply`` does not put the winner into a program; ``None`` if nothing in the record is in its way."""
         if self.tuning is None or self.tuning.verdict != FASTER:
             return None
-        unlike = unlikeness(self.tuning.default_s, self.calls, self.time_s)
+        unlike = time_mismatch(self.tuning.default_s, self.calls, self.time_s)
         return find_obstacle(self.category, self.tuning.best_config, unlike)
 
     @property
@@ -113,8 +113,8 @@ class Retune:
         return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict, tuning.best_config)
 
 
-def unlikeness(default_s: float, calls: float, time_s: float) -> str:
-    """``by itself it takes 54 times what it takes in the model``; empty within a factor of ``LIKENESS``.
+def time_mismatch(default_s: float, calls: float, time_s: float) -> str:
+    """``by itself it takes 54 times what it takes in the model``; empty within a factor of ``MOST_FACTOR_TO_MODEL``.
 
     Args:
         default_s: seconds of one call of the standalone file.
@@ -122,7 +122,7 @@ def unlikeness(default_s: float, calls: float, time_s: float) -> str:
         time_s: seconds of these calls in the model.
     """
     factor = default_s * calls / time_s if time_s else math.inf
-    if 1 / LIKENESS <= factor <= LIKENESS:
+    if 1 / MOST_FACTOR_TO_MODEL <= factor <= MOST_FACTOR_TO_MODEL:
         return ""
     return f"by itself it takes {factor:.2g} times what it takes in the model"
 
@@ -133,10 +133,10 @@ def find_obstacle(category: Category, config: Config, unlike: str) -> Obstacle |
     Args:
         category: the kernel's category.
         config: the configuration.
-        unlike: how far the file's time is from the time in the model; see :func:`unlikeness`.
+        unlike: how far the file's time is from the time in the model; see :func:`time_mismatch`.
     """
     if unlike:
-        return Obstacle(unlike, f"{unlike}, so that its winner says nothing of the model")
+        return Obstacle(unlike, f"{unlike}, so its winner tells nothing about the model")
     if switch := _switch_in(category, config):
         return SEARCHED if switch == CUDNN_SEARCH else OTHER_THREADS
     return TIMED_ANEW if config.get("backend") == CUTLASS else None
@@ -171,9 +171,9 @@ class RetuneRow(NamedTuple):
     tuned_best_s: float | None = None  # seconds of one cold call of the standalone file
     speedup: float | None = None  # the speedup of the best candidate
     verdict: str = ""  # the verdict on the best candidate
-    # projected saving in seconds per iteration of the model, assuming the speedup of the standalone file. It is 0 where
-    # no candidate is surely faster. Where standalone time and time in the model differ by more than a factor of
-    # ``LIKENESS``, a faster candidate is undecided.
+    # projected saving in seconds per iteration of the model, assuming the speedup of the standalone file. It is 0 if
+    # no candidate is reliably faster. If standalone time and time in the model differ by more than a factor of
+    # ``MOST_FACTOR_TO_MODEL``, a faster candidate is undecided.
     saving_s: float | None = None
     problem: str = ""  # the reason why there are no figures
     caution: str = ""  # doubts about their measurement
@@ -192,11 +192,11 @@ class RetuneRow(NamedTuple):
         row = self._replace(tuned_default_s=default_s, tuned_best_s=best_s, speedup=speedup, verdict=verdict)
         if verdict != FASTER:
             return row._replace(saving_s=0.0)
-        unlike = unlikeness(default_s, self.calls, self.time_s)
+        unlike = time_mismatch(default_s, self.calls, self.time_s)
         if (obstacle := find_obstacle(self.category, config, unlike)) is not None:
             row = row._replace(obstacle=obstacle.short, left_to_user=not unlike)
         if unlike:
-            why = f"{unlike}, so that nothing is projected"
+            why = f"{unlike}, so nothing is projected"
             return row._replace(verdict=UNDECIDED, saving_s=0.0, caution="; ".join(filter(None, [why, self.caution])))
         return row._replace(saving_s=self.time_s * (1 - 1 / speedup))
 
@@ -325,15 +325,15 @@ DROPPED, UNPINNABLE = "dropped", "unpinnable"
 
 @dataclass(frozen=True)
 class Saving:
-    """A time per step with Inductor's own configurations, and what the pins save of it, in seconds."""
+    """A time per step with Inductor's configurations, and what the pins save of it, in seconds."""
 
-    own_s: float  # the median with Inductor's own configurations
+    own_s: float  # the median with Inductor's configurations
     tuned_s: float  # the median with the pins
     saving_s: float  # the median of the differences of neighbouring samples
     low_s: float  # lower end of its 95% interval
     high_s: float  # upper end of that interval
     pairs: int  # the number of differences
-    # ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and where a surer interval than
+    # ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and if a surer interval than
     # ``low_s`` to ``high_s`` does not bear out what that one says
     verdict: str
 
@@ -350,8 +350,8 @@ class AppliedKernel:
     state: str
     reason: str = ""  # the state in words; empty for ``pinned``
     predicted_s: float = 0.0  # the projected saving in seconds per step
-    saving_s: float | None = None  # the difference of its device time per step; ``None`` where it was not measured
-    # the configuration that Inductor chose in this program, where it chose another one in the RUN; empty otherwise.
+    saving_s: float | None = None  # the difference of its device time per step; ``None`` if it was not measured
+    # the configuration that Inductor chose in this program, if it chose another one in the RUN; empty otherwise.
     # What the kernel saves then depends on that choice.
     own_config: Config = field(default_factory=dict)
 
@@ -368,10 +368,10 @@ class PinnedOutputs:
     # the number of further tensors, which two calls without the pins fill differently, so that they cannot be compared:
     # seeds of random numbers, or memory that nobody reads
     unrepeatable: int = 0
-    # the number of further tensors that differ by more than the tolerance, and no more than where the graph's inputs
+    # the number of further tensors that differ by more than the tolerance, and no more than if the graph's inputs
     # are rounded otherwise, such as the means of a batch norm's centred input
     rounding: int = 0
-    reason: str = ""  # why some graph was not compared; empty where all were
+    reason: str = ""  # why some graph was not compared; empty if all were
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ class Verification:
 
     way: str  # ``steps`` (steps of one process in turn) or ``processes`` (processes in turn)
     predicted_s: float  # the projected saving of the pinned kernels in seconds per step
-    step: Saving | None = None  # the step's time; ``None`` where too few steps were timed
+    step: Saving | None = None  # the step's time; ``None`` if too few steps were timed
     # the sum of the durations on the device per step; ``None`` without a profile, and on a CPU
     device: Saving | None = None
     outputs: PinnedOutputs = PinnedOutputs()  # the comparison of the outputs

@@ -18,7 +18,7 @@ class Versions:
 
     python: str = ""  # the version of Python
     torch: str = ""  # the version of torch
-    triton: str | None = None  # the version of Triton; ``None`` where it is not installed
+    triton: str | None = None  # the version of Triton; ``None`` if it is not installed
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Host:
 class AcceleratorFacts:
     """The accelerator that torch uses."""
 
-    accelerator: str | None = None  # its name; ``None`` where torch sees none
+    accelerator: str | None = None  # its name; ``None`` if torch sees none
     accelerator_count: int = 0  # the number of accelerators
     accelerator_memory_bytes: int | None = None  # the memory of one
-    compute_capability: str | None = None  # the architecture, for example ``9.0``; ``None`` where torch tells none
+    compute_capability: str | None = None  # the architecture, for example ``9.0``; ``None`` if torch tells none
     multiprocessors: int | None = None  # the number of its multiprocessors
     cuda: str | None = None  # the version of CUDA or HIP for which torch was built
     driver: str | None = None  # the version of the driver
@@ -78,7 +78,7 @@ class Capture:
 
     printed: int = 0  # the number of modules in the printed lines
     structured: int = 0  # the number of modules in the structured trace
-    disagreement: str = ""  # the difference between the two; empty where they agree
+    disagreement: str = ""  # the difference between the two; empty if they agree
     exit_code: int | None = None  # the program's exit code
     time_s: float | None = None  # seconds that the capture took
     graph_breaks: tuple[str, ...] = ()  # torch's messages about graph breaks
@@ -102,12 +102,12 @@ class Run:
     title: str  # the name of the run in reports
     request: BreakdownRequest  # the options of the run
     environment: Environment  # the machine and the versions
-    peaks: Peaks | None = None  # the measured peaks of the device; ``None`` where they were not measured
+    peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
     capture: Capture = field(default_factory=Capture)  # what capturing the program told
     modules: tuple[ModuleRecord, ...] = ()  # the compiled modules
     failures: tuple[Failure, ...] = ()  # the steps that failed
     retunes: tuple[Retune, ...] = ()  # the retunes of the most expensive kernels
-    # the program's step; ``None`` for a target that is no program, and where no step was found
+    # the program's step; ``None`` for a target that is no program, and if no step was found
     program: Program | None = None
-    # what the retunes save in the program; ``None`` where that was not measured
+    # what the retunes save in the program; ``None`` if that was not measured
     verification: Verification | None = None

@@ -115,12 +115,12 @@ class OperatorCost:
     """The work of one call, independent of the kernels that do it."""
 
     # the FLOPs of matrix products, convolutions and attention; a multiply-add counts as two. ``None`` for an operator
-    # without them, or where they cannot be counted
+    # without them, or if they cannot be counted
     flops: int | None = None
-    # every input read once plus every output written once; 0 for a view; ``None`` where unknown
+    # every input read once plus every output written once; 0 for a view; ``None`` if unknown
     moved_bytes: int | None = None
     dtype: str | None = None  # the element type of the arithmetic, in torch's spelling
-    # the reason why a figure is missing; empty where none is. An operator without matrix products has no ``flops`` and
+    # the reason why a figure is missing; empty if none is. An operator without matrix products has no ``flops`` and
     # needs no reason.
     reason: str = ""
 
@@ -143,7 +143,7 @@ class Activity:
     arguments: TensorArguments | None  # the arguments of the outermost operator
     config: dict[str, int] = field(default_factory=dict)  # the launch configuration of a Triton kernel
     event: DeviceEvent | None = None  # the device event
-    # name and arguments of the innermost operator, where it differs from the outermost and was recorded
+    # name and arguments of the innermost operator, if it differs from the outermost and was recorded
     inner: tuple[str, TensorArguments] | None = None
 
 
@@ -154,7 +154,7 @@ class Activity:
 class Range(NamedTuple):
     """A stretch of one thread: an annotation, a call of the device's runtime or driver, or a Python function.
 
-    ``correlation`` is the number that a launch shares with its device events; -1 where there is none.
+    ``correlation`` is the number that a launch shares with its device events; -1 if there is none.
     """
 
     name: str
@@ -201,17 +201,17 @@ class Work:
     label: str  # the operator, the optimizer, the collective or the direction of a copy; empty for a graph
     start_s: float  # when it ran
     end_s: float  # when it ran
-    launch_start_s: float  # the host's call that launched it; its own start where that is unknown
-    launch_end_s: float  # the host's call that launched it; its own start where that is unknown
+    launch_start_s: float  # the host's call that launched it; its own start if that is unknown
+    launch_end_s: float  # the host's call that launched it; its own start if that is unknown
     graph: int | None = None  # the number of the compiled graph; ``None`` for other work
     call: int = -1  # the index of the graph's call; -1 for other work
     replayed: bool = False  # whether a CUDA graph's replay launched it
     op: int = -1  # the index of the outermost eager operator, or -1
     event: int = -1  # the index of the device event; -1 on a CPU
     lane: str = ""  # where it ran, for a picture
-    moved_bytes: int | None = None  # the size of a copy; ``None`` where it is unknown
+    moved_bytes: int | None = None  # the size of a copy; ``None`` if it is unknown
     is_fused: bool = False  # whether it is a kernel of torch's fused optimizers
-    activity: Activity | None = None  # the call site and kernel, where they are known
+    activity: Activity | None = None  # the call site and kernel, if they are known
 
     @property
     def duration_s(self) -> float:
@@ -247,7 +247,7 @@ class HostActivity(NamedTuple):
 class UserCall(NamedTuple):
     """Where the user's program called an operator, as a trace with Python stacks shows it."""
 
-    module: str = ""  # the class of the innermost ``nn.Module`` around the call; empty where there is none
+    module: str = ""  # the class of the innermost ``nn.Module`` around the call; empty if there is none
     # the file of the innermost function outside of torch, relative to a folder of ``sys.path``; may be empty
     file: str = ""
     # the line on which that function begins; of a function that was running when the profile began, the line on which

@@ -12,7 +12,7 @@ Config = dict[str, Any]
 """The configuration of a candidate: block sizes, ``num_warps``, ``num_stages``; threads, flags; an implementation."""
 
 BY_DEFAULT = "max"
-"""The method of autotuning where none is named."""
+"""The method of autotuning if none is named."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class TriedCandidate:
     config: Config  # the configuration of the candidate
     # ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``timed`` (by a method without a winner),
     # ``duplicate`` (equal code to another candidate), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it does
-    # not compile or fit here), ``crashed`` or ``hung``; ``compiled`` or ``untried`` where it was not timed
+    # not compile or fit here), ``crashed`` or ``hung``; ``compiled`` or ``untried`` if it was not timed
     status: str
     reason: str = ""  # an explanation of the status
     median_s: float | None = None  # the median of ``samples_s``
     samples: int = 0  # the number of all samples taken
     ratio: Ratio | None = None  # the ratio of its times to the default's
-    registers: int | None = None  # registers of one thread, where known
-    spills: int | None = None  # spilled registers of one thread, where known
-    shared_memory_bytes: int | None = None  # shared memory of one block, where known
-    instructions: int | None = None  # the number of instructions, where known
-    binary_bytes: int | None = None  # the size of the compiled kernel, where known
+    registers: int | None = None  # registers of one thread, if known
+    spills: int | None = None  # spilled registers of one thread, if known
+    shared_memory_bytes: int | None = None  # shared memory of one block, if known
+    instructions: int | None = None  # the number of instructions, if known
+    binary_bytes: int | None = None  # the size of the compiled kernel, if known
     samples_s: tuple[float, ...] = ()  # the samples that decided, in the order of measurement
 
 
@@ -63,7 +63,7 @@ class TriedCandidate:
 class Tuning:
     """The outcome of a retune.
 
-    The best candidate is the contender that was surely faster than the default; where there is none, it is the default.
+    The best candidate is the contender that was reliably faster than the default; if there is none, it is the default.
     """
 
     method: str  # the way of choosing candidates. ``configs`` times the candidates of Inductor itself, without a winner
@@ -72,7 +72,7 @@ class Tuning:
     tried: int  # the number of candidates beside the default that were checked and timed
     default_s: float  # the default's median in the final rounds
     best_s: float  # the best candidate's median in the same rounds
-    speedup: float  # the inverse of the best candidate's ratio; 1 where the default is the best
+    speedup: float  # the inverse of the best candidate's ratio; 1 if the default is the best
     verdict: str  # the verdict on the best contender; empty for ``configs``
     best_config: Config  # the configuration of the best candidate
     ratio: Ratio | None = None  # the best contender's ratio to the default in the final rounds
@@ -81,7 +81,7 @@ class Tuning:
     time_s: float = 0.0
     notes: tuple[str, ...] = ()  # remarks for the user
     # what ended the search before its method did: ``gain`` (too little was left to win for the step) or ``budget``;
-    # empty where nothing did
+    # empty if nothing did
     cut_short: str = ""
 
 
@@ -89,7 +89,7 @@ class Tuning:
 class HardwareCounters:
     """Nsight Compute's counters of one call, after the caches were emptied.
 
-    Where a call launches several device kernels, bytes and times are sums, and shares (0 to 1) are means weighted by
+    If a call launches several device kernels, bytes and times are sums, and shares (0 to 1) are means weighted by
     time.
     """
 
@@ -118,7 +118,7 @@ class MeasuredRoof:
     flop_rate: float | None = None  # FLOPs per second of the cold time
     # the resource that limits it: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``
     bound: str | None = None
-    # the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and where no roof
+    # the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and if no roof
     # was measured
     peak_share: float | None = None
 
@@ -170,12 +170,12 @@ class MeasuredKernel:
     original: Inline[ModelCalls] = ModelCalls()  # the calls of the model's kernel from which the file was written
     edited: bool = False  # whether the file was changed since it was written
     resources: Inline[Resources] = Resources()  # the resources that it occupies
-    checked: bool | None = None  # whether its outputs equal the reference; ``None`` where they were not compared
+    checked: bool | None = None  # whether its outputs equal the reference; ``None`` if they were not compared
     check_message: str = ""  # how its outputs differ, or why they were not compared
-    # times by state (``cold``, ``warm``) with zeros as all indices, where it reads indices
+    # times by state (``cold``, ``warm``) with zeros as all indices, if it reads indices
     with_zeros: dict[str, Timing] = field(default_factory=dict)
     clock: Inline[TimingClock] = TimingClock()  # the GPU's clock during the timing
-    counters: HardwareCounters | None = None  # Nsight Compute's counters, where they were requested
+    counters: HardwareCounters | None = None  # Nsight Compute's counters, if they were requested
     no_counters: str = ""  # the reason why there are none
     shared_device: str = ""  # other users of the GPU
     advice: tuple[str, ...] = ()  # doubts about the measurement, each with a hint
