@@ -216,14 +216,14 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     ]
     if tabled:
         lines += [
-            f"In code, for {tabled} of the {len(kernels)} kernels (`lookup_table.json` is Inductor's own form):",
+            f"In code, for {tabled} of the {len(kernels)} kernels (`lookup_table.json` is Inductor's form):",
             "",
             "```python",
             "import tuned",
             "model = torch.compile(model, options=tuned.options())",
             "```",
             "",
-            "Inductor ignores an entry without a word where a kernel's code differs. It may still halve `R0_BLOCK` of",
+            "Inductor ignores an entry silently if a kernel's code differs. It may still halve `R0_BLOCK` of",
             "a reduction, or start a coordinate descent from the entry; `inductor-bench apply` prevents both.",
             "",
         ]
@@ -300,10 +300,10 @@ class ApplyOutcome:
 
     folder: Path | None  # the RUN folder; ``None`` without one
     pinned: PinnedRun  # the pins
-    kernels: tuple[AppliedKernel, ...] = ()  # every winner in the program that was run; empty where none was run
+    kernels: tuple[AppliedKernel, ...] = ()  # every winner in the program that was run; empty if none was run
     written: tuple[Path, ...] = ()  # the files of ``RUN/tuned``
-    exit_code: int | None = None  # the program's exit code; ``None`` where none was run to its end
-    verification: Verification | None = None  # the comparison of the program with itself; ``None`` where none was made
+    exit_code: int | None = None  # the program's exit code; ``None`` if none was run to its end
+    verification: Verification | None = None  # the comparison of the program with itself; ``None`` if none was made
     interrupted: bool = False  # whether the user stopped the comparison
     program: str = ""  # the command line of the RUN's program, if any
 

@@ -1,4 +1,4 @@
-"""Runs a batch: breaks down each model of a list in a process group of its own, on this machine or on a Ray cluster."""
+"""Runs a batch: breaks down each model of a list in a separate process group, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
         if strange:
             raise UsageError(f"there is no GPU {strange[0]}", f"there are {', '.join(there)}; --device cpu is the CPU")
     elif not all(map(is_host, asked)):
-        raise UsageError(f"there is no GPU {asked[0]}", "leave --devices away to measure on the CPU")
+        raise UsageError(f"there is no GPU {asked[0]}", "leave out --devices to measure on the CPU")
     return tuple(asked) or there or (CPU.type,)
 
 
@@ -67,7 +67,7 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int
         cores: the number of cores of this machine.
         models: the number of models.
         jobs: maximum number of models at once; ``None`` for no maximum.
-        overlap: whether models overlap; ``None`` for an overlap where there are enough cores.
+        overlap: whether models overlap; ``None`` for an overlap if there are enough cores.
 
     Raises:
         UsageError: ``jobs`` exceeds the number of models that can run at once.
@@ -78,9 +78,7 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int
     most = len(devices) * at_once
     if jobs is not None and jobs > most:
         number = f"{len(devices)} device{'s' * (len(devices) > 1)}"
-        raise UsageError(
-            f"--jobs {jobs} with {number}: models would share their time", f"take no more jobs than {most}"
-        )
+        raise UsageError(f"--jobs {jobs} with {number}: models would share its time", f"give at most {most}")
     return min(at_once, math.ceil(min(models, jobs or models) / len(devices)))
 
 
@@ -95,51 +93,51 @@ class BatchOutcome:
     folder: BatchFolder
 
 
-def plan_batch(options: BatchRequest) -> tuple[ModelRequest, ...]:
+def plan_batch(request: BatchRequest) -> tuple[ModelRequest, ...]:
     """The selected models, with all their options.
 
     Raises:
         UsageError: the list cannot be read, or no model is selected.
     """
-    python = options.models.python
-    if python is not None and options.executor == LOCAL and shutil.which(python) is None:
+    python = request.models.python
+    if python is not None and request.executor == LOCAL and shutil.which(python) is None:
         raise UsageError(f"--python {python} is not a program that can be run", "give an interpreter's path")
-    requests = read_list(options.source, options.bare)
-    return tuple(merge(select(requests, options.filters, options.excludes, options.shard), options.overrides))
+    requests = read_list(request.source, request.bare)
+    return tuple(merge(select(requests, request.filters, request.excludes, request.shard), request.overrides))
 
 
-def find_secrets(options: BatchRequest, requests: Sequence[ModelRequest]) -> Redaction:
+def find_secrets(request: BatchRequest, requests: Sequence[ModelRequest]) -> Redaction:
     """The values that are kept out of the batch.
 
     Raises:
         UsageError: a name of ``redact`` matches nothing.
     """
-    commands = [sys.argv[1:], *(request.arguments for request in requests)]
-    return Redaction.find(commands, os.environ, options.models.redact)
+    commands = [sys.argv[1:], *(model.arguments for model in requests)]
+    return Redaction.find(commands, os.environ, request.models.redact)
 
 
-def run_batch(options: BatchRequest, progress: Progress) -> BatchOutcome:
+def run_batch(request: BatchRequest, progress: Progress) -> BatchOutcome:
     """Measures the selected models that are unfinished.
 
     Raises:
-        UsageError: the options are invalid, or another batch writes the folder.
+        UsageError: the request is invalid, or another batch writes the folder.
         InductorBenchError: the folder cannot be written.
         KeyboardInterrupt: the user stopped the batch; the folder holds the models that were measured before.
     """
-    requests = plan_batch(options)
-    redaction = find_secrets(options, requests)
-    folder = BatchFolder(options.output or default_folder(options))
-    with closing(_find_executor(options, requests, progress)) as executor:
-        _check_folder(folder, options)
+    requests = plan_batch(request)
+    redaction = find_secrets(request, requests)
+    folder = BatchFolder(request.output or default_folder(request))
+    with closing(_find_executor(request, requests, progress)) as executor:
+        _check_folder(folder, request)
         with folder.locked(tool_mark()) as lock:
             end_marked(lock.left)
             state = BatchState(
-                _open_batch(folder, options, requests, redaction),
+                _open_batch(folder, request, requests, redaction),
                 folder,
-                [request.name for request in requests],
-                common=options.models,
-                retries=options.retries,
-                jobs=options.jobs,
+                [model.name for model in requests],
+                common=request.models,
+                retries=request.retries,
+                jobs=request.jobs,
                 progress=progress,
                 redaction=redaction,
             )
@@ -157,30 +155,30 @@ def run_batch(options: BatchRequest, progress: Progress) -> BatchOutcome:
     return BatchOutcome(redaction.batch(state.batch), folder)
 
 
-def _find_executor(options: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+def _find_executor(request: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
     """The executor that measures the models."""
-    if options.executor == RAY:
-        return _find_cluster(options, requests, progress)
-    if options.address is not None:
+    if request.executor == RAY:
+        return _find_cluster(request, requests, progress)
+    if request.address is not None:
         raise UsageError("--address is that of a Ray cluster", "add --executor ray")
-    devices = find_devices(options.devices, requests)
-    overlap = options.overlap
+    devices = find_devices(request.devices, requests)
+    overlap = request.overlap
     if (
-        overlap is None and options.models.retune is not None
+        overlap is None and request.models.retune is not None
     ):  # a tuning would report the other model as another job on its GPU
         overlap = False
-    at_once = find_jobs_at_once(devices, usable_cores(), len(requests), options.jobs, overlap)
-    return LocalExecutor(devices[: options.jobs], at_once, progress.output)
+    at_once = find_jobs_at_once(devices, usable_cores(), len(requests), request.jobs, overlap)
+    return LocalExecutor(devices[: request.jobs], at_once, progress.output)
 
 
-def _find_cluster(options: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
-    if options.devices:
+def _find_cluster(request: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+    if request.devices:
         raise UsageError("--devices names GPUs of this machine, and Ray chooses among its own", "leave it away")
-    if options.overlap:
+    if request.overlap:
         raise UsageError("--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself")
     progress.stage("looking for the Ray cluster")
-    executor = RayExecutor(options.address or "", progress.output)
-    if not executor.gpus and any(request.device and not is_host(request.device) for request in requests):
+    executor = RayExecutor(request.address or "", progress.output)
+    if not executor.gpus and any(model.device and not is_host(model.device) for model in requests):
         executor.close()
         raise UsageError("the Ray cluster has no GPU", "--device cpu measures on the CPUs of its machines")
     place = "GPU" if executor.gpus else "of its largest machines"
@@ -188,47 +186,47 @@ def _find_cluster(options: BatchRequest, requests: Sequence[ModelRequest], progr
     return executor
 
 
-def default_folder(options: BatchRequest) -> Path:
+def default_folder(request: BatchRequest) -> Path:
     """The folder of a list, which is the same each time, so that the same command continues the batch."""
-    return Path("batches") / (options.source.stem + ("-training" if options.overrides.get("training") else ""))
+    return Path("batches") / (request.source.stem + ("-training" if request.overrides.get("training") else ""))
 
 
-def _check_folder(folder: BatchFolder, options: BatchRequest) -> None:
+def _check_folder(folder: BatchFolder, request: BatchRequest) -> None:
     path = folder.path
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
     if folder.exists():
         refuse_link(path)
-    if folder.exists() and not options.resume:
-        raise UsageError(f"{path} holds an earlier batch", "leave --no-resume away, or choose another folder with -o")
+    if folder.exists() and not request.resume:
+        raise UsageError(f"{path} holds an earlier batch", "leave out --no-resume, or choose another folder with -o")
     if not (folder.exists() or folder.is_new()):
         raise UsageError(f"{path} is not empty and is not a batch", ANOTHER_FOLDER)
 
 
 def _open_batch(
-    folder: BatchFolder, options: BatchRequest, requests: Sequence[ModelRequest], redaction: Redaction
+    folder: BatchFolder, request: BatchRequest, requests: Sequence[ModelRequest], redaction: Redaction
 ) -> Batch:
     """The batch with a row for each requested model; finished rows of an earlier turn are kept."""
     if not folder.exists():
         created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
-        batch = Batch(FORMAT, __version__, created, command, str(options.source))
+        batch = Batch(FORMAT, __version__, created, command, str(request.source))
     else:
         batch = redaction.batch(folder.load())
     known = {model.request.name: model for model in batch.models}
-    for request in requests:
-        earlier = known.get(request.name)
-        shown = replace(request, arguments=redaction.words(request.arguments))
+    for model in requests:
+        earlier = known.get(model.name)
+        shown = replace(model, arguments=redaction.words(model.arguments))
         same = earlier is not None and plain_request(earlier.request) == plain_request(shown)
-        if earlier is not None and earlier.status in FINISHED and not same and not options.force:
+        if earlier is not None and earlier.status in FINISHED and not same and not request.force:
             raise UsageError(
-                f"{folder.path} has measured {request.name} with {_difference(earlier.request, shown)}",
+                f"{folder.path} has measured {model.name} with {_difference(earlier.request, shown)}",
                 "choose another folder with -o, or measure again with --force",
             )
-        if earlier is None or not same or options.force:
-            known[request.name] = BatchModel(request)
+        if earlier is None or not same or request.force:
+            known[model.name] = BatchModel(model)
         else:
-            known[request.name] = _check_earlier_row(replace(earlier, request=request), folder, options.models.retune)
+            known[model.name] = _check_earlier_row(replace(earlier, request=model), folder, request.models.retune)
     return replace(batch, models=tuple(known.values()))
 
 

@@ -102,7 +102,7 @@ def make_row_after_loss(given: BatchModel, device: str, losses: int, reason: str
 
     Args:
         given: the row before the attempt.
-        device: the device of the attempt; empty where it had not begun.
+        device: the device of the attempt; empty if it had not begun.
         losses: the number of machines that were lost with this model.
         reason: the reason for the last loss.
         log: the log of the model.
@@ -168,9 +168,9 @@ def _failed_for_sharing(failure: Failure | None) -> bool:
 
 
 def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
-    """The row with which a model that was timed beside another is measured again alone, where that is necessary.
+    """The row with which a model that was timed beside another is measured again by itself, if that is necessary.
 
-    It is necessary where the CPU decides the time: for modules on the CPU, and where the GPU waits for its host.
+    It is necessary if the CPU decides the time: for modules on the CPU, and if the GPU waits for its host.
     Returns ``None`` otherwise.
     """
     if run is None or not any(_needs_cores(module) for module in run.modules):
@@ -189,14 +189,14 @@ def _needs_cores(module: ModuleRecord) -> bool:
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:
-    """The row with which a failed model is tried again; ``None`` where it is not.
+    """The row with which a failed model is tried again; ``None`` if it is not.
 
-    After a failure for lack of memory a model that ``shared`` its device is tried alone, and then with half its batch
-    size. Neither counts as a retry.
+    After a failure for lack of memory a model that ``shared`` its device is tried by itself, and then with half its
+    batch size. Neither counts as a retry.
     """
     request = model.request
     if shared and _failed_for_sharing(model.failure):
-        note = "no room beside another model: tried alone"
+        note = "no memory left beside another model: tried by itself"
         return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
     if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
@@ -310,7 +310,7 @@ class BatchState:
         if isinstance(event, JobBegan):
             self._begin(event)
         elif isinstance(event, JobLost):
-            self._lose(event)
+            self._on_job_lost(event)
         else:
             self._end(event)
         self._progress.stage(self._describe_progress())
@@ -345,7 +345,7 @@ class BatchState:
         self._progress.note(f"{event.name}: {why}; once more")
         self._waiting.insert(0, again)
 
-    def _lose(self, event: JobLost) -> None:
+    def _on_job_lost(self, event: JobLost) -> None:
         self._losses[event.name] = losses = self._losses.get(event.name, 0) + 1
         device = self._row(event.name).device if event.name in self._began else ""
         log = self._folder.log(event.name)
@@ -435,7 +435,7 @@ class BatchReport:
     view: BatchView  # the batch and the results of its models
     folder: Path  # the batch folder
     with_parquet: bool = True  # whether Parquet tables were written, which needs DuckDB
-    problem: InductorBenchError | None = None  # the error where the tables could not be written
+    problem: InductorBenchError | None = None  # the error if the tables could not be written
 
 
 def report_batch(path: Path) -> BatchReport:

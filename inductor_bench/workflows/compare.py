@@ -50,7 +50,7 @@ class OpenedRun:
 
 
 @contextlib.contextmanager
-def opened_run(path: Path) -> Iterator[OpenedRun]:
+def open_run(path: Path) -> Iterator[OpenedRun]:
     """A run of a RUN folder, of its ``record.json``, or of a zip file, whose unpacked files last for the block.
 
     Raises:
@@ -138,24 +138,24 @@ class PairedRuns:
     changed: tuple[EnvironmentDifference, ...]
 
 
-def run_pair(options: CompareRequest, progress: Progress) -> PairedRuns:
+def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
     """Makes the runs. Each ends once the program's steps are measured.
 
     Raises:
-        UsageError: the options do not fit.
+        UsageError: the options contradict each other.
         InductorBenchError: a run measured nothing.
         KeyboardInterrupt: the user stopped it; the finished runs stay, and :func:`open_pair` reads them.
     """
-    _check(options)
-    folder, changed = _make_folder(options.breakdown), tuple(_changed(options))
+    _check(request)
+    folder, changed = _make_folder(request.breakdown), tuple(_changed(request))
     write_json(folder / PAIR, codec.encode(changed))
     sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
-    order = list(interleaved(options.runs))
+    order = list(interleaved(request.runs))
     for number, side in enumerate(order, 1):
         place = folder / f"{side}-{len(sides[side]) + 1}"
         progress.note(f"run {number} of {len(order)}: {side.upper()} in {place}")
         try:
-            outcome = run_breakdown(_request(options, side, place), progress)
+            outcome = run_breakdown(_request(request, side, place), progress)
         except KeyboardInterrupt as stop:
             kept = f"interrupted; `inductor-bench compare {shlex.quote(str(folder))}` compares the finished runs"
             raise KeyboardInterrupt(
@@ -196,30 +196,30 @@ def interleaved(runs: int) -> Iterator[str]:
         yield from ("ab", "ba")[number % 2]
 
 
-def _check(options: CompareRequest) -> None:
-    for target in filter(None, (options.breakdown.target, *options.breakdown.others)):
+def _check(request: CompareRequest) -> None:
+    for target in filter(None, (request.breakdown.target, *request.breakdown.others)):
         if Path(target).is_dir() or target.endswith((".zip", RECORD)):
-            raise UsageError(f"{target} alone cannot be compared", "give two runs, A and B, or one program")
-    if len(options.pythons) > 2:
+            raise UsageError(f"there is nothing to compare {target} with", "give two runs, A and B, or one program")
+    if len(request.pythons) > 2:
         raise UsageError("--python is given more than twice", "give that of A and that of B")
-    for name, _ in options.variables:
+    for name, _ in request.variables:
         if name in SETTINGS or name in PLACES:
             raise UsageError(f"{name} cannot be compared: the measurement itself sets it", "leave it out")
 
 
-def _make_folder(options: BreakdownRequest) -> Path:
-    target = options.target or options.arguments[0]
+def _make_folder(request: BreakdownRequest) -> Path:
+    target = request.target or request.arguments[0]
     title = f"compare-{Path(target.partition(':')[0]).stem if target.endswith('.py') else target}"
-    if options.output is None:
+    if request.output is None:
         return first_free_folder(Path("runs"), title)
-    if options.output.exists() and any(options.output.iterdir()) and not options.force:
-        goes_on = f"compare its finished runs (inductor-bench compare {shlex.quote(str(options.output))}), "
-        known = goes_on if (options.output / PAIR).is_file() else ""
+    if request.output.exists() and any(request.output.iterdir()) and not request.force:
+        goes_on = f"compare its finished runs (inductor-bench compare {shlex.quote(str(request.output))}), "
+        known = goes_on if (request.output / PAIR).is_file() else ""
         raise UsageError(
-            f"{options.output} is not empty", f"{known}choose another folder with -o, or replace its runs with --force"
+            f"{request.output} is not empty", f"{known}choose another folder with -o, or replace its runs with --force"
         )
-    _remove_earlier(options.output)
-    return options.output
+    _remove_earlier(request.output)
+    return request.output
 
 
 def _remove_earlier(folder: Path) -> None:
@@ -238,26 +238,26 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.name[2:]), path) for path in folder.glob("[ab]-*") if path.name[2:].isdecimal())
 
 
-def _request(options: CompareRequest, side: str, place: Path) -> BreakdownRequest:
-    python = options.pythons[-1 if side == "b" else 0] if options.pythons else options.breakdown.python
-    variables = options.variables if side == "b" else ()
+def _request(request: CompareRequest, side: str, place: Path) -> BreakdownRequest:
+    python = request.pythons[-1 if side == "b" else 0] if request.pythons else request.breakdown.python
+    variables = request.variables if side == "b" else ()
     return replace(
-        options.breakdown,
+        request.breakdown,
         output=place,
         python=python,
-        variables=(*options.breakdown.variables, *variables),
+        variables=(*request.breakdown.variables, *variables),
         stop=True,
         plots=False,
     )
 
 
-def _changed(options: CompareRequest) -> Iterator[EnvironmentDifference]:
-    if len(set(options.pythons)) == 2:
-        yield EnvironmentDifference(INTERPRETER, *options.pythons)
+def _changed(request: CompareRequest) -> Iterator[EnvironmentDifference]:
+    if len(set(request.pythons)) == 2:
+        yield EnvironmentDifference(INTERPRETER, *request.pythons)
     own = sys.argv[1:] if is_command() else ()
-    environment = os.environ | dict(options.breakdown.variables) | dict(options.variables)
-    redaction = Redaction.find([own], environment, options.breakdown.redact)
-    for name, value in options.variables:
+    environment = os.environ | dict(request.breakdown.variables) | dict(request.variables)
+    redaction = Redaction.find([own], environment, request.breakdown.redact)
+    for name, value in request.variables:
         before = os.environ.get(name, "")
         a, b = (word.partition("=")[2] for word in redaction.words([f"{name}={before}", f"{name}={value}"]))
         yield EnvironmentDifference(name, a, f"{b} (another)" if a == b and before != value else b)
@@ -302,9 +302,9 @@ class Compared:
     """A comparison."""
 
     comparison: RunComparison  # the record
-    # the files of the kernels that differ, as ``a/NAME.py`` and ``b/NAME.py``; empty where unwanted
+    # the files of the kernels that differ, as ``a/NAME.py`` and ``b/NAME.py``; empty if unwanted
     kernels: dict[str, bytes]
-    folder: Path | None = None  # the folder of the runs where they were made for this comparison
+    folder: Path | None = None  # the folder of the runs if they were made for this comparison
 
 
 def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
@@ -324,18 +324,18 @@ def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
             other = b if path == a else a
             raise UsageError(f"{path} is a batch, and {other} is not", "compare two runs or two batches")
     with ExitStack() as stack:
-        opened = [stack.enter_context(opened_run(path)) for path in (a, b)]
+        opened = [stack.enter_context(open_run(path)) for path in (a, b)]
         return _compare(opened[:1], opened[1:], files=files)
 
 
-def compare_program(options: CompareRequest, progress: Progress) -> Compared:
+def compare_program(request: CompareRequest, progress: Progress) -> Compared:
     """Runs one program in two settings, interleaved, and compares its runs.
 
     Raises:
-        UsageError: the options do not fit.
+        UsageError: the options contradict each other.
         InductorBenchError: a run measured nothing.
     """
-    pair = run_pair(options, progress)
+    pair = run_pair(request, progress)
     return replace(_compare(pair.a, pair.b, pair.changed), folder=pair.folder)
 
 
@@ -356,7 +356,7 @@ def _compare(
     *,
     files: bool = True,
 ) -> Compared:
-    """Compares the runs of two sides, of which the first ones stand for their sides' files."""
+    """Compares the runs of two sides; the files of a side are those of its first run."""
     comparison = compare_runs(
         [one.run for one in a],
         [one.run for one in b],
@@ -392,7 +392,7 @@ def compare_batches(a: Path, b: Path, progress: Progress) -> BatchComparison:
 
 
 def _run_folders(batch: Batch, folder: Path) -> dict[str, Path | None]:
-    """The RUN folder of each model; ``None`` where it has none."""
+    """The RUN folder of each model; ``None`` if it has none."""
     return {model.request.name: folder / model.run if model.run else None for model in batch.models}
 
 

@@ -57,7 +57,7 @@ class DoctorReport:
 def run_doctor(request: DoctorRequest, progress: Progress) -> DoctorReport:
     """Checks the machine and measures the peaks of a device, which are cached for later runs.
 
-    The device is the GPU where none is requested, or the CPU where torch sees no GPU.
+    The device is the GPU if none is requested, or the CPU if torch sees no GPU.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = dict(os.environ)

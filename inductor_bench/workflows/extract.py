@@ -78,7 +78,7 @@ SEE_MORE = "-v shows what it prints"
 
 
 class ModuleRuns:
-    """Runs modules, each in a worker of its own.
+    """Runs modules, each in a separate worker.
 
     Args:
         work: a scratch folder.
@@ -134,7 +134,7 @@ class ModuleRuns:
         device = device_of(source.device)
         if device.name_in(self._survey.environment) is None:
             message = f"it is for a {device.words.family} GPU, and torch sees none here"
-            return Failure("launches", "missing", message, "run this where the GPU is, or say --static")
+            return Failure("launches", "missing", message, "run this on the machine with the GPU, or give --static")
         return None
 
     def record(
@@ -189,7 +189,7 @@ class ModuleRuns:
 
 
 def _not_run(label: ModuleLabel, failure: Failure) -> str:
-    told = "the arguments are those that its text tells, with zeros for whole numbers"
+    told = "the arguments are read from its text, with zeros for integers"
     hint = SEE_MORE if failure.kind in ("exit", "signal") else failure.hint
     return f"{label.label} could not be run: {failure.message}{f' ({hint})' if hint else ''}; {told}"
 
@@ -268,11 +268,11 @@ def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> 
 
 def _check_values(target: Target, request: ExtractRequest) -> None:
     if target.kind == "run" and request.values_limit_bytes is not None:
-        hint = "leave --values-limit away; it is an option of breakdown as well"
+        hint = "leave out --values-limit; it is an option of breakdown as well"
         raise UsageError("the values in a RUN are recorded already, up to the limit that it had", hint)
     if request.values == RECORDED and (request.static or request.output is None):
         other = "--static runs nothing" if request.static else "--list writes nothing"
-        raise UsageError(f"--values recorded needs a run to record, and {other}", "leave one of the two out")
+        raise UsageError(f"--values recorded needs a run to record, and {other}", "leave out one of the two")
 
 
 def _conclude(

@@ -1,4 +1,4 @@
-"""Runs the verb ``kernel``: times standalone files, and autotunes them where the request says so."""
+"""Runs the verb ``kernel``: times standalone files, and autotunes them if the request says so."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from .progress import Progress
 # configuration.
 
 
-NOT_COMPARED = "not compared with the reference: its candidates were compared with the kernel as it stands"
+NOT_COMPARED = "not compared with the reference: its candidates were compared with the kernel as it is"
 
 
 def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
@@ -198,7 +198,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
     """
     session.start_budget()
     measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
-    request = session.options
+    request = session.request
     timers: dict[Hashable, Tuner] = {
         file: ConfigTimer(
             str(file.resolve()),
@@ -212,7 +212,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
     for name, outcome in run_tuners(timers, METHOD, session):
         kernel = measured[name]
         if isinstance(outcome, _OneConfigError):
-            yield replace(kernel, tuning=_make_single_tuning(kernel, session.options.state))
+            yield replace(kernel, tuning=_make_single_tuning(kernel, session.request.state))
         elif isinstance(outcome, Tuning):
             default, *others = outcome.candidates
             rows = (_with_compiled(default, kernel), *others)
@@ -278,7 +278,7 @@ class KernelOutcome:
 
     kernels: tuple[MeasuredKernel, ...]  # the measured kernels
     environment: Environment = field(default_factory=Environment)  # the environment of the worker that measured
-    peaks: Peaks | None = None  # the measured peaks of the device, where they are known
+    peaks: Peaks | None = None  # the measured peaks of the device, if they are known
     failures: tuple[Failure, ...] = ()  # the kernels that could not be measured or tuned
     saved: tuple[Path, ...] = ()  # the files that winners were written to
     retune_s: float = 0.0  # the time in seconds spent on other configurations of all kernels
@@ -302,18 +302,18 @@ def run_kernel(
     on_result: OnResult = lambda found, environment: None,
     stakes: Mapping[str, TuningPriority] = MappingProxyType({}),
 ) -> KernelOutcome:
-    """Measures every kernel of the request, and autotunes it where the request says so.
+    """Measures every kernel of the request, and autotunes it if the request says so.
 
     Args:
         request: the request.
         progress: the listener for stages and output.
         on_result: called with each tuned kernel and each failure as soon as it is known, and with the environment of
             the worker that measured.
-        stakes: what is at stake with each target, where the targets are files of a run's kernels, and with the run's
+        stakes: what is at stake with each target, if the targets are files of a run's kernels, and with the run's
             other kernels. The targets are tuned by what they can win for the step, and not measured before.
 
     Raises:
-        UsageError: the options or the files of the request are invalid.
+        UsageError: the request or its files are invalid.
         InductorBenchError: the interpreter has no working torch.
         KernelsInterrupted: the user stopped the request after the first measurement.
     """
@@ -321,7 +321,7 @@ def run_kernel(
         raise UsageError(f"{request.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
     if request.configs and request.autotune:
         raise UsageError(
-            "--configs times the kernel's own configs, and --autotune tries others", "leave one of them out"
+            "--configs times the kernel's own configs, and --autotune tries others", "leave out one of them"
         )
     if request.save is not None and request.autotune is None:
         raise UsageError("--save writes the winner of a retune", "add --autotune")
@@ -359,7 +359,7 @@ def measure_one(request: KernelRequest, progress: Progress) -> MeasuredKernel:
 
 
 def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnResult) -> KernelOutcome:
-    if session.options.autotune or len(files) >= MANY_FILES:
+    if session.request.autotune or len(files) >= MANY_FILES:
         session.compile_ahead(files)
     kernels: dict[Path, MeasuredKernel] = {}
     finished: set[Path] = set()
@@ -368,7 +368,7 @@ def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnRes
     began: float | None = None
 
     def outcome(interrupted: bool = False) -> KernelOutcome:
-        cut_short = set(kernels) - finished if interrupted and session.options.autotune else set()
+        cut_short = set(kernels) - finished if interrupted and session.request.autotune else set()
         seen = tuple(
             _with_interrupt_advice(kernel) if file in cut_short else kernel for file, kernel in kernels.items()
         )
@@ -414,7 +414,7 @@ def _tune_by_stakes(files: Sequence[Path], session: KernelSession, on_result: On
         return KernelOutcome(kernels, session.environment, None, failures, (), retune_s, interrupted)
 
     try:
-        for one in tune_ranked(files, session.options.autotune or BY_DEFAULT, session):
+        for one in tune_ranked(files, session.request.autotune or BY_DEFAULT, session):
             found.append(one)
             on_result(one, session.environment)
     except KeyboardInterrupt as stop:
@@ -447,9 +447,9 @@ def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[Mea
 def _configs_or_tunings(
     kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], session: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
-    """Lists configurations or autotunes, where the request says so."""
-    save = session.options.save
-    if session.options.configs:
+    """Lists configurations or autotunes, if the request says so."""
+    save = session.request.save
+    if session.request.configs:
         yield from list_configs(kernels, session)
-    elif session.options.autotune:
+    elif session.request.autotune:
         yield from tune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, session)

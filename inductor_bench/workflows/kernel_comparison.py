@@ -57,7 +57,7 @@ class _Side:
         self.device = facts.device
         if config == self.kernel.config:
             return number
-        method = self.session.options.autotune
+        method = self.session.request.autotune
         wide = method is not None and METHODS[method].wide
         variants = find_variants(facts, lambda request: self.session.ask(request(number), LOAD_S), wide)
         if not is_own and (why := find_config_conflict(config, variants)):
@@ -72,7 +72,7 @@ class _Side:
 
 
 def find_config_conflict(config: Config, variants: Variants) -> str:
-    """The reason why the second kernel cannot run in the first's configuration; empty where it can.
+    """The reason why the second kernel cannot run in the first's configuration; empty if it can.
 
     Args:
         config: the configuration of the first kernel.
@@ -91,7 +91,7 @@ def find_config_conflict(config: Config, variants: Variants) -> str:
 
 
 def run_comparison(request: KernelRequest, progress: Progress) -> TimedPair:
-    """Measures each of two kernels alone, and then both in alternation.
+    """Measures each of two kernels by itself, and then both in turn.
 
     They alternate as the files have them, in the first's configuration, and each in its best configuration.
 
@@ -134,7 +134,7 @@ def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress:
         # Otherwise the second session would report the first as another job.
         session.other_jobs = sessions[0].other_jobs
     sides = [_Side(file, session, _measure_alone(file, session)) for file, session in zip(files, sessions, strict=True)]
-    state = sessions[0].options.state
+    state = sessions[0].request.state
     progress.stage("timing both in turn")
     standing = [side.kernel.config for side in sides]
     numbers = [side.load(side.kernel.config) for side in sides]
@@ -146,7 +146,7 @@ def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress:
     if standing[0] != standing[1]:
         progress.stage("timing both in one configuration")
         same_config = _try_race(sides, [standing[0], standing[0]])
-    best, failures = _best_of_each(sides, as_they_stand) if sessions[0].options.autotune else (None, [])
+    best, failures = _best_of_each(sides, as_they_stand) if sessions[0].request.autotune else (None, [])
     first, second = (side.kernel for side in sides)
     apart = sides[0].session is not sides[1].session and any(device_of(side.device).runs_on_host for side in sides)
     return TimedPair(
@@ -164,7 +164,7 @@ def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress:
 
 
 def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
-    """The measurement of one of the two files alone."""
+    """The measurement of one of the two files by itself."""
     try:
         return measure_file(file, session)
     except DeviceInUseError:
@@ -175,7 +175,7 @@ def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
 
 
 def _have_different_arguments(files: Sequence[Path]) -> bool:
-    """Whether the recorded launches differ in their arguments; false where an edited file has no readable record."""
+    """Whether the recorded launches differ in their arguments; false if an edited file has no readable record."""
     for file in files:
         require_standalone(file)
     try:
@@ -226,7 +226,7 @@ def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairi
 
 
 def _try_race(sides: Sequence[_Side], configs: Sequence[Config]) -> Pairing:
-    """The race of both kernels, each in its configuration; a pairing with the reason where one cannot run so."""
+    """The race of both kernels, each in its configuration; a pairing with the reason if one cannot run so."""
     try:
         numbers = [
             side.load(config, config in _working_configs(side)) for side, config in zip(sides, configs, strict=True)
@@ -247,7 +247,7 @@ def _race_pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Seque
     """Races both kernels in alternating order until the verdict is decided or the rounds of ``PLAN`` are spent."""
     running_race = race(2, plan=PLAN)
     order = next(running_race)
-    state = sides[0].session.options.state
+    state = sides[0].session.request.state
     while True:
         times: list[float] = []
         for place in order:

@@ -67,7 +67,7 @@ class DeviceInUseError(InductorBenchError):
 
 
 def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], force: bool) -> str:
-    """A description of the job that uses the worker's GPU; empty where there is none or it is unknown.
+    """A description of the job that uses the worker's GPU; empty if there is none or it is unknown.
 
     Args:
         ask: sends a request, with a limit in seconds, to the worker that is about to measure.
@@ -227,7 +227,7 @@ MEMORY_OF_A_WORKER = 16 << 30
 class KernelSession:
     """The state that all files of a request share."""
 
-    options: KernelRequest  # the request
+    request: KernelRequest  # what the user asked for
     pool: WorkerPool  # the interpreter, the scratch folder and the environment of the workers
     progress: Progress  # the listener for stages and output
     environment: Environment = field(default_factory=Environment)  # the environment of the worker that measures
@@ -236,8 +236,8 @@ class KernelSession:
     # share its device with it.
     measuring: dict[int, WorkerSession] = field(default_factory=dict)
     readied: set[int] = field(default_factory=set)  # the numbers of the workers that have been asked to get ready
-    nsight: NsightCompute | None = None  # the reader of hardware counters, where the request asks for them
-    # a description of the job that uses a device, by the device; empty where there is none
+    nsight: NsightCompute | None = None  # the reader of hardware counters, if the request asks for them
+    # a description of the job that uses a device, by the device; empty if there is none
     other_jobs: dict[str, str] = field(default_factory=dict)
     # the rows of a folder's kernel index, by the folder and the file
     index_rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class KernelSession:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     # the start of the budget on the monotonic clock, in seconds: that of the session, or of a later retune
     began: float = field(default_factory=time.monotonic)
-    # what is at stake with each kernel, where they are retuned by what they can win; see ``run_kernel``
+    # what is at stake with each kernel, if they are retuned by what they can win; see ``run_kernel``
     stakes: Mapping[str, TuningPriority] = field(default_factory=dict)
 
     def start(self, name: str, **variables: str) -> WorkerSession:
@@ -272,8 +272,8 @@ class KernelSession:
             if not said and not self.pool.is_python():
                 raise InductorBenchError(NOT_PYTHON.format(python=self.pool.python), ANOTHER_PYTHON) from None
             raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
-        if self.options.ncu:
-            self.nsight = NsightCompute(self.pool, self.environment, self.options.timeout_s)
+        if self.request.ncu:
+            self.nsight = NsightCompute(self.pool, self.environment, self.request.timeout_s)
 
     def find_other_jobs(self, device: str) -> str:
         """A description of the job that uses a device, as of the first measurement on the device.
@@ -283,7 +283,7 @@ class KernelSession:
         """
         if device not in self.other_jobs:
             on_host = device_of(device).runs_on_host
-            self.other_jobs[device] = "" if on_host else find_other_job(self.ask, self.options.force)
+            self.other_jobs[device] = "" if on_host else find_other_job(self.ask, self.request.force)
         return self.other_jobs[device]
 
     def is_edited(self, file: Path) -> bool:
@@ -295,7 +295,7 @@ class KernelSession:
         return row is not None and is_edited(row, folder)
 
     def worker(self) -> WorkerSession:
-        """The worker that measures; starts a new worker where the last was lost.
+        """The worker that measures; starts a new worker if the last was lost.
 
         A new worker is asked for its environment first, so that its start-up has a limit of its own.
         """
@@ -318,8 +318,8 @@ class KernelSession:
         return worker
 
     def ask(self, request: WorkerRequest[Answer], limit_s: float) -> Answer:
-        """Asks the worker that measures; ``options.timeout_s`` replaces the limit in seconds."""
-        return self.worker().ask(request, self.options.timeout_s or limit_s)
+        """Asks the worker that measures. The request of the verb may hold a time limit that replaces ``limit_s``."""
+        return self.worker().ask(request, self.request.timeout_s or limit_s)
 
     def timing_workers(
         self, kernels: int, devices: Collection[str], *, library: bool = False
@@ -365,11 +365,11 @@ class KernelSession:
             requests += [one for one in ready if isinstance(one, StartCompilers)]
         session = self.measuring[number]
         for request in requests:
-            yield from ask_worker(session, request, max(self.options.timeout_s or LOAD_S, LOAD_S))
+            yield from ask_worker(session, request, max(self.request.timeout_s or LOAD_S, LOAD_S))
         return session
 
     def compile_pool(self, device: str) -> CompilePool:
-        """The compile pool for a device. Its workers leave a GPU alone, and a core free; they have a low priority."""
+        """The compile pool for a device. Its workers use no GPU, leave a core free, and have a low priority."""
         on_host = device_of(device).runs_on_host
         greeting = None if on_host else self._greeting()
         if device not in self.pools:
@@ -381,12 +381,12 @@ class KernelSession:
         if self.no_architecture is not None:
             raise self.no_architecture
         if self.architecture is None:
-            limit_s = max(self.options.timeout_s or LOAD_S, LOAD_S)
+            limit_s = max(self.request.timeout_s or LOAD_S, LOAD_S)
             self.architecture = self.worker().ask(TellArchitecture(), limit_s)
         return Pretend(self.architecture)
 
     def _make_pool(self, on_host: bool) -> CompilePool:
-        load_s, compile_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or COMPILE_S
+        load_s, compile_s = self.request.timeout_s or LOAD_S, self.request.timeout_s or COMPILE_S
         if on_host:
             load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
             return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
@@ -427,7 +427,7 @@ class KernelSession:
 
     def left_s(self) -> float | None:
         """The seconds that are left of the budget; ``None`` without one."""
-        return None if self.options.budget_s is None else self.options.budget_s - (time.monotonic() - self.began)
+        return None if self.request.budget_s is None else self.request.budget_s - (time.monotonic() - self.began)
 
     def is_over(self) -> bool:
         """Whether the budget is spent."""

@@ -77,7 +77,7 @@ def _judge_device(kernel: MeasuredKernel) -> Iterator[str]:
     clock = kernel.clock
     if clock.throttled:
         at = f" to {clock.clock_mhz:,.0f} MHz" if clock.clock_mhz else ""
-        yield f"the GPU's clock was held back{at} by its {' and '.join(clock.throttled)}: cool, it may take less time"
+        yield f"the GPU's clock was held back{at} by its {' and '.join(clock.throttled)}: a cooler GPU may be faster"
     change = clock.clock_change
     if change is not None and abs(change) > CLOCK_SPREAD:
         way = "rose" if change > 0 else "sank"
@@ -142,7 +142,7 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
     facts = session.ask(Load(0, str(file.resolve())), LOAD_S)
     device = facts.device
     others = session.find_other_jobs(device)
-    verified = session.ask(Verify(0), MEASURE_S) if session.options.check else Verified(None, "not checked")
+    verified = session.ask(Verify(0), MEASURE_S) if session.request.check else Verified(None, "not checked")
     times = _take_times(session, device)
     described = session.ask(Describe(0), MEASURE_S)
     if device not in session.peaks:
@@ -165,7 +165,7 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
 
 
 class KernelTimings(NamedTuple):
-    """The times of one call: ``cold``, ``warm`` where it was taken, and the method of timing."""
+    """The times of one call: ``cold``, ``warm`` if it was taken, and the method of timing."""
 
     cold: Timing
     warm: Timing | None
@@ -205,7 +205,7 @@ def describe_kernel(
 
 
 def _take_times(session: KernelSession, device: str) -> KernelTimes:
-    """The times of the loaded kernel; taken again after a pause where the GPU throttled its clock."""
+    """The times of the loaded kernel; taken again after a pause if the GPU throttled its clock."""
     times = session.ask(Measure(0, watch=not device_of(device).runs_on_host), MEASURE_S)
     if times.throttled:
         time.sleep(COOLING_S)
@@ -223,7 +223,7 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
 
     Args:
         kernel: the measured kernel.
-        peaks: the measured peaks of its device; ``None`` where they are unknown.
+        peaks: the measured peaks of its device; ``None`` if they are unknown.
     """
     cold, warm = (
         judge_kernel(TimedWork(timing.median_s, 1, kernel.work), peaks)
@@ -242,12 +242,12 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
 
 
 def device_name(device: str, environment: Environment) -> str:
-    """The name of a device in an environment; its type where the environment does not name it."""
+    """The name of a device in an environment; its type if the environment does not name it."""
     return device_of(device).name_in(environment) or device
 
 
 def _find_peaks(device: str, session: KernelSession) -> Peaks | None:
-    """The peaks of the device: from the cache, or measured where no other job uses the device; otherwise ``None``."""
+    """The peaks of the device: from the cache, or measured if no other job uses the device; otherwise ``None``."""
     cached = load_peaks(peaks_key(session.environment, device))
     if cached is not None or session.find_other_jobs(device):
         return cached
@@ -275,7 +275,7 @@ def tune(
 
     Args:
         kernels: the measured kernels, by their files.
-        places: the paths for the winners, by the files; empty where winners are not saved.
+        places: the paths for the winners, by the files; empty if winners are not saved.
         session: the session that measured the kernels.
 
     Yields:
@@ -283,7 +283,7 @@ def tune(
         left out is yielded with its times and an advice.
     """
     session.start_budget()
-    method = session.options.autotune or BY_DEFAULT
+    method = session.request.autotune or BY_DEFAULT
     tasks: dict[Hashable, _Task] = {
         file: _Task(file, kernel, make_tuner(file, method, session, opens_last=is_library(kernel)), places.get(file))
         for file, kernel in kernels.items()
@@ -307,7 +307,7 @@ def run_tuners(
     """Runs tuners to their end. Yields the key of each with its tuning or its error, as soon as it is known.
 
     Args:
-        tuners: the tuners, by any keys; the first are timed first where several are ready.
+        tuners: the tuners, by any keys; the first are timed first if several are ready.
         method: the name of a method, for their searches.
         session: the session of their workers and compile pools.
         report: called with the state of the kernels; ``None`` to report each timing as a stage.
@@ -359,13 +359,13 @@ def make_tuner(
             raise NoCandidatesError(variants.no_variants_reason)
         return variants
 
-    options = session.options
+    request = session.request
     return Tuner(
         str(file.resolve()),
         find,
         session.numbers,
-        options.state,
-        options.timeout_s,
+        request.state,
+        request.timeout_s,
         session.is_over,
         listing_device=NVIDIA.type if holds_triton_kernel(file) else None,
         opens_last=opens_last,
@@ -380,7 +380,7 @@ def is_library(kernel: MeasuredKernel) -> bool:
 
 
 def _add_tuning(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
-    """Yields the kernel with its tuning, after the path of the winner's file where that is written."""
+    """Yields the kernel with its tuning, after the path of the winner's file if that is written."""
     notes = collect_notes(one.tuner, tuning.method, one.kernel, load)
     if one.place is not None:
         why = _save_winner(one, one.place, tuning)
@@ -398,9 +398,9 @@ def collect_notes(tuner: Tuner, method: str, kernel: MeasuredKernel, load: float
 
 
 def _save_winner(one: _Task, place: Path, tuning: Tuning) -> str:
-    """Writes the winner's file; returns the reason where it is not written, otherwise an empty text."""
+    """Writes the winner's file; returns the reason if it is not written, otherwise an empty text."""
     if tuning.verdict != "faster":
-        return "nothing was surely faster than the file as it stands"
+        return "no candidate was reliably faster than the file as it is"
     if why := one.tuner.variants.save_refusal(tuning.best_config):
         return why
     try:

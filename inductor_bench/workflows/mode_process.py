@@ -97,7 +97,7 @@ class ProgramRunner:
         folder: the folder of the comparison.
         environment: the environment of this command.
         python: the interpreter of a script.
-        profiles: whether the first round profiles steps; in vain where there is no accelerator.
+        profiles: whether the first round profiles steps; in vain if there is no accelerator.
         redaction: takes secrets out of what is written.
         progress: shows what is done.
     """
@@ -277,7 +277,7 @@ def _failed(kind: str, message: str, hint: str = "", tail: str = "") -> Failure:
 # Reads the settings of rows as a user types them.
 
 
-"""Rounds where none are given: an even number, so that each row is as often early as late."""
+"""Rounds if none are given: an even number, so that each row is as often early as late."""
 
 OPTION = "inductor."
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -340,7 +340,7 @@ def _checked(found: ModeSet, text: str) -> ModeSet:
 def read_sets(
     modes: Sequence[str], withs: Sequence[str], variables: Sequence[tuple[str, str]], options: Sequence[str]
 ) -> tuple[ModeSet, ...]:
-    """The rows of a comparison: the modes, all where none is named, and then one's own sets.
+    """The rows of a comparison: the modes, all if none is named, and then one's own sets.
 
     Args:
         modes: names of modes.

@@ -60,7 +60,7 @@ class Complaints:
 
 
 def merge(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
-    """The requests with options of the whole batch, by field, where these fit the target."""
+    """The requests with options of the whole batch, by field, if these fit the target."""
     return [replace(request, **_fitting(options, request.target)) for request in requests]
 
 
@@ -273,7 +273,7 @@ def _plain(node: Node) -> Any:
 
 
 def _scalar(node: Node) -> Any:
-    """A scalar as Python data; its text where it is not a plain number, boolean or null."""
+    """A scalar as Python data; its text if it is not a plain number, boolean or null."""
     import yaml
 
     if node.id != "scalar":
@@ -331,7 +331,7 @@ def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]
 def select(
     requests: Sequence[ModelRequest], filters: Sequence[str], excludes: Sequence[str], shard: tuple[int, int] | None
 ) -> tuple[ModelRequest, ...]:
-    """The requests that match any filter and no exclusion; of these, every n-th where a shard is given.
+    """The requests that match any filter and no exclusion; of these, every n-th if a shard is given.
 
     Args:
         requests: all requests of the list.

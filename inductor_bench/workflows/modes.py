@@ -1,4 +1,4 @@
-"""Compares the modes of a program: each in processes of its own, which take turns so that a drift cancels."""
+"""Compares the modes of a program: each in separate processes, which take turns so that a drift cancels."""
 
 from __future__ import annotations
 
@@ -102,11 +102,13 @@ class ModesInterrupted(KeyboardInterrupt):
     """The user stopped a comparison; ``outcome`` holds the rows that were measured before, perhaps in few rounds."""
 
     def __init__(self, outcome: ModesOutcome) -> None:
-        super().__init__(f"interrupted; what was measured until then is in {outcome.folder}; the same command goes on")
+        super().__init__(
+            f"interrupted; what was measured until then is in {outcome.folder}; the same command continues"
+        )
         self.outcome = outcome
 
 
-def run_modes(options: ModesRequest, progress: Progress) -> ModesOutcome:
+def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
     """Compares modes, or goes on with a comparison that was interrupted.
 
     Raises:
@@ -114,7 +116,7 @@ def run_modes(options: ModesRequest, progress: Progress) -> ModesOutcome:
         InductorBenchError: the folder cannot be written, or the program cannot be started.
         ModesInterrupted: the user stopped it; it holds what was measured before, and so does the folder.
     """
-    rows, program = _rows(options), options.program
+    rows, program = _rows(request), request.program
     target = resolve_target(program, ACCEPTED)
     if target.kind not in PROGRAMS:
         raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED)
@@ -130,7 +132,7 @@ def run_modes(options: ModesRequest, progress: Progress) -> ModesOutcome:
     with locked(folder.path, tool_mark()) as lock:
         end_marked(lock.left)
         file = target.paths[0] if target.paths else Path(target.name)
-        comparing = _Comparing(replace(options, program=program), rows, file, folder, redaction, progress)
+        comparing = _Comparing(replace(request, program=program), rows, file, folder, redaction, progress)
         try:
             measured = comparing.measure()
         except KeyboardInterrupt as stop:
@@ -143,8 +145,8 @@ def run_modes(options: ModesRequest, progress: Progress) -> ModesOutcome:
     return ModesOutcome(saved, folder.path, measured)
 
 
-def _rows(options: ModesRequest) -> tuple[ModeSet, ...]:
-    return read_sets(options.modes, options.withs, options.variables, options.inductor)
+def _rows(request: ModesRequest) -> tuple[ModeSet, ...]:
+    return read_sets(request.modes, request.withs, request.variables, request.inductor)
 
 
 LATER = "a process ran in a later command than those of other rows that it is paired with"
@@ -156,17 +158,17 @@ class _Comparing:
 
     def __init__(
         self,
-        options: ModesRequest,
+        request: ModesRequest,
         rows: tuple[ModeSet, ...],
         file: Path,
         folder: ModesFolder,
         redaction: Redaction,
         progress: Progress,
     ) -> None:
-        program = options.program
-        self._options, self._rows, self._folder = options, rows, folder
+        program = request.program
+        self._request, self._rows, self._folder = request, rows, folder
         self._redaction, self._progress = redaction, progress
-        self._request = recorded(replace(program, mode=None, stop=True))
+        self._recorded = recorded(replace(program, mode=None, stop=True))
         interpreter = interpreter_of(program.arguments) if program.kind == COMMAND else None
         self._python = program.python or interpreter or default_python()
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
@@ -175,21 +177,21 @@ class _Comparing:
 
     def _open(self, file: Path) -> ModeComparison:
         """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again."""
-        options, words = self._options, self._redaction.words
+        request, words = self._request, self._redaction.words
         fresh = ModeComparison(
             format=FORMAT,
             tool_version=__version__,
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
-            target=options.program.target,
-            title=title_of(replace(options.program, arguments=words(options.program.arguments))),
-            request=_shown(self._request, self._redaction),
+            target=request.program.target,
+            title=title_of(replace(request.program, arguments=words(request.program.arguments))),
+            request=_shown(self._recorded, self._redaction),
             environment=Environment(),
-            rounds=options.rounds,
+            rounds=request.rounds,
             rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, self._rows)),
             program_sha256=sha256_of_file(file) or "",
         )
-        earlier = self._folder.load() if self._folder.exists() and not options.program.force else None
+        earlier = self._folder.load() if self._folder.exists() and not request.program.force else None
         if earlier is not None and any(row.processes for row in earlier.rows):
             difference = _difference(earlier, fresh)
             if difference:
@@ -214,10 +216,10 @@ class _Comparing:
         own_folder(self._folder.work)
         for folder in (self._folder.records, self._folder.logs):
             own_folder(folder)
-        self._look_around()
+        self._note_machine()
         profiles = self._uses_accelerator()
         runner = ProgramRunner(
-            self._request,
+            self._recorded,
             self._folder,
             self._environment,
             self._python,
@@ -231,7 +233,7 @@ class _Comparing:
                 self._run(runner, replace(place, name=row.name))
         return True
 
-    def _look_around(self) -> None:
+    def _note_machine(self) -> None:
         """Notes the machine; an earlier part of the comparison must come from the same one."""
         self._progress.stage("looking at the machine")
         log, work = self._folder.logs / "survey.log", self._folder.work
@@ -254,7 +256,7 @@ class _Comparing:
         self._save()
 
     def _uses_accelerator(self) -> bool:
-        asked = self._request.device
+        asked = self._recorded.device
         if asked is not None and device_of(asked.partition(":")[0]).runs_on_host:
             return False
         return self.comparison.environment.device.accelerator is not None
@@ -322,7 +324,7 @@ def _to_try_again(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
 
 
 def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:
-    """How an earlier comparison differs from the one that is asked for; empty where it can go on."""
+    """How an earlier comparison differs from the one that is asked for; empty if it can go on."""
     if earlier.target != fresh.target or earlier.request.arguments != fresh.request.arguments:
         return f"of {earlier.title}"
     if [row.name for row in earlier.rows] != [row.name for row in fresh.rows]:
@@ -347,21 +349,21 @@ class ListInterrupted(KeyboardInterrupt):
     """The user stopped the comparisons of a list; ``found`` holds those that were begun, the last one in part."""
 
     def __init__(self, found: ModesByModel, folder: Path) -> None:
-        super().__init__(f"interrupted; what was measured until then is in {folder}; the same command goes on")
+        super().__init__(f"interrupted; what was measured until then is in {folder}; the same command continues")
         self.found = found
 
 
-def is_list(options: BreakdownRequest) -> bool:
+def is_list(request: BreakdownRequest) -> bool:
     """Whether the target is a list of models."""
-    return not options.others and Path(options.target).suffix in LISTS
+    return not request.others and Path(request.target).suffix in LISTS
 
 
-def folder_of(options: BreakdownRequest) -> Path:
+def folder_of(request: BreakdownRequest) -> Path:
     """The folder of all comparisons of a list."""
-    return options.output or Path("modes") / Path(options.target).stem
+    return request.output or Path("modes") / Path(request.target).stem
 
 
-def run_list(options: ModesRequest, progress: Progress) -> ModesByModel:
+def run_list(request: ModesRequest, progress: Progress) -> ModesByModel:
     """Compares the modes of each model, or goes on with what was interrupted. One that fails does not end the others.
 
     Raises:
@@ -369,12 +371,12 @@ def run_list(options: ModesRequest, progress: Progress) -> ModesByModel:
         InductorBenchError: the folder cannot be made, or is a symbolic link.
         ListInterrupted: the user stopped it; it holds what was measured before, and so do the folders.
     """
-    program, _ = options.program, _rows(options)  # a wrong row is refused before the first model
+    program, _ = request.program, _rows(request)  # a wrong row is refused before the first model
     requests = merge(read_list(Path(program.target)), _own_options(program))
-    _make_folder(folder_of(program), {Path(request.name).parts[0] for request in requests})
+    _make_folder(folder_of(program), {Path(model.name).parts[0] for model in requests})
     found: list[ModelModes] = []
     try:
-        for model in _compare_each(options, requests, progress):
+        for model in _compare_each(request, requests, progress):
             found.append(model)
     except KeyboardInterrupt as stop:
         raise ListInterrupted(ModesByModel(program.target, tuple(found)), folder_of(program)) from stop
@@ -395,22 +397,22 @@ def _own_options(program: BreakdownRequest) -> dict[str, object]:
     }
 
 
-def _compare_each(options: ModesRequest, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
-    folder = folder_of(options.program)
-    for number, request in enumerate(requests, 1):
-        progress.note(f"model {number} of {len(requests)}: {request.name}")
+def _compare_each(request: ModesRequest, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
+    folder = folder_of(request.program)
+    for number, model in enumerate(requests, 1):
+        progress.note(f"model {number} of {len(requests)}: {model.name}")
         program = replace(
-            options.program,
-            target=request.target,
-            arguments=request.arguments,
-            **{name: getattr(request, name) for name in LISTED},
-            output=folder / request.name,
+            request.program,
+            target=model.target,
+            arguments=model.arguments,
+            **{name: getattr(model, name) for name in LISTED},
+            output=folder / model.name,
         )
         try:
-            yield ModelModes(request.name, run_modes(replace(options, program=program), progress).comparison)
+            yield ModelModes(model.name, run_modes(replace(request, program=program), progress).comparison)
         except ModesInterrupted as stop:
-            yield ModelModes(request.name, stop.outcome.comparison)
+            yield ModelModes(model.name, stop.outcome.comparison)
             raise
         except InductorBenchError as error:
-            progress.note(f"{request.name}: {error.message}")
-            yield ModelModes(request.name, failure=Failure(STAGE, "invalid", error.message, error.hint))
+            progress.note(f"{model.name}: {error.message}")
+            yield ModelModes(model.name, failure=Failure(STAGE, "invalid", error.message, error.hint))

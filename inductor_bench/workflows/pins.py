@@ -91,13 +91,13 @@ class PinnedRun:
         return sum(self.predicted_of(one.kernel_id) for one in self.pinned)
 
     def predicted_of(self, kernel_id: str) -> float:
-        """The projected saving of a kernel in seconds per step; 0 where the program's step is unknown."""
+        """The projected saving of a kernel in seconds per step; 0 if the program's step is unknown."""
         row = self.rows.get(kernel_id)
         return (row.saving_s if row is not None else None) or 0.0
 
 
 def winners(run: Run) -> dict[str, Retune]:
-    """The retunes with a config that is surely faster, by the kernel's id; of several methods the fastest.
+    """The retunes with a config that is reliably faster, by the kernel's id; of several methods the fastest.
 
     A config that a verification dropped gives way to any other.
     """
@@ -176,7 +176,7 @@ def with_mode(pinned: PinnedRun, mode: str) -> Pins:
 
 
 def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | None]:
-    """The pin of a winner, and its key where it is a Triton kernel.
+    """The pin of a winner, and its key if it is a Triton kernel.
 
     Raises:
         InductorBenchError: the kernel cannot be pinned; the message says why.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..analysis.findings.finding import plural
 from ..analysis.program_step import MARKERS
-from ..analysis.statistics import TimedStep, borne_out, judge_processes, measure_saving
+from ..analysis.statistics import TimedStep, device_confirms, judge_processes, measure_saving
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.diagnosis import last_error
@@ -135,7 +135,7 @@ _NUMBER = re.compile(r"_\d+$")
 def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
     """The device seconds per step that the kernels of each name save; medians over the steps.
 
-    A name ends in a number that shifts where the graph's code differs. Where names that differ only in this number are
+    A name ends in a number that shifts if the graph's code differs. If names that differ only in this number are
     not the same on both sides, the saving of each is ``None``.
 
     Args:
@@ -165,7 +165,7 @@ def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, 
     """The seconds per step that each pinned kernel saves, by the kernel's id.
 
     A kernel may have several names, one in each graph; one that no profile shows did not run. A kernel is left out
-    where the saving of one of its names is unknown, and where it shares a name with another pinned kernel, as those of
+    if the saving of one of its names is unknown, and if it shares a name with another pinned kernel, as those of
     two graphs may: a profile does not tell which one saves what.
     """
     names: dict[str, set[str]] = defaultdict(set)
@@ -305,7 +305,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> PinnedOutputs:
     )
 
 
-# Compares whole processes that run with the pins and without in turn, where steps cannot alternate within one.
+# Compares whole processes that run with the pins and without in turn, if steps cannot alternate within one.
 
 
 CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
@@ -374,7 +374,7 @@ def _describe(
     step = _judge(observed, lambda one: statistics.median(one.step_times_s))
     device = _judge(observed, _device_time)
     launches_others = not replays and replaced_calls(pinned, kernels)
-    if step is not None and not launches_others and not borne_out(step, device):
+    if step is not None and not launches_others and not device_confirms(step, device):
         step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
     return Verification(
         way=PROCESSES,
@@ -450,7 +450,7 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
 
 
 def _needs_processes(pinned: PinnedRun) -> bool:
-    """Whether library calls make much of what is to be compared; where savings are unknown, all of it."""
+    """Whether library calls make much of what is to be compared; if savings are unknown, all of it."""
     pins = pinned.pins
     if not pins.library_pins or not (pins.triton_pins or pins.cpp_pins):
         return bool(pins.library_pins)

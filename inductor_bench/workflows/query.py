@@ -79,7 +79,7 @@ def run_report(folder: Path, *, plots: bool = True) -> tuple[Run, InductorBenchE
     """Reads the record of a RUN folder and writes its tables, plots and page again.
 
     Returns:
-        The record, and the error where the folder cannot be written.
+        The record, and the error if the folder cannot be written.
 
     Raises:
         InductorBenchError: the record is missing or cannot be read.

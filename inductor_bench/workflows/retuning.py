@@ -72,7 +72,7 @@ class KnownTunings:
     state: str  # the times that are compared: ``cold`` or ``warm``
 
     def find(self, row: Retune, *, among_many: bool) -> Retune | None:
-        """The row with its known tuning; ``None`` where none is known.
+        """The row with its known tuning; ``None`` if none is known.
 
         Args:
             row: a retune without a result.
@@ -90,10 +90,10 @@ class KnownTunings:
         return replace(row, kernel=kernel, known_from=known.origin)
 
     def keep(self, row: Retune, environment: Environment) -> bool:
-        """Keeps a tuning that was measured in an environment; returns ``False`` where it could not be written.
+        """Keeps a tuning that was measured in an environment; returns ``False`` if it could not be written.
 
         What the budget cut short, and what was measured beside another job or on a busy machine, is left for another
-        time. A verdict takes the place of an earlier one, also where it is that nothing is decided.
+        time. A verdict takes the place of an earlier one, even if it is that nothing is decided.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin = TuningOrigin(self.run.run_id, self.run.title, now)
@@ -119,7 +119,7 @@ class KnownTunings:
         return next(iter(triton), None), next(iter(cpp), None), next(iter(library), None)
 
     def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
-        """The key of a kernel in an environment; ``None`` where its file or the environment cannot be told."""
+        """The key of a kernel in an environment; ``None`` if its file or the environment cannot be told."""
         module = next((module for module in self.run.modules if module.label in row.graphs), None)
         if module is None or row.file is None or not environment.versions.torch:
             return None
@@ -140,7 +140,7 @@ class KnownTunings:
 def digest_launch(text: str) -> str | None:
     """A hash of the sizes and scalars, and of the kinds of values, with which a standalone file launches its kernel.
 
-    ``None`` where the file records none in a form that this function reads.
+    ``None`` if the file records none in a form that this function reads.
     """
     try:
         launch = recorded_facts(text).get("launch")
@@ -177,7 +177,7 @@ class _Use(NamedTuple):
     time_s: float
 
 
-def most_expensive(run: Run, folder: RunFolder, options: RetuneRequest) -> list[Retune]:
+def most_expensive(run: Run, folder: RunFolder, request: RetuneRequest) -> list[Retune]:
     """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
 
     Of many kernels those are left out that can win next to nothing, all together; see ``autotune.methods.find_least``.
@@ -191,10 +191,10 @@ def most_expensive(run: Run, folder: RunFolder, options: RetuneRequest) -> list[
         if kernel.time_s and time:
             groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
     ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))
-    rows = [_row(uses, folder, options.method) for uses in ranked[: options.top]]
+    rows = [_row(uses, folder, request.method) for uses in ranked[: request.top]]
     stakes = [find_stake(row, run) for row in rows]
     least_s = find_least(stakes)
-    kept = (stake.is_library_call or stake.most_s >= least_s for stake in stakes)
+    kept = (stake.is_library_call or stake.largest_gain_s >= least_s for stake in stakes)
     return [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
 
 
@@ -232,7 +232,7 @@ def find_stake(row: Retune, run: Run) -> TuningPriority:
 
 
 def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
-    """The failure of a kernel that cannot be tuned by its standalone file; ``None`` where it can."""
+    """The failure of a kernel that cannot be tuned by its standalone file; ``None`` if it can."""
     if kernel.file is None:
         return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
     if is_edited(kernel, folder.kernels):
@@ -241,10 +241,10 @@ def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
     return None
 
 
-def are_written(run: Run, folder: RunFolder, options: RetuneRequest) -> bool:
+def are_written(run: Run, folder: RunFolder, request: RetuneRequest) -> bool:
     """Whether the files of the most expensive kernels are there."""
     try:
-        return all((folder.path / row.file).is_file() for row in most_expensive(run, folder, options) if row.file)
+        return all((folder.path / row.file).is_file() for row in most_expensive(run, folder, request) if row.file)
     except InductorBenchError:
         return False
 
@@ -262,26 +262,26 @@ class _ElsewhereError(InductorBenchError):
 
 
 def autotune_run(
-    run: Run, folder: RunFolder, options: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
+    run: Run, folder: RunFolder, request: BreakdownRequest, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
-    """Tunes the most expensive kernels that are not tuned yet, where the options ask for a tuning.
+    """Tunes the most expensive kernels that are not tuned yet, if the request asks for it.
 
     Args:
         run: the record of the measured run.
         folder: the folder of the run, which no other process writes.
-        options: the number of kernels, the method and the interpreter; ``None`` means the interpreter of the run.
+        request: the number of kernels, the method and the interpreter; ``None`` means the interpreter of the run.
         progress: the listener for stages and notes.
         keep: called with the record after each outcome, and first with a row for each requested kernel.
     """
-    if options.retune is None or not any(module.kernels for module in run.modules):
+    if request.retune is None or not any(module.kernels for module in run.modules):
         return run
-    return _autotune(run, folder, options, options.retune, progress, keep)
+    return _autotune(run, folder, request, request.retune, progress, keep)
 
 
 def _autotune(
     run: Run,
     folder: RunFolder,
-    options: BreakdownRequest,
+    request: BreakdownRequest,
     wanted: RetuneRequest,
     progress: Progress,
     keep: Callable[[Run], None],
@@ -293,36 +293,36 @@ def _autotune(
         state.ask(progress)
         state.take_known(progress)
         if state.files:
-            request = KernelRequest(
+            kernel_request = KernelRequest(
                 state.files,
                 wanted.method,
                 budget_s=wanted.budget_s,
-                timeout_s=options.timeout_s,
-                python=options.python or run.request.python,
+                timeout_s=request.timeout_s,
+                python=request.python or run.request.python,
                 force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
             )
             with DeviceTurn(), state.saved_at_end(progress):
-                run_kernel(request, progress, state.put, state.stakes)
+                run_kernel(kernel_request, progress, state.put, state.stakes)
     except InductorBenchError as error:
         kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
         state.fail(Failure(STAGE, kind, error.message, error.hint))
     return state.run
 
 
-def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneRequest) -> bool:
+def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, request: RetuneRequest) -> bool:
     """Whether some of the most expensive kernels have no complete tuning by this method.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
     run = folder.load()
-    return not are_written(run, folder, options) or bool(_left(run, known, folder, options))
+    return not are_written(run, folder, request) or bool(_left(run, known, folder, request))
 
 
-def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneRequest) -> list[Retune]:
-    problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
+def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, request: RetuneRequest) -> list[Retune]:
+    problems = {row.kernel_id: row.problem for row in known if row.method == request.method}
     return [
-        retune for retune in most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
+        retune for retune in most_expensive(run, folder, request) if _is_left(retune, problems.get(retune.kernel_id))
     ]
 
 
@@ -334,10 +334,10 @@ def _is_left(retune: Retune, problem: str | None) -> bool:
 class _Retunes:
     """A record with the rows of its tunings, and the updates to them."""
 
-    def __init__(self, run: Run, folder: RunFolder, options: RetuneRequest, keep: Callable[[Run], None]) -> None:
+    def __init__(self, run: Run, folder: RunFolder, request: RetuneRequest, keep: Callable[[Run], None]) -> None:
         self.run = run
         self.stakes: dict[str, TuningPriority] = {}
-        self._folder, self._options, self._keep = folder, options, keep
+        self._folder, self._request, self._keep = folder, request, keep
         self._waiting: dict[str, Retune] = {}
         self._keeper, self._kept = ThreadPoolExecutor(1), list[Future[bool]]()
         self._saved, self._saving_s = time.monotonic(), 0.0
@@ -363,11 +363,11 @@ class _Retunes:
 
     def ask(self, progress: Progress) -> None:
         """Adds rows for the requested kernels that have none."""
-        if not are_written(self.run, self._folder, self._options):
+        if not are_written(self.run, self._folder, self._request):
             progress.stage("writing the kernels as files")
             values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
             self.run = extract_run(self._folder, values).named_in(self.run)
-        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, self._options)
+        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, self._request)
         files = {row.file: row for row in asked if row.file is not None and row.failure is None}
         self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
         self.stakes = {file: find_stake(row, self.run) for file, row in self._waiting.items()}
@@ -376,7 +376,7 @@ class _Retunes:
 
     def take_known(self, progress: Progress) -> None:
         """Takes over the tunings that are known from other runs."""
-        if self._options.remeasure:
+        if self._request.remeasure:
             return
         among_many = find_least(self.stakes.values()) > 0
         found = {file: self._known.find(row, among_many=among_many) for file, row in self._waiting.items()}
@@ -423,14 +423,14 @@ def _check_device(device: str, measured: Environment) -> None:
     there = [name for name in (measured.device.accelerator, measured.host.cpu) if name]
     if there and device not in there:
         message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
-        raise _ElsewhereError(message, "retune it where it was measured")
+        raise _ElsewhereError(message, "retune it on a machine like the one that it was measured on")
 
 
 def _check_gpu(run: Run) -> None:
     launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
     if launched and not visible_gpus():
         message = f"the run was measured on {run.environment.device.accelerator or 'a GPU'}, and there is no GPU here"
-        raise _ElsewhereError(message, "retune it where it was measured")
+        raise _ElsewhereError(message, "retune it on a machine like the one that it was measured on")
 
 
 # Proves in the program of a breakdown what its retunes save.
@@ -462,7 +462,7 @@ def verify_retunes(
         folder: the RUN.
         python: the interpreter of a script.
         progress: shows what is done.
-        keep: called with the record and its verification, also where the user stops the program.
+        keep: called with the record and its verification, even if the user stops the program.
     """
     if request.kind not in PROGRAMS or run.program is None:
         return ()

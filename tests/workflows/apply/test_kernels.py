@@ -29,7 +29,7 @@ def test_a_saving_is_the_difference_of_the_medians() -> None:
     assert savings_by_name((True,), steps) == {}, "nothing to compare with"
 
 
-def test_of_kernels_that_are_numbered_otherwise_no_saving_is_said() -> None:
+def test_no_saving_is_reported_for_kernels_with_different_numbers() -> None:
     """A template in place of a library call shifts the numbers of the kernels after it."""
     own = StepDurations(9.0, {"triton_per_5": 3.0, "triton_poi_7": 2.0, "triton_poi_9": 1.0, "gemm": 3.0})
     tuned = StepDurations(8.0, {"triton_per_5": 2.5, "triton_poi_7": 2.0, "triton_poi_10": 1.0, "triton_tem_6": 2.5})

@@ -75,7 +75,7 @@ def test_processes_that_ended_before_an_interruption_are_kept(
     ("library_s", "triton_s", "way"),
     [(1e-6, None, "processes"), (0.0, None, "processes"), (1e-6, 9e-6, "steps"), (3e-6, 9e-6, "processes")],
 )
-def test_library_calls_are_compared_by_processes_where_they_make_much_of_the_saving(
+def test_library_calls_are_compared_by_processes_if_they_make_much_of_the_saving(
     library_s: float, triton_s: float | None, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     product = LibraryPin("aten_mm_0", "m" * 16, "aten.mm", (), {}, {"backend": "triton"})

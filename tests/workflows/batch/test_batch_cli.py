@@ -60,10 +60,12 @@ def test_what_would_be_measured_is_listed(
         ("models.txt --executor ray --overlap", "--overlap is for the GPUs of this machine"),
         ("models.txt --python no-such-python", "no-such-python is not a program"),
         ("models.txt -o models.txt", "exists and is not a folder"),
-        ("models.txt --values-limit 3MB", "--values-limit is for recorded values"),
+        ("models.txt --values-limit 3MB", "--values-limit limits recorded values"),
     ],
 )
-def test_what_cannot_be_is_refused(words: str, message: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_request_is_refused(
+    words: str, message: str, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.main(["batch", *words.split()]) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err

@@ -196,7 +196,7 @@ def test_shards_are_all_and_none_twice() -> None:
     assert sorted(r.name for shard in shards for r in shard) == sorted(r.name for r in every)
 
 
-def test_nothing_left_is_said() -> None:
+def test_a_selection_without_models_is_refused() -> None:
     with pytest.raises(UsageError, match="none of the 1 models is left"):
         select(requests("a"), ("b",), (), None)
     with pytest.raises(UsageError, match="shard 2/2 is empty"):

@@ -201,11 +201,13 @@ def test_two_models_overlap_and_are_timed_one_after_the_other(tmp_path: Path, mo
     assert events.index("begin good") > min(events.index("end shares1"), events.index("end shares2"))
 
 
-def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_ran_out_of_memory_beside_another_is_tried_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, events = run(tmp_path, "crowded 8|neighbour|other", monkeypatch)
     row = found["crowded"]
     assert (row.status, row.batch_size, row.attempts) == ("done", None, 1)
-    assert row.notes == ("no room beside another model: tried alone",)
+    assert row.notes == ("no memory left beside another model: tried by itself",)
     second = len(events) - 1 - events[::-1].index("begin crowded")
     assert events[second + 1] == "end crowded", "nothing began while it was tried again"
     assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
@@ -287,7 +289,7 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
         executor.close()
 
 
-def test_who_has_no_turn_leaves_a_gpu_alone_that_may_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_turn_does_not_use_a_gpu_that_may_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("CUDA error: out of memory")
 

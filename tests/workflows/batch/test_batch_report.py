@@ -211,7 +211,7 @@ def test_a_number_that_is_none_is_damage(
     record.write_text(json.dumps(data).replace('"NUMBER"', number))
     out = " ".join(report(capsys, batch.path, "--no-plots").split())
     assert "2 of 6 models measured, 1 failed, 2 damaged" in out
-    assert "one: record, damaged:" in out and "stands where a finite number should" in out
+    assert "one: record, damaged:" in out and "is not a finite number" in out
 
 
 def test_a_record_of_a_newer_version(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_a_batch_that_was_killed_meanwhile_goes_on_there(tmp_path: Path) -> None
     folder = BatchFolder(tmp_path / "b")
     batch = folder.load()
     folder.save(replace(batch, models=tuple(replace(model, status="running") for model in batch.models)))
-    assert run(tmp_path, "stopped")["stopped"].status == "done", "also where no retune is asked for any more"
+    assert run(tmp_path, "stopped")["stopped"].status == "done", "even if no retune is asked for any more"
     assert begun(tmp_path) == ["stopped"] and done(tmp_path) == []
 
 
@@ -164,7 +164,7 @@ def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder)
     assert (summaries["o"].saving_s, summaries["o"].faster) == (pytest.approx(4e-3), 2)
     assert (summaries["w"].saving_s, summaries["w"].waiting) == (0.0, 4)
     reduction = next(group for group in group_kernels(results, by_id) if group.key == "r" * 16)
-    assert (reduction.speedup, reduction.saving_s) == (2.0, pytest.approx(3e-3)), "nothing is won where the host waits"
+    assert (reduction.speedup, reduction.saving_s) == (2.0, pytest.approx(3e-3)), "nothing is won if the host waits"
     assert {group.speedup for group in group_kernels(results, by_family)} == {2.0, 1.25, 1.0}
 
 

@@ -101,7 +101,7 @@ def test_other_options_do_not_replace_what_was_measured(tmp_path: Path) -> None:
     assert run(tmp_path, "good 4|fails 2")["fails"].request.batch_size == 2, "what failed may be asked otherwise"
 
 
-def test_the_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
+def test_the_batch_is_halved_if_memory_runs_out(tmp_path: Path) -> None:
     listener = Listener()
     row = run(tmp_path, "large 8", listener)["large"]
     assert (row.status, row.request.batch_size, row.batch_size, row.attempts) == ("done", 8, 2, 1)
@@ -223,7 +223,7 @@ def test_what_a_model_started_ends_with_it(tmp_path: Path) -> None:
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_an_earlier_batch_is_refused_where_that_is_wished(tmp_path: Path) -> None:
+def test_an_earlier_batch_is_refused_if_that_is_wished(tmp_path: Path) -> None:
     run(tmp_path, "good")
     with pytest.raises(UsageError, match="holds an earlier batch"):
         run(tmp_path, "good", resume=False)

@@ -1,4 +1,4 @@
-"""A command line as the target: what it runs, how it is named, and what is said where it cannot be measured."""
+"""A command line as the target: what it runs, how it is named, and what is said if it cannot be measured."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_analysing_a_run_again_changes_nothing() -> None:
 
 @pytest.mark.parametrize("make", [runs.training, runs.factory], ids=["training", "factory"])
 def test_all_of_a_record_follows_from_its_evidence(make: Callable[[], runs.Done]) -> None:
-    """Rows, kernels and the step are made anew where the record has none of them."""
+    """Rows, kernels and the step are made anew if the record has none of them."""
     folder = runs.copy_of(make(), f"bare-{make.__name__}")
     record = make().record
     assert record["modules"] and bool(record["program"]) == (make is runs.factory)

@@ -1,4 +1,4 @@
-"""The program's step without compilation: which runs tell it, what is said where none does, and a real one."""
+"""The program's step without compilation: which runs tell it, what is said if none does, and a real one."""
 
 from __future__ import annotations
 

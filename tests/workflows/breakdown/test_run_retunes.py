@@ -221,7 +221,7 @@ def test_what_is_another_thing_by_itself_saves_nothing(folder: RunFolder, monkey
     assert row.caution.startswith(unlike)
     pinned = make_pins(run, folder)
     assert not pinned.pinned and [left.reason for left in pinned.unpinned] == [
-        f"{unlike}, so that its winner says nothing of the model"
+        f"{unlike}, so its winner tells nothing about the model"
     ]
 
 
@@ -290,7 +290,7 @@ def test_a_poor_measurement_is_said_to_be_one(folder: RunFolder, monkeypatch: py
         ("c.py --trace t.json --autotune", "--autotune needs a run that was measured here"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_an_impossible_request_is_refused(
     words: str, message: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder.path.parent)

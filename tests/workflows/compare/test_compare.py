@@ -189,7 +189,7 @@ def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> N
         (["a", "b", "--env", "X=1"], "--env is for a program that is run here"),
         (["a", "b", "--runs", "3"], "--runs is for a program that is run here"),
         (["a", "b", "c"], "3 targets were given"),
-        (["a.zip"], "a.zip alone cannot be compared"),
+        (["a.zip"], "there is nothing to compare a.zip with"),
         (["a.py", "--python", "x", "--python", "y", "--python", "z"], "--python is given more than twice"),
         (["a.py", "--env", "TORCHINDUCTOR_FX_GRAPH_CACHE=1"], "the measurement itself sets it"),
     ],

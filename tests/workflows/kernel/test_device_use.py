@@ -98,7 +98,7 @@ def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -
 
 
 @pytest.mark.parametrize(("clocks", "kept"), [((1400.0, 1700.0), 1700.0), ((1400.0, 1300.0), 1400.0)])
-def test_times_are_taken_again_where_the_clock_was_held_back(
+def test_times_are_taken_again_if_the_clock_was_held_back(
     tmp_path: Path, files: list[Path], clocks: tuple[float, float], kept: float
 ) -> None:
     bench, answers = Bench(KernelRequest(()), tmp_path, None), iter(clocks)
@@ -306,7 +306,7 @@ def test_an_idle_and_a_rising_clock_do_not_count() -> None:
     assert describe_clocks([GpuClock(1980, 0)] * 5).change is None
 
 
-def test_what_held_the_clock_back_is_named_where_it_did_so_often() -> None:
+def test_what_held_the_clock_back_is_named_if_it_did_so_often() -> None:
     clocks = [GpuClock(1980, 0)] * 6 + [GpuClock(1400, 0x4 | 0x20)] * 5 + [GpuClock(1400, 0x4 | 0x20 | 0x80)]
     found = describe_clocks(clocks)
     assert found.throttled == ("power cap", "thermal limit")

@@ -1,4 +1,4 @@
-"""Nsight Compute on one kernel: what is read from its CSV, how it is started, what is said where it cannot."""
+"""Nsight Compute on one kernel: what is read from its CSV, how it is started, what is said if it cannot."""
 
 from __future__ import annotations
 

@@ -119,7 +119,10 @@ def test_code_and_config_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (configs(standing), standing.verdict) == ((0, 3), "faster") and found.alike is True
     assert standing.ratio is not None and standing.ratio.median == pytest.approx(0.6, rel=0.01)
     assert (configs(same), same.verdict) == ((0, 0), "same")
-    assert explain_difference(standing, same) == "it is the config: in one config both take as long"
+    assert (
+        explain_difference(standing, same)
+        == "the config makes the difference: in the same config both take equally long"
+    )
     assert found.notes == () and found.best_of_each is None and found.second.cold.median_s == standing.second_s
 
 
@@ -205,13 +208,13 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
 @pytest.mark.parametrize(
     ("whole", "code", "words"),
     [
-        ((0.6, "faster"), (1.0, "same"), "it is the config: in one config both take as long"),
-        ((0.6, "faster"), (0.95, "faster"), "most of it is the config"),
-        ((0.6, "faster"), (0.62, "faster"), "most of it is the code"),
-        ((0.5, "faster"), (0.7071, "faster"), "50% of it is the code, the rest is the config"),
-        ((0.6, "faster"), (1.2, "slower"), "it is the config: in one config it is slower"),
-        ((0.9, "faster"), (0.5, "faster"), "it is the code, and its config takes some of that back"),
-        ((1.4, "slower"), (1.02, "slower"), "most of it is the config"),
+        ((0.6, "faster"), (1.0, "same"), "the config makes the difference: in the same config both take equally long"),
+        ((0.6, "faster"), (0.95, "faster"), "most of the difference is the config"),
+        ((0.6, "faster"), (0.62, "faster"), "most of the difference is the code"),
+        ((0.5, "faster"), (0.7071, "faster"), "50% of the difference is the code, the rest is the config"),
+        ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config it is slower"),
+        ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and its config takes some of it back"),
+        ((1.4, "slower"), (1.02, "slower"), "most of the difference is the config"),
         ((1.0, "same"), (0.8, "faster"), "in one config it is faster: its own undoes that"),
         ((1.0, "same"), (1.0, "same"), ""),
         ((0.98, "undecided"), (0.8, "faster"), ""),
@@ -238,9 +241,9 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
     rows = [line.split()[:4] for line in words.splitlines()]
     assert ["as", "they", "stand", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
     assert "both in value=0" in words and "first in value=0; second in value=4" in words
-    assert "most of it is the config" in words and "both compute the same" in words
+    assert "most of the difference is the config" in words and "both compute the same" in words
     text = shown(TimedPair(first, second, "cold", standing, standing, standing, "they differ", False))
-    assert re.search("same config +as they stand", text) and "outputs: they differ" in text
+    assert re.search("same config +as they are", text) and "outputs: they differ" in text
 
 
 def test_files_that_are_no_kernels_are_refused_before_anything_is_measured(tmp_path: Path) -> None:

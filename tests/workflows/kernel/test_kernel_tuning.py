@@ -1,4 +1,4 @@
-"""Autotuning kernels where something around them fails: a pool, a worker, the budget, the place of the winner."""
+"""Autotuning kernels if something around them fails: a pool, a worker, the budget, the place of the winner."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_start_of_a_worker_has_time_however_small_the_timeout(tmp_path: Path
     assert bench.asked[-1] == (TellArchitecture, LOAD_S)
 
 
-def test_nothing_is_compiled_ahead_where_there_is_no_triton_kernel(tmp_path: Path) -> None:
+def test_nothing_is_compiled_ahead_if_there_is_no_triton_kernel(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {TellArchitecture: HUNG})
     bench.compile_ahead([written(tmp_path, "cpp", "RECORDED = {}\n"), tmp_path / "missing.py"])
     assert bench.asked == [] and bench.started == []
@@ -311,7 +311,7 @@ def test_workers_that_time_take_turns_at_the_device(tmp_path: Path, monkeypatch:
     ("verdict", "why"),
     [
         ("faster", "RECORDED is not a plain literal"),
-        ("undecided", "nothing was surely faster than the file as it stands"),
+        ("undecided", "no candidate was reliably faster than the file as it is"),
     ],
 )
 def test_why_no_file_of_a_winner_is_written_is_told(

@@ -22,7 +22,7 @@ STEPS = {"eager": 0.1, "default": 0.05}
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[BreakdownRequest]:
-    """The requests of the processes that ran. A list of two models lies in a folder of its own."""
+    """The requests of the processes that ran. A list of two models lies in a separate folder."""
     requests: list[BreakdownRequest] = []
 
     def run(self: ProgramRunner, place: ProcessTurn, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
