@@ -124,7 +124,7 @@ def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
         return ""
     peak = f", {of_peak(best)}" if best.peak_share is not None else ""
     return (
-        f"Of the generated kernels worth most: the family of {names.short(family_name(best), LEAD_NAME)}: "
+        f"Of the generated kernels the family of {names.short(family_name(best), LEAD_NAME)} could save most: "
         f"{units.count(best.launches)} launch{'es' if best.launches != 1 else ''} in "
         f"{plural(len(best.models), 'model')}, {units.percent(best.share)} of suite time{peak}; at its peak the suite "
         f"would take {units.percent(gain)} less, an upper bound."
@@ -141,7 +141,7 @@ def family_name(group: KernelGroup) -> str:
 
 
 def of_peak(group: KernelGroup) -> str:
-    """Returns ``38% DRAM``, the mean weighted by time; without a known share the roof alone, or a dash."""
+    """Returns ``38% DRAM``, the mean weighted by time; without a known share only the roof, or a dash."""
     on_host = group.category == Category.CPP.value or group.name.startswith("aten::")
     name = bound_name(group.bound, CPU if on_host else NVIDIA)
     if group.peak_share is None:
@@ -164,7 +164,7 @@ def part_title(part: Category | None, summary: ModelSummary) -> str:
 
 
 def batch_size(summary: ModelSummary) -> str:
-    """Returns the batch size; ``64*`` where it differs from the requested one."""
+    """Returns the batch size; ``64*`` if it differs from the requested one."""
     row = summary.model.model
     if row.batch_size is not None:
         return f"{row.batch_size}*"
@@ -259,7 +259,7 @@ def proof_words(summaries: Sequence[ModelSummary]) -> str:
 
 
 def best_retune(group: KernelGroup) -> str:
-    """Returns ``1.34x``; ``stays`` where no retune was reliably faster, a dash without a retune."""
+    """Returns ``1.34x``; ``stays`` if no retune was reliably faster, a dash without a retune."""
     if group.speedup is None:
         return units.MISSING
     return speedup_words(group.speedup) if group.speedup > 1 else "stays"
@@ -315,7 +315,7 @@ def batch_document(view: BatchView, options: View) -> Document:
 
 
 def _first(items: Sequence[Item], most: int, file: str) -> tuple[Block, ...]:
-    """A list, of which a terminal shows the first entries and the number of the others."""
+    """A list; a terminal shows its first entries and the number of the others."""
     entries = [one if place < most else replace(one, on=On.PAPER) for place, one in enumerate(items)]
     left = len(items) - most
     more = (Sentence(f"and {left} more in {file}", NOTE, on=On.TERMINAL),) if left > 0 else ()
@@ -353,7 +353,7 @@ def _models(summaries: Sequence[ModelSummary]) -> tuple[Block, ...]:
     took = f", {units.seconds(rest_s)} in all" if rest_s else ""
     columns = (
         *(
-            words("model", shorten=names.middles),
+            words("model", shorten=names.cut_middles),
             Column("status", False, on=On.PAPER),
             Column("batch", spare=3),
         ),

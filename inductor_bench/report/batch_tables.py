@@ -36,7 +36,7 @@ class Field(NamedTuple):
 
 
 def problem_of(summary: ModelSummary) -> Failure | None:
-    """Returns the failure because of which a model has no row or an incomplete one."""
+    """Returns the failure that leaves a model without a row, or with an incomplete one."""
     return summary.model.problem or summary.model.model.failure
 
 
@@ -52,7 +52,7 @@ _Row = tuple[str, GraphResult, Any]
 
 _Columns = tuple[QueryColumn, ...]
 
-_SUITE = "of the suite's time, one step or iteration of each model"
+_SUITE = "share of the suite's time: one step or iteration of each model"
 
 MODELS: Mapping[str, Field] = {
     "model": Field(TEXT, "its name, unique in the batch", lambda row: row.name),
@@ -61,34 +61,40 @@ MODELS: Mapping[str, Field] = {
         TEXT,
         "done, partial, failed, skipped, waiting, running, damaged or newer (than this version reads)",
     ),
-    "training": Field(YES_NO, "with a backward pass, if said", lambda row: row.model.model.request.training),
+    "training": Field(YES_NO, "whether with a backward pass, if given", lambda row: row.model.model.request.training),
     "amp": Field(TEXT, "the type of autocast", lambda row: row.model.model.request.amp),
     "mode": Field(TEXT, "the mode of torch.compile", lambda row: row.model.model.request.mode),
-    "batch_size_asked": Field(WHOLE, "as in the list", lambda row: row.model.model.request.batch_size),
+    "batch_size_asked": Field(WHOLE, "the batch size in the list", lambda row: row.model.model.request.batch_size),
     "batch_size": Field(
         WHOLE,
-        "that it was measured with",
+        "the batch size of the measurement",
         lambda row: row.model.model.batch_size or row.model.model.request.batch_size,
     ),
     "attempts": Field(WHOLE, "how often it was tried", lambda row: row.model.model.attempts),
-    "device": Field(TEXT, "which of the machine's devices", lambda row: row.model.model.device),
+    "device": Field(TEXT, "the device of the machine", lambda row: row.model.model.device),
     "machine": Field(TEXT, "device and versions", lambda row: row.model.machine),
-    "took_s": Field(NUMBER, "how long measuring it took", lambda row: row.model.model.time_s),
-    "graphs": Field(WHOLE, "how many", lambda row: len(row.model.compiled_graphs)),
-    "time_s": Field(NUMBER, "one step; without one, an iteration of each graph", lambda row: row.time_s or None),
-    "busy_share": Field(NUMBER, "of its time, in which the device worked"),
-    "launches": Field(NUMBER, "of one step or iteration", lambda row: row.launches if row.parts else None),
-    "kernels": Field(WHOLE, "how many different ones", lambda row: row.kernels if row.parts else None),
-    "top_kernel": Field(TEXT, "the one that takes most time", lambda row: row.top.name if row.top else None),
+    "took_s": Field(NUMBER, "duration of its measurement", lambda row: row.model.model.time_s),
+    "graphs": Field(WHOLE, "number of compiled graphs", lambda row: len(row.model.compiled_graphs)),
+    "time_s": Field(
+        NUMBER, "time of one step; without a step, of an iteration of each graph", lambda row: row.time_s or None
+    ),
+    "busy_share": Field(NUMBER, "share of its time in which the device worked"),
+    "launches": Field(NUMBER, "launches in one step or iteration", lambda row: row.launches if row.parts else None),
+    "kernels": Field(WHOLE, "number of different kernels", lambda row: row.kernels if row.parts else None),
+    "top_kernel": Field(TEXT, "the kernel that takes most time", lambda row: row.top.name if row.top else None),
     "top_kernel_id": Field(TEXT, "its kernel_id", lambda row: row.top.kernel_id if row.top else None),
     "top_kernel_share": Field(
-        NUMBER, "of the model's time", lambda row: row.top.time_s / row.time_s if row.top and row.time_s else None
+        NUMBER, "share of the model's time", lambda row: row.top.time_s / row.time_s if row.top and row.time_s else None
     ),
-    "gain_limit_s": Field(NUMBER, "what its generated kernels could save, an upper bound"),
-    "retuned": Field(WHOLE, "kernels, where asked for", lambda row: len(row.retunes.rows) if row.retunes else None),
-    "retuned_faster": Field(WHOLE, "of those", lambda row: row.retunes.faster if row.retunes else None),
+    "gain_limit_s": Field(NUMBER, "upper bound of what its generated kernels could save"),
+    "retuned": Field(
+        WHOLE, "number of retuned kernels, if requested", lambda row: len(row.retunes.rows) if row.retunes else None
+    ),
+    "retuned_faster": Field(
+        WHOLE, "number of those that are faster", lambda row: row.retunes.faster if row.retunes else None
+    ),
     "saving_s": Field(
-        NUMBER, "what they would save, a projection", lambda row: row.retunes.saving_s if row.retunes else None
+        NUMBER, "projection of what they save", lambda row: row.retunes.saving_s if row.retunes else None
     ),
     "proven_saving_s": Field(
         NUMBER,
@@ -103,96 +109,100 @@ MODELS: Mapping[str, Field] = {
     "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),
     "notes": Field(TEXT, "what was changed to measure it", lambda row: "; ".join(row.model.model.notes)),
     "doubt": Field(TEXT, "why its figures do not count, so that it has no gain limits", lambda row: row.model.doubt),
-    "run": Field(TEXT, "its RUN folder, from the batch's", lambda row: row.model.model.run),
-    "log": Field(TEXT, "its log, from the batch's folder", lambda row: row.model.model.log),
+    "run": Field(TEXT, "path of its RUN folder in the batch's", lambda row: row.model.model.run),
+    "log": Field(TEXT, "path of its log in the batch's folder", lambda row: row.model.model.log),
 }
 """Columns of a :class:`ModelSummary`, in the table ``models`` and in ``summary.csv``."""
 
 _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
-    "time_s": Field(NUMBER, "in one step; without one, of an iteration: wall time, or busy time if longer"),
-    "wall_time_s": Field(NUMBER, "of its own run, unprofiled, the median"),
+    "time_s": Field(NUMBER, "time in one step; without a step, of an iteration: wall time, or busy time if longer"),
+    "wall_time_s": Field(NUMBER, "median of its runs by itself, unprofiled"),
     "idle_time_s": Field(
         NUMBER, "wall time outside kernels; of a step in the row `outside of graphs`", attrgetter("idle_s")
     ),
-    "busy_share": Field(NUMBER, "of its time, in which the device worked"),
-    "launches": Field(NUMBER, "of one step or iteration"),
-    "kernels": Field(WHOLE, "how many different ones", lambda graph: len(graph.kernels)),
+    "busy_share": Field(NUMBER, "share of its time in which the device worked"),
+    "launches": Field(NUMBER, "launches in one step or iteration"),
+    "kernels": Field(WHOLE, "number of different kernels", lambda graph: len(graph.kernels)),
     "waits_for_host": Field(YES_NO, "the GPU mostly waits, so faster kernels win little", waits_for_host),
 }
 _CATEGORIES: Mapping[str, Field] = {
     "category": Field(TEXT, "as in kernels; idle is the time outside them"),
-    "time_s": Field(NUMBER, "one step or iteration, all kernels"),
+    "time_s": Field(NUMBER, "time of all its kernels in one step or iteration"),
 }
 _KERNELS: Mapping[str, Field] = {
-    "name": Field(TEXT, "in the module, or the library's"),
+    "name": Field(TEXT, "its name in the module or in the library"),
     "kernel_id": Field(TEXT, "the same for the same kernel in any model"),
     "family_id": Field(TEXT, "the same for one structure in other sizes"),
     "category": Field(TEXT, "pointwise, reduction, extern_gemm, …", lambda kernel: kernel.category.value),
     "operator": Field(TEXT, "the ATen call of a library kernel"),
-    "calls": Field(NUMBER, "launches of one step or iteration"),
-    "time_s": Field(NUMBER, "device time of one step or iteration, all calls"),
+    "calls": Field(NUMBER, "launches in one step or iteration"),
+    "time_s": Field(NUMBER, "device time of all calls in one step or iteration"),
     "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown", attrgetter("limit.bound")),
-    "peak_share": Field(NUMBER, "of that roof", attrgetter("limit.peak_share")),
-    "gain_limit_s": Field(NUMBER, "what it would save at that roof, an upper bound", attrgetter("limit.gain_limit_s")),
-    "moved_bytes": Field(NUMBER, "one step or iteration, all calls, each buffer once", attrgetter("work.moved_bytes")),
-    "flops": Field(NUMBER, "one step or iteration, all calls", attrgetter("work.flops")),
-    "dtype": Field(TEXT, "that it computes in", attrgetter("work.dtype")),
-    "registers": Field(WHOLE, "of a thread", attrgetter("resources.registers")),
-    "spills": Field(WHOLE, "registers that are kept in memory", attrgetter("resources.spills")),
-    "occupancy": Field(NUMBER, "the profiler's estimate, of 1", attrgetter("resources.occupancy")),
-    "tuned_default_s": Field(NUMBER, "retuned: one cold call as it stands", attrgetter("retune.tuned_default_s")),
-    "tuned_best_s": Field(NUMBER, "retuned: one cold call of the best", attrgetter("retune.tuned_best_s")),
-    "speedup": Field(NUMBER, "retuned: of the best over the default", attrgetter("retune.speedup")),
+    "peak_share": Field(NUMBER, "share of that roof", attrgetter("limit.peak_share")),
+    "gain_limit_s": Field(NUMBER, "upper bound: what it would save at that roof", attrgetter("limit.gain_limit_s")),
+    "moved_bytes": Field(
+        NUMBER, "bytes of all calls in one step or iteration, each buffer once", attrgetter("work.moved_bytes")
+    ),
+    "flops": Field(NUMBER, "FLOPs of all calls in one step or iteration", attrgetter("work.flops")),
+    "dtype": Field(TEXT, "type that it computes in", attrgetter("work.dtype")),
+    "registers": Field(WHOLE, "registers of a thread", attrgetter("resources.registers")),
+    "spills": Field(WHOLE, "spilled registers of a thread", attrgetter("resources.spills")),
+    "occupancy": Field(NUMBER, "the profiler's estimate, 0 to 1", attrgetter("resources.occupancy")),
+    "tuned_default_s": Field(
+        NUMBER, "retuned: time of a cold call with the default", attrgetter("retune.tuned_default_s")
+    ),
+    "tuned_best_s": Field(NUMBER, "retuned: time of a cold call with the best", attrgetter("retune.tuned_best_s")),
+    "speedup": Field(NUMBER, "retuned: speedup of the best over the default", attrgetter("retune.speedup")),
     "verdict": Field(TEXT, "retuned: faster, or why it stays as it is", attrgetter("retune.verdict")),
-    "saving_s": Field(NUMBER, "retuned: of one step or iteration, a projection", attrgetter("retune.saving_s")),
+    "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration", attrgetter("retune.saving_s")),
 }
 _STEP: Mapping[str, Field] = {
     "step_calls": Field(
         NUMBER,
-        "in one step of the program; where this is set, calls and all times are of a step",
+        "calls in one step of the program; if this is set, calls and all times are of a step",
         attrgetter("step.step_calls"),
     ),
     "step_time_s": Field(
         NUMBER, "device time of one step, replays of CUDA graphs included", attrgetter("step.step_time_s")
     ),
-    "step_share": Field(NUMBER, "of the step's wall time", attrgetter("step.step_share")),
+    "step_share": Field(NUMBER, "share of the step's wall time", attrgetter("step.step_share")),
 }
-"""Columns of ``kernels`` beside :data:`_KERNELS`, where a program's step was profiled."""
+"""Columns of ``kernels`` beside :data:`_KERNELS`, if a program's step was profiled."""
 
 _FAMILIES: Mapping[str, Field] = {
     "family_id": Field(TEXT, "as in kernels", attrgetter("key")),
-    "name": Field(TEXT, "of its dearest kernel"),
-    "dearest_kernel_id": Field(TEXT, "of its dearest kernel", attrgetter("kernel_id")),
-    "dearest_in": Field(TEXT, "the model that has it", attrgetter("model")),
-    "category": Field(TEXT, "of its dearest kernel"),
-    "operator": Field(TEXT, "of its dearest kernel"),
-    "bound": Field(TEXT, "of its dearest kernel"),
-    "kernels": Field(WHOLE, "how many different ones", attrgetter("ids")),
-    "models": Field(WHOLE, "how many have one", lambda row: len(row.models)),
-    "launches": Field(NUMBER, "of one step or iteration of every model"),
-    "time_s": Field(NUMBER, "one step or iteration of every model"),
+    "name": Field(TEXT, "of its most expensive kernel"),
+    "dearest_kernel_id": Field(TEXT, "of its most expensive kernel", attrgetter("kernel_id")),
+    "dearest_in": Field(TEXT, "the model that has that kernel", attrgetter("model")),
+    "category": Field(TEXT, "of its most expensive kernel"),
+    "operator": Field(TEXT, "of its most expensive kernel"),
+    "bound": Field(TEXT, "of its most expensive kernel"),
+    "kernels": Field(WHOLE, "number of different kernels", attrgetter("ids")),
+    "models": Field(WHOLE, "number of models that have one", lambda row: len(row.models)),
+    "launches": Field(NUMBER, "launches in one step or iteration of every model"),
+    "time_s": Field(NUMBER, "time in one step or iteration of every model"),
     "share": Field(NUMBER, _SUITE),
-    "peak_share": Field(NUMBER, "of their roofs, the mean by time"),
-    "gain_limit_s": Field(NUMBER, "less graphs that wait for their host; an upper bound"),
-    "speedup": Field(NUMBER, "retuned: of the best of them, 1 where none was faster"),
-    "saving_s": Field(NUMBER, "retuned: of one step or iteration of every model, a projection"),
+    "peak_share": Field(NUMBER, "share of their roofs, mean weighted by time"),
+    "gain_limit_s": Field(NUMBER, "upper bound of the gain, without graphs that wait for their host"),
+    "speedup": Field(NUMBER, "retuned: largest speedup, 1 if none was faster"),
+    "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration of every model"),
 }
 _RETUNES: Mapping[str, Field] = {
-    "name": Field(TEXT, "as in kernels, or a library call's"),
-    "kernel_id": Field(TEXT, "as in kernels, or the call's own"),
+    "name": Field(TEXT, "as in kernels, or of a library call"),
+    "kernel_id": Field(TEXT, "as in kernels, or of the library call"),
     "category": Field(TEXT, "as in kernels", lambda retune: retune.category.value),
-    "graphs": Field(TEXT, "that launch it", lambda retune: "; ".join(retune.graphs)),
-    "calls": Field(NUMBER, "launches of one step or iteration"),
-    "time_s": Field(NUMBER, "device time of one step or iteration, all calls"),
-    "file": Field(TEXT, "its standalone file, from the RUN folder"),
+    "graphs": Field(TEXT, "the graphs that launch it", lambda retune: "; ".join(retune.graphs)),
+    "calls": Field(NUMBER, "launches in one step or iteration"),
+    "time_s": Field(NUMBER, "device time of all calls in one step or iteration"),
+    "file": Field(TEXT, "path of its standalone file in the RUN folder"),
     "method": Field(TEXT, "how it was tuned, as in --autotune"),
-    "tuned_default_s": Field(NUMBER, "one cold call as it stands"),
-    "tuned_best_s": Field(NUMBER, "one cold call of the best"),
-    "speedup": Field(NUMBER, "of the best over the default"),
+    "tuned_default_s": Field(NUMBER, "time of a cold call with the default"),
+    "tuned_best_s": Field(NUMBER, "time of a cold call with the best"),
+    "speedup": Field(NUMBER, "speedup of the best over the default"),
     "verdict": Field(TEXT, "faster, or why it stays as it is"),
-    "saving_s": Field(NUMBER, "of one step or iteration, a projection"),
-    "problem": Field(TEXT, "why nothing came of it"),
+    "saving_s": Field(NUMBER, "projected saving in one step or iteration"),
+    "problem": Field(TEXT, "why it has no result"),
     "caution": Field(TEXT, "what is wrong with the measurement"),
     "obstacle": Field(TEXT, "why apply does not put a faster config into a program"),
 }
@@ -256,7 +266,7 @@ def _item_columns(
 
 def _of_graph(rows: Sequence[_Row]) -> QueryColumn:
     values = [item.time_s / graph.time_s if graph.time_s else None for _, graph, item in rows]
-    return QueryColumn("graph_share", NUMBER, "of its graph's time", values)
+    return QueryColumn("graph_share", NUMBER, "share of its graph's time", values)
 
 
 def _of_suite(rows: Sequence[_Row], suite_s: float) -> QueryColumn:

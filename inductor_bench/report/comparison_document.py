@@ -69,9 +69,7 @@ from .run.run_kernels import source_file
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60
 UNSET = "not set"
-NO_DIFFERENCE = (
-    "Around the program nothing differs that the records hold: versions, machine, variables, switches, request."
-)
+NO_DIFFERENCE = "The records show no difference around the program: versions, machine, variables, switches, request."
 MOST_PARTS, MOST_DIFFERENCES, MOST_GROUPED = 12, 14, 6
 SMALLEST_SHARE = 0.001
 """Share of A's step below which a part that is no more than noise gets no row of its own on a terminal."""
@@ -175,7 +173,7 @@ def _part_row(comparison: RunComparison, part: PartChange, most: float) -> Row:
 
 
 def _difference_bar(change: Change, most: float) -> Bar | None:
-    """A bar from the middle: to the left where B takes less time, to the right where it takes more."""
+    """A bar from the middle: to the left if B takes less time, to the right if it takes more."""
     if not most:
         return None
     width = 0.5 * abs(change.delta_s) / most
@@ -225,7 +223,7 @@ def _kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFil
 
 
 def _kernel_name(change: KernelChange) -> str:
-    """``triton_poi_fused_add_1``, and what becomes of it where that has another name: ``… → 2 kernels``."""
+    """``triton_poi_fused_add_1``, and what becomes of it if that has another name: ``… → 2 kernels``."""
     first, second = _group(change.a), _group(change.b)
     if not change.a or not change.b or {side.name for side in change.a} == {side.name for side in change.b}:
         return first or second

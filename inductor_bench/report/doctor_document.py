@@ -104,7 +104,7 @@ def _peak_rows(peaks: Peaks) -> list[Row]:
         for index, (dtype, rate) in enumerate(peaks.matmul_flops.items())
     ]
     if peaks.launch_floor_s is not None:
-        found.append(("latency", units.seconds(peaks.launch_floor_s), "an empty kernel: none takes less"))
+        found.append(("latency", units.seconds(peaks.launch_floor_s), "an empty kernel; no kernel takes less"))
     return [Row(tuple(map(Cell, texts))) for texts in found]
 
 

@@ -1,6 +1,6 @@
 """A document: what one result says, in blocks that the terminal, Markdown and HTML each render in their own way.
 
-Words and figures are written once, in the blocks. Where a format has no room for a block, such as the details of 600
+Words and figures are written once, in the blocks. If a format has no room for a block, such as the details of 600
 kernels on a terminal, the block says in ``on`` which formats show it. Texts may have any content: each renderer makes
 them harmless. A colour is ``#rrggbb``, or one of :data:`THEME_COLOURS`.
 """
@@ -90,8 +90,8 @@ class Stretch:
     share: float  # its length as a share of the bar's whole
     colour: str
     title: str
-    words: str = ""  # what it says where the pointer rests; by default the title and the share
-    left: float | None = None  # where it begins, as a share; ``None`` where it follows the one before
+    words: str = ""  # what the pointer shows on it; by default the title and the share
+    left: float | None = None  # if it begins, as a share; ``None`` if it follows the one before
     fill: str = "█"  # its character on a terminal, which tells neighbours apart without colours
 
 
@@ -148,10 +148,10 @@ class Column:
 
     title: str
     right: bool = True
-    hint: str = ""  # what it means, where the pointer rests on the title
+    hint: str = ""  # what it means: shown when the pointer rests on the title
     spare: int = 0  # of the columns that a narrow terminal leaves out, the largest number goes first; 0 stays
     least: int = 0  # the width to which a terminal may cut or wrap its texts; 0 keeps them whole
-    wraps: bool = False  # whether its texts are wrapped where they would be cut
+    wraps: bool = False  # whether its texts are wrapped if they would be cut
     shorten: Shorten | None = None  # how its texts are cut
     most: int = 0  # the longest text outside of a terminal; 0 has no limit
     short: str = ""  # a shorter title for a terminal
@@ -191,8 +191,8 @@ class Table(Block):
     most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
     cut_on: On = On.TERMINAL | On.MARKDOWN
     more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
-    every: int = 0  # the number of all rows, where ``rows`` has only the first of them
-    rest: Row | None = None  # a row for all that are left out, in the place of those words
+    every: int = 0  # the number of all rows, if ``rows`` has only the first of them
+    rest: Row | None = None  # a row for all that are left out, instead of those words
     titled: bool = True  # whether a terminal shows the titles of the columns
 
 
@@ -224,7 +224,7 @@ class FileText(Block):
 
 @dataclass(frozen=True)
 class Picture(Block):
-    """A drawing as the content of an SVG file. ``title`` describes it where it is not seen."""
+    """A drawing as the content of an SVG file. ``title`` describes it if it is not seen."""
 
     macro: ClassVar[str] = "picture"
     title: str
@@ -238,7 +238,7 @@ class Beside(Block):
 
     macro: ClassVar[str] = "beside"
     tables: tuple[tuple[str, Table], ...]
-    shown: tuple[str, ...] = ()  # the titles that come first where not all fit; empty for the first ones
+    shown: tuple[str, ...] = ()  # the titles that come first if not all fit; empty for the first ones
     more: str = ""  # what to say of the others on a terminal: ``graphs; all are in report.html``
 
 
@@ -253,7 +253,7 @@ class Fold(Block):
 
 @dataclass(frozen=True)
 class Section(Block):
-    """A heading with what stands below it; it is left out where that is nothing."""
+    """A heading with what stands below it; it is left out if that is nothing."""
 
     macro: ClassVar[str] = "section"
     title: str

@@ -37,7 +37,7 @@ SHOWN_REASONS = 8
 
 
 class Extraction(Protocol):
-    """The result of an extraction. ``folder`` is ``None`` where kernels were only listed."""
+    """The result of an extraction. ``folder`` is ``None`` if kernels were only listed."""
 
     @property
     def kernels(self) -> Sequence[ExtractedKernel]: ...
@@ -50,11 +50,11 @@ class Extraction(Protocol):
 
 
 def extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Document:
-    """The kernels where they were only listed, their numbers, why some have no file, and what to run next."""
+    """The list of kernels if no file was written, their numbers, why some have no file, and what to run next."""
     kernels, folder = outcome.kernels, outcome.folder
     no_file = [(one.name, one.reason) for one in kernels if one.reason]
     beyond = [(one.name, one.note) for one in kernels if one.note]
-    beyond_words = "Not all values are recorded (--values-limit SIZE says how much is) for"
+    beyond_words = "Not all values are recorded (--values-limit SIZE sets the limit) for"
     remarks = (
         *(Item(f"note: {note}", NOTE) for note in outcome.notes),
         *(Item(f"failed: {failure.message}", BAD, failure.hint) for failure in outcome.failures),
@@ -62,7 +62,7 @@ def extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Docum
     blocks: list[Block] = []
     if folder is None and kernels:
         blocks.append(Section("Kernels", (_kernel_table(kernels),), quiet=True))
-    totals: Block = _totals(outcome) if kernels else Sentence("There are no kernels in it.")
+    totals: Block = _totals(outcome) if kernels else Sentence("It has no kernels.")
     blocks.append(Section("By category", (totals,), quiet=True))
     blocks.append(Section(f"No file for {plural(len(no_file), 'kernel')}", tuple(_reasons(no_file))))
     blocks.append(Section(f"{beyond_words} {plural(len(beyond), 'kernel')}", tuple(_reasons(beyond))))
@@ -106,7 +106,7 @@ def _reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[Block]:
     """Names grouped by reason; ``reasons`` has pairs of name and reason."""
     alike: dict[str, list[str]] = {}
     for name, reason in reasons:
-        alike.setdefault(reason, []).append(names.middle(names.clean(name), NAME_WIDTH))
+        alike.setdefault(reason, []).append(names.cut_middle(names.clean(name), NAME_WIDTH))
     items = []
     for reason, found in list(alike.items())[:SHOWN_REASONS]:
         others = f" and {len(found) - SHOWN_NAMES} more" if len(found) > SHOWN_NAMES else ""
@@ -123,7 +123,7 @@ def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[Block
     facts = []
     if values:
         amount = units.size(sum(file.stat().st_size for file in values))
-        facts.append(("Values", f"{amount} beside {len(values)} of the files, as {next(iter(values)).suffix}"))
+        facts.append(("Values", f"{amount} next to {len(values)} of the files, as {next(iter(values)).suffix}"))
     facts.append(("Written", f"{plural(len(files), 'file')} in {folder}/, and kernels.json, which lists them"))
     yield Facts(tuple(facts))
     if files:

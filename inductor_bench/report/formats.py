@@ -25,7 +25,7 @@ Result_contra = TypeVar("Result_contra", contravariant=True)
 class View:
     """The user's options for a report."""
 
-    folder: Path | None = None  # the folder of the result, as the user would type it; ``None`` where there is none
+    folder: Path | None = None  # the folder of the result, as the user would type it; ``None`` if there is none
     sort: str = "time"  # the order of the kernels of a run: ``time``, ``gain`` or ``calls``
     top: int = 10  # the number of kernels to show
     columns: int = 100  # the width of the console
@@ -79,7 +79,7 @@ class Formats(Generic[Result]):
                 return row
         raise UsageError(f"--format {name} is not for {self.of}", f"give one of: {', '.join(self.names)}")
 
-    def with_those_of(self, other: Formats[Any]) -> Formats[Any]:
+    def extended_by(self, other: Formats[Any]) -> Formats[Any]:
         """These formats and the further ones of another kind of result: the choices of an option for both."""
         further = (row for row in other.rows if row.name not in self.names)
         return Formats((*self.rows, *further), self.about)
@@ -102,7 +102,7 @@ def document_formats(
 
     Args:
         document: makes the document.
-        page: makes the document for the page, where that has more than the others.
+        page: makes the document for the page, if that has more than the others.
         json: renders JSON; by default the record.
         csv: renders CSV; without it there is none.
         summary, record, rows: what the terminal, JSON and CSV show, for the help.

@@ -136,7 +136,7 @@ def _kernel_row(kernel: MeasuredKernel) -> Row:
 
 
 def of_peak(kernel: MeasuredKernel) -> str:
-    """Returns ``45% DRAM``, ``latency``, or a dash where no roof is known."""
+    """Returns ``45% DRAM``, ``latency``, or a dash if no roof is known."""
     roof = kernel.roof
     if roof.bound == "latency":
         return "latency"
@@ -285,7 +285,7 @@ def _candidates(kernel: MeasuredKernel, tuning: Tuning, most: int) -> Iterator[B
     columns = (*(Column(title, title != "status") for title in titles), words("config", least=20, wraps=True))
     table_rows = []
     for number, one in ranked[:most]:
-        what = "as it stands" if one.status == "default" else _changes(one.config, kernel.config)
+        what = "unchanged" if one.status == "default" else _changes(one.config, kernel.config)
         cells = _candidate_cells(number, one)
         tone = BAD if one.status in _TROUBLE else ""
         said = Cell(_with_reason(what, one), tone=NOTE)
@@ -330,11 +330,11 @@ def _rank(candidate: TriedCandidate) -> tuple[int, float]:
 
 def _changes(config: Config, default: Config) -> str:
     """Returns the fields of a configuration that differ from the default."""
-    return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "as it stands"
+    return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "unchanged"
 
 
 def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Block]:
-    """The total of several kernels' tuning, per iteration where the calls are known; nothing for one kernel."""
+    """The total of several kernels' tuning, per iteration if the calls are known; nothing for one kernel."""
     retuned = [(kernel.original.calls, kernel.tuning) for kernel in kernels if kernel.tuning and kernel.tuning.verdict]
     if len(retuned) < 2:
         return
@@ -344,7 +344,7 @@ def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Bl
     after = sum(calls * each.best_s for calls, each in weighted)
     which = "their calls in an iteration" if known else "one call of each"
     faster = sum(each.verdict == "faster" for _, each in retuned)
-    counts = f"{faster} faster, {len(retuned) - faster} as they were"
+    counts = f"{faster} faster, {len(retuned) - faster} unchanged"
     yield Sentence(f"{len(retuned)} kernels retuned in {units.seconds(took_s)}: {counts}", LEAD)
     state = retuned[0][1].state
     yield Sentence(f"{which}: {units.seconds(before)} → {units.seconds(after)} {state}, {before / after:.2f}x")
@@ -358,9 +358,9 @@ def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Docum
     pair = _with_distinct_names(comparison.first, comparison.second)
     verdict = comparison.as_they_stand.verdict
     said = {"same": "takes as long", "undecided": "may be faster or slower"}.get(verdict, f"is {verdict}")
-    file = names.middle(names.clean(comparison.second.file), 88)
+    file = names.cut_middle(names.clean(comparison.second.file), 88)
     rows = [
-        _pairing_row("as they stand", comparison.as_they_stand),
+        _pairing_row("as they are", comparison.as_they_stand),
         _other_row("same config", comparison.same_config, comparison),
     ]
     if comparison.best_of_each is not None:
@@ -418,9 +418,9 @@ def _pairing_row(title: str, pairing: Pairing, *said: str) -> Row:
 
 
 def _other_row(title: str, pairing: Pairing, comparison: TimedPair) -> Row:
-    """A pairing in other configurations with their names. An equal pairing refers to ``as they stand``."""
+    """A pairing in other configurations with their names. An equal pairing refers to ``as they are``."""
     if pairing == comparison.as_they_stand:
-        return Row((Cell(title), Cell(""), Cell("as they stand"), *[Cell("")] * 3))
+        return Row((Cell(title), Cell(""), Cell("as they are"), *[Cell("")] * 3))
     first, second = config_words(pairing.first_config), config_words(pairing.second_config)
     return _pairing_row(
         title, pairing, f"both in {first}" if first == second else f"first in {first}; second in {second}"
@@ -435,7 +435,7 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
         same_config: the kernels timed with one configuration.
 
     Returns:
-        A phrase, or an empty string where the times leave the cause open.
+        A phrase, or an empty string if the times leave the cause open.
     """
     whole, code = as_they_stand.ratio, same_config.ratio
     if whole is None or code is None or same_config == as_they_stand:
@@ -444,20 +444,22 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
         return ""
     if as_they_stand.verdict == "same":
         return (
-            "" if same_config.verdict == "same" else f"in one config it is {same_config.verdict}: its own undoes that"
+            ""
+            if same_config.verdict == "same"
+            else f"in the same config it is {same_config.verdict}, which its own config cancels"
         )
     if same_config.verdict == "same":
-        return "it is the config: in one config both take as long"
+        return "the config makes the difference: in the same config both take equally long"
     share = math.log(code.median) / math.log(whole.median)
     if share < 0:
-        return f"it is the config: in one config it is {same_config.verdict}"
+        return f"the config makes the difference: in the same config it is {same_config.verdict}"
     if share > 1 / MOST:
-        return "it is the code, and its config takes some of that back"
+        return "the code makes the difference, and its config takes some of it back"
     if share >= MOST:
-        return "most of it is the code"
+        return "most of the difference is the code"
     if share <= 1 - MOST:
-        return "most of it is the config"
-    return f"{units.whole_percent(share)} of it is the code, the rest is the config"
+        return "most of the difference is the config"
+    return f"{units.whole_percent(share)} of the difference is the code, the rest is the config"
 
 
 MEASURED = document_formats(measured_document, of="timed kernels")

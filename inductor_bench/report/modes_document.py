@@ -54,7 +54,7 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 NOISY = 0.1
 """Relative difference between the processes of a row above which the report says that the machine is noisy."""
 
-QUIETER = "Give more rounds (--rounds), or leave the machine to this program"
+QUIETER = "Run more rounds (--rounds), or keep the machine free of other work"
 
 LEGEND = {
     "step": "mean over the processes, with its 95% interval",
@@ -107,7 +107,7 @@ def advice(comparison: ModeComparison) -> str:
         return (
             f"Undecided: {fastest.name} measured {_took(fastest)} a step and {chosen.name} {_took(chosen)}, but the "
             f"processes of a row differ so much that this may be noise. {QUIETER}. Until then, keep {chosen.name}, "
-            f"which {_merit(chosen, fastest)}."
+            f"which {_reason_to_keep(chosen, fastest)}."
         )
     if chosen.settings.mode == EAGER:
         if winner.fastest == winner.name:
@@ -120,7 +120,7 @@ def advice(comparison: ModeComparison) -> str:
     if winner.fastest != winner.name:
         return (
             f"{text} {fastest.name} measured {_took(fastest)}: the difference is within noise, and {winner.name} "
-            f"{_merit(chosen, fastest)}."
+            f"{_reason_to_keep(chosen, fastest)}."
         )
     return f"{text}{_equals(winner)}"
 
@@ -129,7 +129,7 @@ def _equals(winner: ModeWinner) -> str:
     return f" The difference to {join_words(list(winner.equals))} is within noise." if winner.equals else ""
 
 
-def _merit(chosen: ModeRow, fastest: ModeRow) -> str:
+def _reason_to_keep(chosen: ModeRow, fastest: ModeRow) -> str:
     """Why a row is advised that measured no faster than another."""
     if chosen.settings.mode == EAGER:
         return "compiles nothing"
@@ -158,7 +158,7 @@ def _no_advice(comparison: ModeComparison) -> str:
     if not measured:
         return "No mode was measured."
     if len(measured) < 2:
-        return "Only one row was measured, so that there is nothing to compare."
+        return "Only one row was measured, so there is nothing to compare."
     return "Nothing is advised: that needs two rows whose outputs agree, one of them compiled, and two rounds of each."
 
 
@@ -177,7 +177,7 @@ def _steps(number: float | None) -> str:
 
 
 def grouped_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
-    """The names of the rows by their failure, of which the log is left out: several rows may fail in the same way."""
+    """The names of the rows by their failure, without its log: several rows may fail in the same way."""
     found: dict[Failure, list[str]] = {}
     for row in rows:
         if row.failure is not None:
@@ -198,7 +198,7 @@ def mode_notes(comparison: ModeComparison) -> Iterator[str]:
 
 
 def _noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
-    """Says where the processes of a row differ so much that little can be decided."""
+    """Names the rows whose processes differ so much that little can be decided."""
     spreads = {
         row.name: max(times) / min(times) - 1
         for row in measured

@@ -61,7 +61,7 @@ def end(text: str, width: int) -> str:
     return kept + ELLIPSIS[: max(0, width)]
 
 
-def middle(text: str, width: int) -> str:
+def cut_middle(text: str, width: int) -> str:
     """Cuts ``text`` in the middle to at most ``width`` columns, because both ends of a kernel's name identify it."""
     if cells(text) <= width:
         return text
@@ -110,11 +110,11 @@ def short(name: str, width: int) -> str:
     text = plain(name)
     generated = _GENERATED.fullmatch(text)
     if cells(text) <= width or generated is None:
-        return middle(text, width)
+        return cut_middle(text, width)
     kind, rest = generated.group(1).split("fused")[0], generated.group(2)
     room = width - len(kind) - 1
     if room < 8:
-        return middle(text, width)
+        return cut_middle(text, width)
     if len(rest) <= room:
         return f"{kind}{ELLIPSIS}{rest}"
     tail = rest[len(rest) - room :]
@@ -136,7 +136,7 @@ def label(text: str, width: int) -> str:
     match = _GRAPH.fullmatch(_FORWARD_METHOD.sub("", text, count=1))
     rank, function, role = match.groups() if match else ("", text, "")
     room = max(_NARROWEST_FUNCTION, width - cells(rank + role))
-    return end(rank + middle(function, room) + role, width)
+    return end(rank + cut_middle(function, room) + role, width)
 
 
 def _functor(text: str) -> str:
@@ -175,7 +175,7 @@ def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] 
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     for name in dict.fromkeys(names):
-        candidates = (shorten(name, width), middle(plain(name), width))
+        candidates = (shorten(name, width), cut_middle(plain(name), width))
         chosen = next((text for text in candidates if text and text not in taken), None)
         while chosen is None or chosen in taken:
             chosen = _add_number(name, width, numbers, shorten)
@@ -196,9 +196,9 @@ def unique_labels(texts: Sequence[str], width: int) -> list[str]:
     return [found[text] for text in texts]
 
 
-def middles(texts: Sequence[str], width: int) -> list[str]:
+def cut_middles(texts: Sequence[str], width: int) -> list[str]:
     """The texts, each cut in the middle."""
-    return [middle(text, width) for text in texts]
+    return [cut_middle(text, width) for text in texts]
 
 
 def _add_number(name: str, width: int, numbers: dict[str, int], shorten: Callable[[str, int], str]) -> str:
@@ -280,7 +280,7 @@ def operation(kernel: Kernel) -> str:
 
 
 def shapes(groups: tuple[ShapeGroup, ...]) -> str:
-    """Returns the most expensive shapes and the number of the others; nothing where no shapes were recorded."""
+    """Returns the most expensive shapes and the number of the others; nothing if no shapes were recorded."""
     largest = max(groups, key=lambda group: group.time_s, default=None)
     if largest is None or not largest.shapes:
         return ""

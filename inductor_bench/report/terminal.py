@@ -208,7 +208,7 @@ def _fold(block: Fold, width: int) -> Iterator[Line]:
 
 def _section(block: Section, width: int) -> Iterator[Line]:
     title, note = names.clean(block.title), names.clean(block.note)
-    title = title if " " in title else names.middle(title, width)  # the name of a kernel
+    title = title if " " in title else names.cut_middle(title, width)  # the name of a kernel
     if not block.quiet:
         beside = f"   {note}" if note and names.cells(title) + names.cells(note) + 3 <= width else ""
         *lines, last = list(wrapped(title, width, "", block.tone or "title")) or [[]]
@@ -224,7 +224,7 @@ def _section(block: Section, width: int) -> Iterator[Line]:
 # --- bars ------------------------------------------------------------------------------------------------------------
 
 
-def eighths(share: float, width: int) -> str:
+def bar_in_eighths(share: float, width: int) -> str:
     """Returns a bar for a share (0 to 1) in steps of an eighth of a column; a share of 1 takes ``width`` columns."""
     count = round(min(max(share, 0.0), 1.0) * width * 8)
     return _EIGHTHS[7] * (count // 8) + (_EIGHTHS[count % 8 - 1] if count % 8 else "")
@@ -237,7 +237,7 @@ def bar_words(stretches: Iterable[Stretch], room: int) -> Line:
     """
     line: Line = []
     for one in stretches:
-        text, bar = f"{names.clean(one.title)} {units.whole_percent(one.share)}", f" {eighths(one.share, BAR)}"
+        text, bar = f"{names.clean(one.title)} {units.whole_percent(one.share)}", f" {bar_in_eighths(one.share, BAR)}"
         gap = 1 if line else 0
         left = room - gap - names.cells(text)
         if one.share < LEAST_SHARE or left < 0:
@@ -265,7 +265,7 @@ def _timeline(block: TimelineChart, width: int) -> Iterator[Line]:
     label = min(14, max(names.cells(names.clean(name)) for name, _ in block.lanes) + 1) if block.lanes else 0
     room = width - label
     for name, stretches in block.lanes:
-        line = [Word(names.pad(names.middle(names.clean(name), label - 1), label), "dim")]
+        line = [Word(names.pad(names.cut_middle(names.clean(name), label - 1), label), "dim")]
         for column in range(room):
             at = (column + 0.5) / room
             under = (one for one in stretches if one.left is not None and one.left <= at < one.left + one.share)
@@ -328,7 +328,7 @@ def fit_columns(table: Table, rows: Sequence[Row], width: int, key: bool) -> tup
     """Chooses the columns of a table and their widths: first it leaves out spare columns, then it cuts texts.
 
     Returns:
-        The number of spaces between two columns, and the columns; ``None`` where they do not fit beside each other.
+        The number of spaces between two columns, and the columns; ``None`` if they do not fit beside each other.
     """
     places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
     texts = {place: [names.clean(row.cells[place].text) for row in rows] for place in places}
@@ -368,7 +368,7 @@ def _cut(column: Column, texts: Sequence[str], width: int) -> Sequence[str]:
         return texts
     if column.shorten is not None:
         return column.shorten(texts, width)
-    return [names.middle(text, width) for text in texts]
+    return [names.cut_middle(text, width) for text in texts]
 
 
 def _row_lines(row: Row, columns: Sequence[_Fitted], number: int, gap: int, key: bool, style: str) -> Iterator[Line]:
@@ -415,7 +415,7 @@ def _note_lines(table: Table, row: Row, indent: int, width: int) -> Iterator[Lin
 
 
 def _records(table: Table, rows: Sequence[Row], width: int) -> Iterator[Line]:
-    """Each row as a block of lines, where a table is too wide."""
+    """Each row as a block of lines, if a table is too wide."""
     places = [place for place, column in enumerate(table.columns) if column.on & On.TERMINAL]
     widest = max(names.cells(_title(table.columns[place])) for place in places)
     for number, row in enumerate(rows, 1):
@@ -457,7 +457,7 @@ def _beside(block: Beside, width: int) -> Iterator[Line]:
     listed = [name for name in every if any(name in rows for _, rows in shown)]
     ends = {name for name in listed if all(name == [*rows][-1] for _, rows in shown if name in rows)}  # as idle time
     for name in sorted(listed, key=lambda name: (name in ends, -weight(name))):
-        line = names.pad(names.middle(names.clean(name), label), label)
+        line = names.pad(names.cut_middle(names.clean(name), label), label)
         for _, rows in shown:
             cells = rows.get(name)
             texts = {place: cells[place].text if cells else "" for place in places}

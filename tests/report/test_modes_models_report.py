@@ -50,7 +50,7 @@ def test_what_went_wrong_is_said_once() -> None:
     assert (
         "fast, max-autotune: it hung" in text
         and "broken: no such model" in text
-        and "noisy: the differences may be noise. Give more" in text
+        and "noisy: the differences may be noise. Run more" in text
     )
 
 

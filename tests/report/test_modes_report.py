@@ -136,7 +136,7 @@ def test_outputs_that_differ_or_cannot_be_compared_have_their_reason() -> None:
     assert mode_cells(comparison(EAGER, agreeing).rows[1])["outputs"].text == "agree 2e-08"
 
 
-def test_the_device_has_columns_where_it_was_profiled() -> None:
+def test_the_device_has_columns_if_it_was_profiled() -> None:
     assert "launches" not in screen(comparison(EAGER, DEFAULT))
     work = DeviceWork(0.038, 12.0, 0.76)
     text = screen(comparison(EAGER, row("default", [0.05] * 4, 10.0, work=work)), 120)

@@ -1,6 +1,6 @@
 """The HTML pages in a real browser: no errors, both themes, wide and narrow, mouse and keyboard.
 
-Playwright drives the Chromium of the system. Where one of them is missing, these tests say so and are skipped.
+Playwright drives the Chromium of the system. If one of them is missing, these tests say so and are skipped.
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ def test_a_row_is_all_that_a_format_needs() -> None:
 
 def test_a_format_of_another_kind_of_result_is_refused_with_those_of_this_one() -> None:
     title: Formats[Run] = Formats((*run.FORMATS.rows, Format("title", _title, "the title")), run.FORMATS.about)
-    both = run.FORMATS.with_those_of(title)
+    both = run.FORMATS.extended_by(title)
     assert both.names == [*run.FORMATS.names, "title"] and both.help.endswith(", or the title.")
-    assert title.with_those_of(run.FORMATS).rows == title.rows
+    assert title.extended_by(run.FORMATS).rows == title.rows
     with pytest.raises(UsageError, match="--format title is not for a run") as refused:
         run.FORMATS.get("title")
     assert refused.value.hint == f"give one of: {', '.join(run.FORMATS.names)}"

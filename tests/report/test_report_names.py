@@ -66,9 +66,9 @@ def test_plain(name: str, shown: str) -> None:
 
 def test_middle_keeps_both_ends_within_the_width() -> None:
     for width in range(1, 30):
-        assert names.cells(names.middle("triton_red_fused_native_batch_norm_82", width)) <= width
-        assert names.cells(names.middle("核函数核函数核函数核函数核函数核函数", width)) <= width
-    assert names.middle("triton_red_fused_native_batch_norm_82", 20) == "triton_red…h_norm_82"
+        assert names.cells(names.cut_middle("triton_red_fused_native_batch_norm_82", width)) <= width
+        assert names.cells(names.cut_middle("核函数核函数核函数核函数核函数核函数", width)) <= width
+    assert names.cut_middle("triton_red_fused_native_batch_norm_82", 20) == "triton_red…h_norm_82"
 
 
 def test_padding_counts_wide_characters_twice() -> None:

@@ -96,7 +96,7 @@ def test_a_label_goes_where_nothing_is() -> None:
     assert best_place(places, room, [mark, above]) == right
     assert best_place(places, room._replace(right=120), [mark, above]) == left, "the right is outside"
     over = Box(60, 0, 140, 100)
-    assert best_place(places, room, [over, Box(60, 62, 140, 70)]) != above, "where all is taken, the least is covered"
+    assert best_place(places, room, [over, Box(60, 62, 140, 70)]) != above, "if all is taken, the least is covered"
     curve = [(0.0, 0.0), (10.0, 30.0)]
     assert best_place(beside(curve, 30, 10), room, [Box(0, 0, 20, 20)]) == beside(curve, 30, 10)[1]
 
@@ -123,7 +123,7 @@ def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert [pair for pair in itertools.combinations(labels, 2) if pair[0].covered(pair[1])] == []
 
 
-def test_savings_are_drawn_where_kernels_were_measured_in_the_program() -> None:
+def test_savings_are_drawn_if_kernels_were_measured_in_the_program() -> None:
     run = build.mixnet()
     assert "savings" not in draw_plots(run)
     device = Saving(15.6e-3, 14.4e-3, 1.2e-3, 1.1e-3, 1.3e-3, 20, "saves")

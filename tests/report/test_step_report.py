@@ -232,7 +232,7 @@ def batch_of(*models: ModelResult) -> BatchResults:
     return BatchResults(batch, models)
 
 
-def test_a_batch_says_step_where_its_figures_are_of_one(tmp_path: Path) -> None:
+def test_a_batch_says_step_if_its_figures_are_of_one(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     step, old = digest(step_runs.transformer(), tmp_path), digest(build.mixnet(), tmp_path / "old")
     assert wall_words(summarize_model(step)) == "30.0 ms a step" and "step" not in wall_words(summarize_model(old))
@@ -262,7 +262,7 @@ def test_the_console_tells_whether_compilation_pays_off() -> None:
         assert words in " ".join(line.strip() for line in shown(told))
 
 
-def test_a_batch_promises_nothing_where_the_host_sets_the_pace_of_the_step(tmp_path: Path) -> None:
+def test_a_batch_promises_nothing_if_the_host_sets_the_pace_of_the_step(tmp_path: Path) -> None:
     """The device of this program is busy for 76% of the step."""
     (tmp_path / "busy").mkdir()
     paced, busy = digest(step_runs.host_paced(), tmp_path), digest(step_runs.transformer(), tmp_path / "busy")
