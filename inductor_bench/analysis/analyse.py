@@ -61,7 +61,7 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
         rows += [row] if row is not None else []
     named = {module.slug for module in evidence.modules}
     rows += [module for module in run.modules if module.slug not in named]
-    program = _with_note(run) if step is None else with_notes(step.program, _unseen(rows, steps), evidence.eager)
+    program = _with_note(run) if step is None else with_notes(step.program, _count_unseen(rows, steps), evidence.eager)
     return replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
 
 
@@ -94,7 +94,7 @@ def _steps_of_modules(
 
 
 def _kept_steps(run: Run) -> Mapping[str, ModuleInStep]:
-    """The same from an earlier analysis, of whose program the observed steps were not kept."""
+    """The same from an earlier analysis whose observed steps were not kept."""
     if run.program is None:
         return {}
     return {
@@ -112,7 +112,7 @@ def _kept_steps(run: Run) -> Mapping[str, ModuleInStep]:
 
 
 def _lost_profiles(old: Program | None, new: DescribedProgram) -> str:
-    """Why an earlier analysis knew the parts of more processes; empty where it did not."""
+    """Why an earlier analysis knew the parts of more processes; empty if it did not."""
     if old is None or sum(bool(rank.parts) for rank in old.ranks) <= sum(
         bool(one.steps.parts) for one in new.processes
     ):
@@ -121,14 +121,14 @@ def _lost_profiles(old: Program | None, new: DescribedProgram) -> str:
 
 
 def _with_note(run: Run) -> Program | None:
-    """The program of an earlier analysis, which says so where another version made the figures of its step."""
+    """The program of an earlier analysis, which says so if another version made the figures of its step."""
     if run.program is None or run.tool_version == __version__:
         return run.program
     notes = dict.fromkeys([*run.program.notes, STEP_KEPT.format(version=run.tool_version)])
     return replace(run.program, notes=tuple(notes))
 
 
-def _unseen(rows: list[ModuleRecord], steps: Mapping[str, ModuleInStep]) -> int:
+def _count_unseen(rows: list[ModuleRecord], steps: Mapping[str, ModuleInStep]) -> int:
     """The number of kernels that run in the step, and that its trace does not show."""
     count = 0
     for row in rows:
@@ -164,7 +164,7 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
 
 
 def _refuse_loss(old: ModuleRecord | None, new: ModuleRecord | None) -> None:
-    """Raises an error where an earlier analysis knew more, because files that it read are gone."""
+    """Raises an error if an earlier analysis knew more, because files that it read are gone."""
     if old is None or new is None or new is old:
         return
     lost = [name for name, known in KNOWN.items() if known(new) < known(old)]

@@ -35,7 +35,7 @@ class RetuneSummary:
 
 
 def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) -> RetuneSummary | None:
-    """Summarizes the rows of one model; ``None`` where there are no rows.
+    """Summarizes the rows of one model; ``None`` if there are no rows.
 
     Args:
         rows: the retunes of the model's kernels.
@@ -62,7 +62,7 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
 
 
 def retunes_of(run: Run) -> RetuneSummary | None:
-    """Summarizes the retunes of a run; ``None`` where the run has none."""
+    """Summarizes the retunes of a run; ``None`` if the run has none."""
     if step_of(run) is not None:
         waiting = {module.label for module in run.modules if host_sets_pace(run)}
     else:
@@ -80,7 +80,7 @@ class ModelSummary:
 
     model: ModelResult  # the model as it was read from the batch
     time_s: float  # the time of all its graphs
-    # mean busy share of the device, weighted by the graphs' times; ``None`` where it is unknown
+    # mean busy share of the device, weighted by the graphs' times; ``None`` if it is unknown
     busy_share: float | None
     # each category with its share of ``time_s``, the largest first; category ``None`` is idle or host time
     parts: tuple[tuple[Category | None, float], ...]
@@ -88,7 +88,7 @@ class ModelSummary:
     kernels: int  # the number of kernels
     top: KernelResult | None  # the most expensive kernel
     gain_limit_s: float | None  # the time that its generated kernels would save at their roofs, an upper bound
-    retunes: RetuneSummary | None  # the results of the retunes; ``None`` where none were requested
+    retunes: RetuneSummary | None  # the results of the retunes; ``None`` if none were requested
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class KernelGroup(NamedTuple):
     share: float  # ``time_s`` as a share of the time of all models
     peak_share: float | None  # mean share of peak weighted by time, over the kernels for which it is known
     gain_limit_s: float | None  # sum of the gain limits in seconds
-    speedup: float | None = None  # the best speedup of a retune in the group; 1 where no retune was reliably faster
+    speedup: float | None = None  # the best speedup of a retune in the group; 1 if no retune was reliably faster
     saving_s: float | None = None  # the time in seconds that all retunes of the group would save
 
 
@@ -252,7 +252,7 @@ def _gain(kernels: Iterable[KernelResult]) -> float | None:
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
-    """The sum of the known values, or ``None`` where all are unknown."""
+    """The sum of the known values, or ``None`` if all are unknown."""
     known = [each for each in seconds if each is not None]
     return sum(known) if known else None
 
@@ -261,7 +261,7 @@ def _sum(seconds: Iterable[float | None]) -> float | None:
 
 
 def without_uncounted_gains(results: BatchResults) -> BatchResults:
-    """The results, of which models whose figures do not count have a ``doubt`` in the place of gain limits."""
+    """The results; models whose figures do not count have a ``doubt`` instead of gain limits."""
     return replace(results, models=tuple(map(_without_uncounted, results.models)))
 
 

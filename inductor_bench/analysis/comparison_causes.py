@@ -44,7 +44,7 @@ from .comparison_sides import (
     has_same_configs,
     is_library,
     same_calls,
-    text_likeness,
+    text_similarity,
 )
 from .comparison_words import INTERPRETER, TORCH
 from .findings.finding import join_words, plural, short_paths
@@ -70,7 +70,7 @@ class Setting:
 
     @property
     def explains_equal_kernels(self) -> bool:
-        """Whether another time of equal kernels has a likelier reason than the clock and noise."""
+        """Whether equal kernels have different times for a likelier reason than the clock and noise."""
         return bool(self.around) and not self.is_busy
 
     def shows_each_step(self, run_calls: Iterable[float]) -> bool:
@@ -133,7 +133,7 @@ def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str
 
 
 def _further_calls_s(a: SideKernel, b: SideKernel) -> float:
-    """The seconds of B's further calls at A's time of a call; by the shapes of the calls where they are known."""
+    """The seconds of B's further calls at A's time of a call; by the shapes of the calls if they are known."""
     groups = _by_shapes(a), _by_shapes(b)
     if not groups[0].keys() & groups[1].keys():
         return (b.calls - a.calls) * a.time_s / a.calls
@@ -182,12 +182,12 @@ def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
         words += f", timed side by side in a retune {units.seconds(tuned[0])} and {units.seconds(tuned[1])}"
     repeated = any(config in b.configs for config in a.configs)
     if repeated:
-        return f"{words}; luck of the choice: runs of one side chose differently, too"
+        return f"{words}; chance: runs of one side chose differently, too"
     if setting.choices:
-        return f"{words}; by {join_words([row.name for row in setting.choices])}, or luck of the choice"
+        return f"{words}; by {join_words([row.name for row in setting.choices])}, or chance"
     if setting.same_compiler:
-        return f"{words}; luck of the choice"
-    return f"{words}; another compiler's choice, or luck"
+        return f"{words}; chance"
+    return f"{words}; another compiler's choice, or chance"
 
 
 def _per_call(kernel: SideKernel) -> str:
@@ -214,7 +214,7 @@ def _code_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
         words.append("the same structure with other sizes")
     texts = setting.texts[0].get((a.graph, first.name)), setting.texts[1].get((b.graph, second.name))
     if texts[0] and texts[1]:
-        words.append(f"{units.whole_percent(text_likeness(texts[0], texts[1]))} of the lines are equal")
+        words.append(f"{units.whole_percent(text_similarity(texts[0], texts[1]))} of the lines are equal")
     return "; ".join(words)
 
 
@@ -244,10 +244,10 @@ def _shown(kernels: Iterable[SideKernel]) -> tuple[KernelSide, ...]:
 
 
 NEGLIGIBLE = 1e-9
-"""Share of the step below which what the parts leave is an error of rounding."""
+"""Share of the step up to which the difference between it and the sum of its parts is a rounding error."""
 
 
-LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothing in some run: known only roughly"
+LEFT_WORDS = "the unprofiled step minus the profiled work, which leaves nothing in some run: known only roughly"
 
 
 @dataclass(frozen=True)

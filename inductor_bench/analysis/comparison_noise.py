@@ -2,7 +2,7 @@
 
 Two runs of one program differ. A record of one run cannot say by how much, so that a difference between single runs is
 held against an assumed noise, and against what the same runs show: kernels with the same code, config and calls ought
-to take as long, so that their common change is noise (or the clock) in both runs. Where each side has several runs, the
+to take as long, so that their common change is noise (or the clock) in both runs. If each side has several runs, the
 noise is measured. Half-widths are those of 95% intervals; independent ones add in quadrature.
 """
 
@@ -28,11 +28,11 @@ PACED_NOISE, PACED_FROM, PACED = 0.5, 0.1, 0.3
 """The same for steps whose pace the host sets on both sides. It grows from the first share of idle time to the second.
 A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on machines of one kind."""
 DEVICE_PART_NOISE, HOST_PART_NOISE = 0.02, 0.25
-"""The least of it for one part of the step that is no kernel: on a CPU the same operator took 24 and 76 µs, 166 and
+"""The least noise of one part of the step that is no kernel: on a CPU the same operator took 24 and 76 µs, 166 and
 132 µs in two runs of one program."""
 IDLE_NOISE = 0.25
 """The same for one label of idle time: the labels are taken from the few profiled steps, and flow into each other."""
-IDLE_SOURCE = "the change of idle time included, which on a CPU is what the profiled work leaves of the unprofiled step"
+IDLE_SOURCE = "the change of idle time included, which on a CPU is the unprofiled step minus the profiled work"
 LEAST_MEASURED = 0.5
 """The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
 UNEXPLAINED = "as large as the difference, because the parts do not explain it"
@@ -43,7 +43,7 @@ INTERRUPTION = 0.1
 DRIFT_FACTOR = 2.0
 """The half-width of the noise divided by the change of the unchanged kernels, which is a single draw of it."""
 HOST_DRIFT = 0.4
-"""The most of the change of unchanged kernels that counts as noise between single runs on a CPU although something
+"""The largest change of unchanged kernels that counts as noise between single runs on a CPU even if something
 differs around the program: two runs of one training program took 109 and 173 ms a step on two shared cores."""
 ENOUGH = 0.2
 """Share of the step of the unchanged kernels from which their change says what the whole step's noise is."""
@@ -90,7 +90,7 @@ def noise_between(
         a, b: the sides.
         matches: their kernels.
         of_step: whether it is that of the step and its idle time, and not that of the device's work: the step is
-            longer where the host is slower, and work that is done sooner does not make it longer.
+            longer if the host is slower, and work that is done sooner does not make it longer.
         same_machine: whether nothing around the program differs that changes the time of equal kernels. Otherwise
             their change may be real, and is no measure of noise.
         same_libraries: the same of the kernels of libraries.
@@ -120,7 +120,7 @@ def noise_between(
     return max(assumed, drifted, key=lambda noise: noise.relative)
 
 
-def undeciding_noise(noise: Noise, a: Side, b: Side, source: str) -> Noise:
+def noise_of_whole_difference(noise: Noise, a: Side, b: Side, source: str) -> Noise:
     """The noise between runs whose difference may be noise as a whole: nothing else differs, it differs by more than
     what is found to differ, or a busy machine disturbed one of them."""
     difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)

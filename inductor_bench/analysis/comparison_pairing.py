@@ -1,4 +1,4 @@
-"""Pairs the graphs and kernels of two runs, also where one side has them grouped otherwise."""
+"""Pairs the graphs and kernels of two runs, even if one side has them grouped otherwise."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from itertools import product
 from statistics import fmean
 
 from ..records.program import EAGER, IDLE, OTHERS
-from .comparison_sides import Side, SideGraph, SideKernel, SidePart, Sources, likeness, same_calls, shared_work
+from .comparison_sides import Side, SideGraph, SideKernel, SidePart, Sources, same_calls, shared_work, similarity
 
 # Pairs the graphs and the kernels of two sides: first equal code, then by what is known of the kernels' work.
 
 
 LEAST_GRAPH = 0.5
-"""Smallest likeness of two graphs that are paired. Equal labels alone reach it."""
+"""Smallest similarity of two graphs that are paired. Equal labels are enough to reach it."""
 ALIKE = 0.95
-"""Likeness of two kernels from which each is surely the other's counterpart."""
+"""Likeness of two kernels from which each is reliably the other's counterpart."""
 SHARED = 0.5
 """Share of the smaller kernel's origin that two kernels share, from which they do parts of the same work."""
 LOST = 0.95
 """Ratio of the time of a kernel and its counterpart from which neither lost a part of its work."""
 MOST_PAIRS = 40_000
-"""Most pairs of unequal kernels whose likeness is computed; beyond that only equal code is paired."""
+"""Most pairs of unequal kernels whose similarity is computed; beyond that only equal code is paired."""
 
 Texts = tuple[Sources, Sources]
 """The texts of the kernels of A, and of those of B."""
 Scores = Mapping[tuple[int, int], float]
-"""The likeness of a kernel of A and one of B, by their identities."""
+"""The similarity of a kernel of A and one of B, by their identities."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
     """Each graph of both sides once, the pairs that are most alike first."""
     scored = sorted(
         (
-            (_graph_likeness(one, other), i, j)
+            (_graph_similarity(one, other), i, j)
             for (i, one), (j, other) in product(enumerate(a.graphs), enumerate(b.graphs))
         ),
         key=lambda row: (-row[0], row[1], row[2]),
@@ -99,7 +99,7 @@ def _times_by_key(kernels: Iterable[SideKernel]) -> dict[Hashable, float]:
     return times
 
 
-def _graph_likeness(a: SideGraph, b: SideGraph) -> float:
+def _graph_similarity(a: SideGraph, b: SideGraph) -> float:
     common = common_share(a.kernels, b.kernels)
     return common + 0.5 * (a.label == b.label) + 0.2 * (a.role == b.role)
 
@@ -147,7 +147,7 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
     """The matches of unequal code, taken out of both lists: sure counterparts first, then kernels that share work."""
     if not a or not b or len(a) * len(b) > MOST_PAIRS:
         return []
-    scores = {(id(one), id(other)): likeness(one, other, *texts) for one, other in product(a, b)}
+    scores = {(id(one), id(other)): similarity(one, other, *texts) for one, other in product(a, b)}
     found = _take_counterparts(a, b, scores, ALIKE)
     for firsts, seconds in _groups(a, b, scores):
         if len(firsts) == len(seconds) > 1:
@@ -245,7 +245,7 @@ SMALL = 0.004
 """Share of the longer step below which an eager operator may be one of :data:`OTHERS` in another run: the ledger lists
 operators of a line from 0.2% on, so that one of about that time is listed in some runs only."""
 LEFT = "unlabelled"
-"""The label of a host's idle time where some run has none."""
+"""The label of a host's idle time if some run has none."""
 
 
 def regrouped(a: Side, b: Side) -> tuple[Side, Side]:
@@ -256,7 +256,7 @@ def regrouped(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _fold_unlisted(side: Side) -> Side:
-    """Counts short eager operators that only some runs of a side list to the others, where these vary as well."""
+    """Counts short eager operators that only some runs of a side list to the others, if these vary as well."""
     others = _listed(side).get(OTHERS)
     if others is None or len({round(calls, 6) for calls in others.run_calls}) == 1:
         return side
@@ -299,7 +299,7 @@ def _folded(side: Side, labels: Set[str]) -> Side:
 
 
 def _join_idle(a: Side, b: Side) -> tuple[Side, Side]:
-    """Joins the labels of a host's idle time where a run has none."""
+    """Joins the labels of a host's idle time if a run has none."""
     idle = [*_idle_s(a), *_idle_s(b)]
     if not a.on_host or not any(idle) or all(idle):
         return a, b

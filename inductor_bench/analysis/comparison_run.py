@@ -34,9 +34,9 @@ from .comparison_noise import (
     Noise,
     judge,
     noise_between,
+    noise_of_whole_difference,
     step_effect_s,
     step_error_s,
-    undeciding_noise,
 )
 from .comparison_pairing import GraphPair, Match, pair_graphs, pair_kernels, regrouped, with_kernels_of_both
 from .comparison_sides import Side, Sources, has_other_calls, make_side, names_all_operators, profiled_one_step
@@ -62,7 +62,7 @@ NO_STEP = (
     "eager operators, copies and the calls of graphs are not compared"
 )
 ONE_PROFILE = (
-    "the kernels of {} are known of one side alone, because the other's profile failed; all of its time is in the part "
+    "the kernels of {} are known for one side only, because the other's profile failed; all of its time is in the part "
     "'graphs, outside of their kernels'"
 )
 ONE_RUN = (
@@ -83,7 +83,7 @@ def compare_runs(
     Args:
         a, b: the records of each side; several runs of one program are averaged.
         names: of the sides, as the user would type them.
-        texts: the texts of their kernels, where they are known.
+        texts: the texts of their kernels, if they are known.
         changed: what was changed on purpose; it comes first, and the records may not hold it.
 
     Raises:
@@ -111,7 +111,7 @@ def compare_runs(
     parts = difference_parts(first, second, graphs, kernels, step, setting)
     has_cause = bool(differences) or _has_cause(parts, kernels)
     if doubt := _doubt(first, second, step, parts, around, has_cause=has_cause):
-        step = _step_change(first, second, undeciding_noise(step_noise, first, second, doubt))
+        step = _step_change(first, second, noise_of_whole_difference(step_noise, first, second, doubt))
     reasons = why_incomparable(first, second, matches)
     return RunComparison(
         comparable=not reasons,
@@ -143,7 +143,7 @@ def _notes(
 
 
 def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
-    """Whether the parts that are surely slower, or faster, leave no more of such a step's difference than noise."""
+    """Whether the parts that are reliably slower, or faster, leave no more of such a step's difference than noise."""
     sure_s = sum(part.delta_s for part in parts if part.verdict == step.verdict)
     unexplained_s = abs(step.delta_s - sure_s)
     return step.verdict not in (SLOWER, FASTER) or unexplained_s <= step.noise * max(step.a_s, step.b_s)
@@ -164,7 +164,7 @@ def _doubt(
     *,
     has_cause: bool,
 ) -> str:
-    """Why the difference may be noise as a whole; empty where nothing says so."""
+    """Why the difference may be noise as a whole; empty if nothing says so."""
     single = len(a.runs) == 1 == len(b.runs)
     if single and any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
         return DISTURBED
@@ -174,7 +174,7 @@ def _doubt(
 
 
 def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
-    """The rows; where sides are not comparable, no row is slower or faster, either."""
+    """The rows; if sides are not comparable, no row is slower or faster, either."""
     return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
 
 

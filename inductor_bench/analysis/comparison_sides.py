@@ -70,7 +70,7 @@ class SideKernel:
 class SideGraph:
     """A compiled graph; ``times_s`` are its seconds of the step by run, ``kernels`` those that the step runs.
 
-    There are no kernels where those of some run are unknown, because its profile failed.
+    There are no kernels if those of some run are unknown, because its profile failed.
     """
 
     label: str
@@ -317,7 +317,7 @@ def shared_work(a: SideKernel, b: SideKernel) -> float:
     return 0.0
 
 
-def likeness(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -> float:
+def similarity(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -> float:
     """How alike two kernels are, 0 to 1: the mean over what is known of both."""
     if is_library(a) or is_library(b):
         return shared_work(a, b) if is_library(a) and is_library(b) else 0.0
@@ -325,13 +325,13 @@ def likeness(a: SideKernel, b: SideKernel, a_texts: Sources, b_texts: Sources) -
     found.append(float(a.kernel.category == b.kernel.category))
     texts = a_texts.get((a.graph, a.kernel.name)), b_texts.get((b.graph, b.kernel.name))
     if texts[0] and texts[1]:
-        found.append(text_likeness(texts[0], texts[1]))
+        found.append(text_similarity(texts[0], texts[1]))
     mean = sum(found) / len(found)
     related = a.kernel.family_id and a.kernel.family_id == b.kernel.family_id
     return FAMILY + (1 - FAMILY) * mean if related else mean
 
 
-def text_likeness(a: str, b: str) -> float:
+def text_similarity(a: str, b: str) -> float:
     """The share of lines that two texts have in common, 0 to 1, wherever in the text they stand."""
     lines = _lines(a), _lines(b)
     whole = sum(lines[0].values()) + sum(lines[1].values())

@@ -66,7 +66,7 @@ _LIBRARIES = (
 TORCH, TRITON = "torch", "triton"
 """Names of the differences of their versions."""
 INTERPRETER = "interpreter"
-"""Name of the difference of what runs the program, where it was changed on purpose."""
+"""Name of the difference of what runs the program, if it was changed on purpose."""
 _COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
 _COMPILATION = ("mode", "dynamic")
 
@@ -231,7 +231,7 @@ def _waited_share(run: Run) -> float:
 
 
 def same_compiler(runs: Iterable[Run]) -> bool:
-    """Whether all runs have one torch, one Triton and one device, all known; a trace alone does not name its torch."""
+    """Whether all runs have one torch, one Triton and one device, all known; a trace does not name its torch."""
     read = attrgetter("versions.torch", "versions.triton", "device.accelerator")
     found = {read(run.environment) for run in runs}
     return len(found) == 1 and all(run.environment.versions.torch for run in runs)
@@ -256,7 +256,7 @@ def _triton(run: Run) -> str:
 
 
 EXPLAINED = 0.8
-"""Share of the difference that the named parts explain, where at most :data:`MOST_NAMED` of them do."""
+"""Share of the difference that the named parts explain, if at most :data:`MOST_NAMED` of them do."""
 MOST_NAMED = 3
 MOST = 0.5
 """Share of the difference above which parts are most of it."""
@@ -307,7 +307,7 @@ def headline(comparison: RunComparison, limit: float | None = None) -> str:
 
 
 def is_above(comparison: RunComparison, limit: float) -> bool:
-    """Whether B is surely slower by more than ``limit``, a share of A's step, or cannot be compared."""
+    """Whether B is reliably slower by more than ``limit``, a share of A's step, or cannot be compared."""
     too_slow = comparison.verdict == SLOWER and comparison.step.delta_s > limit * comparison.step.a_s
     return too_slow or comparison.verdict == NOT_COMPARABLE
 
@@ -346,7 +346,7 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
         opposite = {SLOWER: FASTER, FASTER: SLOWER}.get(comparison.verdict)
         against = [part for part in comparison.parts if part.verdict == opposite]
         if against:
-            yield f"Against it: {join_words([_named(part) for part in against[:MOST_NAMED]])}."
+            yield f"In the other direction: {join_words([_named(part) for part in against[:MOST_NAMED]])}."
             sure = [*named, *against]
     yield from _waits(comparison)
     calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
@@ -401,10 +401,11 @@ def code_words(comparison: RunComparison) -> str:
     other, gone = sum(len(change.b) for change in changed), sum(not change.b for change in changed)
     libraries = sum(side.operator is not None for change in kernels for side in change.b)
     if changed and not other:
-        code = f"Of B {plural(whole, 'kernel')} {'has' if whole == 1 else 'have'} the same code in A, and {gone} of A "
+        code = f"{plural(whole, 'kernel')} of B {'has' if whole == 1 else 'have'} the same code in A, and {gone} of A "
         code += f"{'has' if gone == 1 else 'have'} no counterpart"
     elif changed:
-        code = f"{other} of the {plural(whole, 'kernel')} of B are other kernels than in A"
+        differ = "differs" if other == 1 else "differ"
+        code = f"{other} of the {plural(whole, 'kernel')} of B {differ} from those in A"
         code += f", and {gone} of A {'has' if gone == 1 else 'have'} no counterpart" if gone else ""
     elif libraries and any(row.name == TORCH for row in comparison.environment_differences):
         code = f"{plural(libraries, 'kernel')} of libraries {'has' if libraries == 1 else 'have'} the same name, and "
@@ -418,7 +419,7 @@ def code_words(comparison: RunComparison) -> str:
         luck = signed(sum(change.seconds[CONFIG] for change in configs))
         have = "has" if len(configs) == 1 else "have"
         names = [row.name for row in around_choices(comparison.environment_differences)]
-        why = f"changed by {join_words(names)}, or by luck" if names else "which varies by luck"
+        why = f"changed by {join_words(names)}, or by chance" if names else "which varies by chance"
         return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
     equal = (change for change in kernels if not is_rewritten(change))
     known = [found for change in equal if any(found := [bool(side.configs) for side in (*change.a, *change.b)])]
@@ -446,7 +447,7 @@ def next_commands(comparison: RunComparison) -> list[NextCommand]:
         found.append(
             NextCommand(
                 f"inductor-bench kernel {files[0]} --compare {files[1]}{python}",
-                "times both versions of the kernel in turn, as they stand and in one config",
+                "times both versions of the kernel in turn, as they are and in the same config",
             )
         )
     if config is not None and _is_folder(comparison.b.name):
@@ -460,7 +461,7 @@ def next_commands(comparison: RunComparison) -> list[NextCommand]:
 
 
 def _other_python(comparison: RunComparison) -> str | None:
-    """The option for B's interpreter; empty where one torch runs both, ``None`` where it is not known."""
+    """The option for B's interpreter; empty if one torch runs both, ``None`` if it is not known."""
     differences = {row.name: row for row in comparison.environment_differences}
     if INTERPRETER in differences:
         return f" --other-python {shlex.quote(differences[INTERPRETER].b)}"
@@ -472,7 +473,7 @@ def _is_folder(name: str) -> bool:
 
 
 def _largest(comparison: RunComparison, cause: str) -> KernelChange | None:
-    """The largest change of a cause of which both kernels have a file."""
+    """The largest change of a cause whose kernels both have a file."""
     for change in comparison.kernels:
         if change.cause == cause and change.a and change.b and change.a[0].file and change.b[0].file:
             return change

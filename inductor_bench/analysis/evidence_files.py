@@ -78,7 +78,7 @@ class EvidenceFiles:
         return self.once(f"source of {slug}", None, lambda: read_module(self.text(slug)))
 
     def details(self, module: ModuleEvidence) -> Details:
-        """What the process that measured a module found; every field has its default where there is no file."""
+        """What the process that measured a module found; every field has its default if there is no file."""
         return self.once(
             f"details of {module.slug}", module.measurement, lambda: load_details(self._folder, module.slug)
         )
@@ -88,7 +88,7 @@ class EvidenceFiles:
         return self.once(f"lines of {slug}", None, lambda: load_source_lines(self._folder, slug))
 
     def attributed(self, module: ModuleEvidence) -> AttributedModule | None:
-        """The module's activities; ``None`` where its profile left no trace."""
+        """The module's activities; ``None`` if its profile left no trace."""
         return self.once(f"activities of {module.slug}", module, lambda: self._attribute(module))
 
     def attributed_modules(self, modules: Sequence[ModuleEvidence]) -> list[AttributedModule]:

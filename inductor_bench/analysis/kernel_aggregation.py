@@ -67,7 +67,7 @@ class KernelFacts:
     """What is known of a module's kernels beside their activities."""
 
     costs: Mapping[CostKey, OperatorCost] = field(default_factory=dict)  # of library operators
-    # Bytes that one call of a kernel accesses, by its name, where its own count is missing or low.
+    # Bytes that one call of a kernel accesses, by its name, if its own count is missing or low.
     kernel_bytes: Mapping[str, float] = field(default_factory=dict)
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)  # by kernel name
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)  # by provenance handle
@@ -78,7 +78,7 @@ class KernelFacts:
     whole_s: float | None = None  # the time to which shares of the wall time refer
     module_file: str | None = None  # the file that defines the module's own kernels
     files: Mapping[str, str] = field(default_factory=dict)  # standalone files by kernel id
-    # The use of kernels in a step of the program; None where no step was observed.
+    # The use of kernels in a step of the program; None if no step was observed.
     use_in_step: Callable[[Sequence[OwnTime]], Sequence[StepUse | None]] | None = None
     step_time_s: float = 0.0  # the time of that step
 
@@ -113,7 +113,7 @@ def aggregate_kernels(
     Args:
         activities: the activities of all iterations.
         iterations: the number of iterations.
-        steady: the iterations that count (see :func:`steady_iterations`); empty only where there are no activities.
+        steady: the iterations that count (see :func:`steady_iterations`); empty only if there are no activities.
         facts: what is known beside the activities.
     """
     found: dict[KernelKey, list[Member]] = defaultdict(list)
@@ -170,7 +170,7 @@ def _part_times(members: Iterable[Member]) -> dict[PartKey, float]:
 
 
 def _part_key(activity: Activity, part: OperatorPart) -> PartKey:
-    # An operator called inside another operator is a separate call, even where two such calls have the same arguments.
+    # An operator called inside another operator is a separate call, even if two such calls have the same arguments.
     event = activity.event
     instance = event.host_op if event is not None and part.operator != activity.operator else activity.instance
     return activity.iteration, instance, part
@@ -242,7 +242,7 @@ def _kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
     proven = facts.tf32 or group.category in context.in_tf32
     work = LeastWork(moved, flops, "tf32" if flops and group.dtype == "float32" and proven else group.dtype)
     dram_bytes = dram_part(moved, (activity for activity, _ in group.counted), facts.dram_shares)
-    unjudged = _unjudged(definition, group.counted, facts)
+    unjudged = _why_unjudged(definition, group.counted, facts)
     is_judged = not (unjudged or group.category in UNJUDGED or group.name.startswith(TRANSFER))
     kernel_id, family_id = _ids(group, shapes)
     events = [activity.event for activity, _ in group.members if activity.event is not None]
@@ -342,10 +342,10 @@ def judge_in_step(
 
 
 def dram_part(moved: float | None, activities: Iterable[Activity], shares: Mapping[int, float]) -> float | None:
-    """DRAM's part of the bytes that activities move; ``None`` where the share of one's call site is unknown.
+    """DRAM's part of the bytes that activities move; ``None`` if the share of one's call site is unknown.
 
     Args:
-        moved: the bytes of all activities; ``None`` where they are unknown.
+        moved: the bytes of all activities; ``None`` if they are unknown.
         activities: the activities. A call site counts by its time.
         shares: the shares of the module's call sites.
     """
@@ -368,7 +368,7 @@ def _timed(time_s: float, calls: float, work: LeastWork, dram_bytes: float | Non
 def _work(
     definition: KernelDefinition | None, shapes: Sequence[ShapeGroup], calls: float, facts: KernelFacts
 ) -> tuple[float | None, float | None]:
-    """Moved bytes and FLOPs of all calls of one iteration; each is ``None`` where it is unknown for any call."""
+    """Moved bytes and FLOPs of all calls of one iteration; each is ``None`` if it is unknown for any call."""
     if definition is None:
         return _total(shape.moved_bytes for shape in shapes), _total(shape.flops for shape in shapes)
     per_call = facts.kernel_bytes.get(definition.name, definition.moved_bytes)
@@ -421,8 +421,8 @@ def _portion(activity: Activity, part: OperatorPart | None, context: _Context) -
     return activity.duration_s / whole if whole else 0.0
 
 
-def _unjudged(definition: KernelDefinition | None, members: Sequence[Member], facts: KernelFacts) -> str:
-    """The reason why a kernel cannot be compared with a roof; empty where it can."""
+def _why_unjudged(definition: KernelDefinition | None, members: Sequence[Member], facts: KernelFacts) -> str:
+    """The reason why a kernel cannot be compared with a roof; empty if it can."""
     if definition is not None:
         has_products = definition.template_flops is None and MATRIX_PRODUCT.search(definition.source)
         return "how large its matrix products are is not known" if has_products else ""
@@ -452,7 +452,7 @@ def _common(values: Sequence[Value | None]) -> Value | None:
 
 
 def _occupancy(events: Sequence[DeviceEvent]) -> float | None:
-    """The mean occupancy (0 to 1) weighted by time; ``None`` where the occupancy of any launch is unknown."""
+    """The mean occupancy (0 to 1) weighted by time; ``None`` if the occupancy of any launch is unknown."""
     known = [(event.occupancy, event.duration_s) for event in events if event.occupancy is not None]
     time_s = sum(duration for _, duration in known)
     if len(known) < len(events) or not time_s:

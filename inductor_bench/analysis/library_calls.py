@@ -57,7 +57,7 @@ LIBRARY_NAMES = (
 
 
 def classify(activity: Activity) -> Category:
-    """Returns the category of an activity; ``other`` where its name is unfamiliar and all other evidence is missing."""
+    """Returns the category of an activity; ``other`` if its name is unfamiliar and all other evidence is missing."""
     if activity.kind == "memcpy":
         return Category.COPY
     if activity.kind == "memset":
@@ -216,7 +216,7 @@ def _inner_part(activity: Activity) -> OperatorPart | None:
 
 
 def _gradients(whole: OperatorPart | None, names: Sequence[str]) -> Sequence[OperatorPart | None]:
-    """The gradient of a convolution that each kernel computes; the whole call for all where the names leave doubt."""
+    """The gradient of a convolution that each kernel computes; the whole call for all if the names leave doubt."""
     shared = [whole] * len(names)
     if whole is None or whole.operator != "aten::convolution_backward" or len(whole.arguments.concrete) <= _MASK:
         return shared

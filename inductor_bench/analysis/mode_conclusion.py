@@ -34,7 +34,7 @@ from .statistics import EFFECT, judge_ratio
 # is common to all of its steps, so that more steps of one process do not make it surer. The logarithms of the
 # processes' mean steps are taken as normally distributed, and Student's t allows for their small number.
 #
-# Two or three processes say little about their own spread: with two, t is 63.7. There a second interval counts where it
+# Two or three processes say little about their own spread: with two, t is 63.7. There a second interval counts if it
 # is narrower: that of a normal distribution whose standard deviation is :data:`NOISE`, or what the values show if that
 # is more. Both together keep the confidence: nine tenths of what may lie outside are left to Student's t, one to the
 # other. On a CPU that deviation has no bound: 0 to 8 busy programs beside it make a process take up to several times as
@@ -73,7 +73,7 @@ FEW = 3
 
 NOISE = 0.4
 """Largest standard deviation that the logarithms of the steps of equal processes are taken to have. Seen on an H200,
-between two processes each of a decode loop: 0.05 with CUDA graphs, 0.07 to 0.37 where the host sets the pace."""
+between two processes each of a decode loop: 0.05 with CUDA graphs, 0.07 to 0.37 if the host sets the pace."""
 
 _MOST_OF_T = {SHOWN: (14.124, 4.553), DECIDING: (70.731, 10.470)}
 """Two-sided quantiles of Student's t for 1 and 2 degrees of freedom, with nine tenths of the probability outside."""
@@ -244,7 +244,7 @@ def _way(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
 
 
 def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
-    """The fastest row, or of those that are not surely slower the first one with the shortest compilation."""
+    """The fastest row, or of those that are not reliably slower the first one with the shortest compilation."""
     usable = [row for row in rows if is_usable(row) and len(row.processes) >= DECISIVE_ROUNDS]
     if all(row.settings.mode == EAGER for row in usable) or len(usable) < 2:
         return None

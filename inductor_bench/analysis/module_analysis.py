@@ -43,7 +43,7 @@ class ModuleInStep:
     parts: tuple[Part, ...] = ()  # the ledger of the step; empty without a profile
     uses: Mapping[tuple[str, KernelIdentity], StepUse] = field(default_factory=dict)  # of kernels, by module
     dram_shares: Mapping[int, float] = field(default_factory=dict)  # see KernelFacts
-    # The uses that an earlier analysis found, where what it found them in was not kept.
+    # The uses that an earlier analysis found, if what it found them in was not kept.
     known: Mapping[KernelIdentity, StepUse] | None = None
 
     @property
@@ -116,7 +116,7 @@ def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleR
 
 
 def describe_unprofiled(module: ModuleEvidence, source: ModuleSource, details: Details) -> ModuleRecord | None:
-    """The row of a module whose profile failed: its wall time, where that was measured."""
+    """The row of a module whose profile failed: its wall time, if that was measured."""
     samples = details.wall_samples_s
     if not samples or module.measurement is None:
         return None
@@ -196,7 +196,7 @@ def _launch_bytes(kernel: KernelDefinition, launch: Launch) -> int | None:
 
 
 def _busy_time(attributed: AttributedModule, index: int) -> float:
-    """The busy time of one iteration in seconds, on the busiest device where a module runs on several."""
+    """The busy time of one iteration in seconds, on the busiest device if a module runs on several."""
     if device_of(attributed.source.device).runs_on_host:
         return union_length(_host_spans(attributed, attributed.iterations[index]))
     return max(busy_time(_device_events(attributed, attributed.iterations[index])).values(), default=0.0)

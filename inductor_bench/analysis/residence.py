@@ -74,9 +74,9 @@ class StepCall:
 
     graph: Hashable  # the graph
     buffers: ModuleBuffers  # the buffers of its calls
-    # the addresses of its arguments and results, in order; 0 for what is no tensor, empty where they are unknown
+    # the addresses of its arguments and results, in order; 0 for what is no tensor, empty if they are unknown
     inputs: tuple[int, ...] = ()
-    # the addresses of its arguments and results, in order; 0 for what is no tensor, empty where they are unknown
+    # the addresses of its arguments and results, in order; 0 for what is no tensor, empty if they are unknown
     outputs: tuple[int, ...] = ()
 
 
@@ -176,7 +176,7 @@ class _Cache:
     Args:
         size: the bytes that it holds.
         buffers: the number of buffers in the program.
-        keeps_written: whether what is written goes to DRAM only where its buffer does not fit.
+        keeps_written: whether what is written goes to DRAM only if its buffer does not fit.
     """
 
     def __init__(self, size: int, buffers: int, keeps_written: bool) -> None:
@@ -282,7 +282,7 @@ def bytes_between(touches: ObservedTouches, eager: EagerOperators | None, peaks:
 
     Args:
         touches: the graph calls of one step.
-        eager: the eager operators of another step; they count only where it called the same graphs in the same order.
+        eager: the eager operators of another step; they count only if it called the same graphs in the same order.
         peaks: the peaks of the device.
     """
     if eager is None or eager.graphs != tuple(call.graph for call in touches.calls):
@@ -313,7 +313,7 @@ def shares_in_step(
 ) -> Mapping[Hashable, Mapping[int, float]]:
     """For each module and each of its call sites: DRAM's bytes per byte that the call touches in the program's step.
 
-    There are none where no step was observed, or the size of the cache is unknown. ``eager`` holds the eager operators
+    There are none if no step was observed, or the size of the cache is unknown. ``eager`` holds the eager operators
     of a step by the id of its process.
     """
     seen = next((one for one in evidence.processes if one.touches is not None), None)

@@ -6,8 +6,8 @@ share of peak refers to a practicable rate instead of the data sheet's.
 
 The time that the hardware needs for one call is the longest of
 
-- the time of its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache (the data
-  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit). Where it is known which
+- the time of its bytes at the memory roof, or at the cache roof if the call's bytes fit into the cache (the data
+  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit). If it is known which
   bytes of a program's step come from DRAM (``analysis.residence``), the longer of their time at the memory roof and the
   time of all bytes at the cache roof;
 - the time of its matrix FLOPs at the dense matrix roof of its element type;
@@ -51,7 +51,7 @@ class TimedWork:
 
     time_s: float  # device time in seconds
     calls: float  # number of calls
-    work: LeastWork  # the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products
+    work: LeastWork  # the bytes and FLOPs; FLOPs of ``None`` or 0 if it has no matrix products
     dram_bytes: float | None = None  # the bytes that DRAM serves in the program's step; ``None`` if unknown
     cache_bytes: float | None = None  # the bytes that the cache serves there; ``None`` if unknown
 
@@ -61,11 +61,11 @@ def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> RooflineResult:
 
     The doubtful cases are decided as follows:
 
-    - no peaks, no time or no calls: ``unknown``; rates are given where they can be.
+    - no peaks, no time or no calls: ``unknown``; rates are given if they can be.
     - at most ``cache_bytes`` per call, or a bandwidth above :data:`WRITE_SPREAD` times the memory roof: the cache
       serves the kernel. If the cache's bandwidth was not measured, the roof and the gain are unknown.
     - known ``dram_bytes``: they decide instead of the size of a call, unless the kernel is faster than DRAM can serve
-      them. Without a measured cache bandwidth the roof is unknown where the cache serves the larger part.
+      them. Without a measured cache bandwidth the roof is unknown if the cache serves the larger part.
     - FLOPs of an element type whose matrix rate was not measured: ``unknown``, because the missing roof may be the
       nearest.
     - known FLOPs with unknown bytes: the FLOPs decide, and the gain is an upper limit.
@@ -96,11 +96,11 @@ def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> RooflineRe
 
     Args:
         groups: one item for each group of equal calls.
-        peaks: the measured peaks; ``None`` where there are none.
+        peaks: the measured peaks; ``None`` if there are none.
 
     Returns:
         The bound with the longest total time and the mean share of peak of its groups, weighted by time. The gain
-        limit is the sum over all groups. Shares, rates and gains are ``None`` where one group's value is unknown.
+        limit is the sum over all groups. Shares, rates and gains are ``None`` if one group's value is unknown.
     """
     judged = [(timed, judge_kernel(timed, peaks)) for timed in groups]
     if len(judged) == 1:
@@ -135,7 +135,7 @@ def matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float
 
 
 def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
-    """Shortest seconds per iteration under each limit; ``None`` where the limits are not known well enough."""
+    """Shortest seconds per iteration under each limit; ``None`` if the limits are not known well enough."""
     needs: dict[str, float | None] = {}
     work = timed.work
     if timed.dram_bytes is not None and timed.dram_bytes <= WRITE_SPREAD * peaks.memory_bandwidth * timed.time_s:

@@ -54,7 +54,7 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     """The narrowest symmetric pair of ranked samples that encloses the median with at least this confidence.
 
     Returns:
-        ``(low, high)``; the smallest and the largest sample where there are too few samples for the confidence.
+        ``(low, high)``; the smallest and the largest sample if there are too few samples for the confidence.
     """
     ordered = sorted(samples)
     trimmed = max(_count_trimmed(len(ordered), confidence), 0)
@@ -68,7 +68,7 @@ def samples_needed(confidence: float) -> int:
 
 @functools.cache
 def _count_trimmed(count: int, confidence: float) -> int:
-    """The number of samples to leave out at either end; -1 where even all samples do not reach the confidence."""
+    """The number of samples to leave out at either end; -1 if even all samples do not reach the confidence."""
     tail, found = 0.0, -1
     for number in range(count // 2 + 1):
         tail += math.comb(count, number) / 2**count
@@ -126,7 +126,7 @@ def judge_ratio(middle: float, low: float, high: float, effect: float) -> str:
 class Drift:
     """The change of the median from the first to the last third of the samples, relative to the first.
 
-    ``sure`` is true where the two thirds do not overlap and the change is at least :data:`DRIFT`.
+    ``sure`` is true if the two thirds do not overlap and the change is at least :data:`DRIFT`.
     """
 
     change: float
@@ -160,7 +160,7 @@ class TimedStep:
 
 
 def measure_saving(samples: Sequence[TimedStep]) -> Saving | None:
-    """The saving of neighbouring samples, of which one ran the pins; ``None`` without such a pair.
+    """The saving of neighbouring samples, one of which ran the pins; ``None`` without such a pair.
 
     Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels.
     """
@@ -196,7 +196,7 @@ def _pairs(samples: Sequence[TimedStep]) -> list[tuple[float, float]]:
 
 
 def _judge(differences: Sequence[float], middle: float, own_s: float, shown_low: float, shown_high: float) -> str:
-    """The verdict by a surer interval than the one that is shown; undecided where the two say different things."""
+    """The verdict by a surer interval than the one that is shown; undecided if the two say different things."""
     if len(differences) < samples_needed(VERDICT_CONFIDENCE):
         return UNDECIDED
     low, high = median_interval(differences, VERDICT_CONFIDENCE)
@@ -211,7 +211,7 @@ def _judge(differences: Sequence[float], middle: float, own_s: float, shown_low:
 def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | None:
     """The saving of whole processes that ran in turn, each with the median of its steps in seconds.
 
-    The interval is the range of the differences. A difference counts where each process with the pins is faster than
+    The interval is the range of the differences. A difference counts if each process with the pins is faster than
     each without, or slower, and the median is at least :data:`PROCESS_EFFECT` of the step and :data:`SPREADS` times the
     range of equal processes: of four equal processes, two are faster than the others in one case of three.
     """
@@ -240,7 +240,7 @@ DEVICE_SHARE = 0.5
 """Smallest share of such a difference of the step that the device has to show, too."""
 
 
-def borne_out(step: Saving, device: Saving | None) -> bool:
+def device_confirms(step: Saving, device: Saving | None) -> bool:
     """Whether the device's own time shows a difference of the step that was found between processes.
 
     Configs of kernels change what the device does. What else differs between two processes is the pace of their hosts.

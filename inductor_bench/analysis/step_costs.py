@@ -13,7 +13,7 @@ from ..records.module import CategoryTotal, ModuleRecord
 from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Program, RankSteps
 from ..records.run import Run
 
-# What kernels and graphs cost: in one step of the program where it was observed, else in one iteration of each graph.
+# What kernels and graphs cost: in one step of the program if it was observed, else in one iteration of each graph.
 #
 # Every table, finding and plot takes its costs from here. Pure functions of a record.
 
@@ -59,7 +59,7 @@ class GraphUse:
 
 
 def step_of(run: Run) -> Program | None:
-    """The program whose step is the currency of a run; ``None`` where no step was profiled."""
+    """The program whose step is the currency of a run; ``None`` if no step was profiled."""
     return run.program if run.program is not None and run.program.parts else None
 
 
@@ -69,7 +69,7 @@ def is_beside_step(run: Run, failure: Failure) -> bool:
 
 
 def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
-    """The cost of a kernel in the step, or in one iteration of its graph where there is no step."""
+    """The cost of a kernel in the step, or in one iteration of its graph if there is no step."""
     if step_of(run) is None:
         return Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, module.program_calls or 1)
     calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
@@ -97,7 +97,7 @@ def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]
 
 
 def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
-    """The use of a graph in the step; nothing where the step does not call it, or where there is no step."""
+    """The use of a graph in the step; nothing if the step does not call it, or if there is no step."""
     parts = [part for part in parts_of(run, GRAPH) if part.graph == module.slug]
     return GraphUse(
         *(sum(getattr(part, name) for part in parts) for name in ("calls", "time_s", "share", "replays", "launches"))
@@ -105,7 +105,7 @@ def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
 
 
 def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tuple[float, float]:
-    """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` where there is none.
+    """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` if there is none.
 
     Args:
         run: the record.
@@ -127,7 +127,7 @@ def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tu
 
 
 def parts_of(run: Run, *kinds: str) -> list[Part]:
-    """The parts of these kinds, the longest first; none where there is no step."""
+    """The parts of these kinds, the longest first; none if there is no step."""
     program = step_of(run)
     found = [part for part in program.parts if part.kind in kinds] if program else []
     return sorted(found, key=lambda part: -part.time_s)
@@ -173,7 +173,7 @@ def host_sets_pace(run: Run) -> bool:
 
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:
-    """The time of a call by itself divided by its time in the program; ``None`` where either is unknown."""
+    """The time of a call by itself divided by its time in the program; ``None`` if either is unknown."""
     slowdown = kernel.step_slowdown if step_of(run) is not None else None
     return 1 / slowdown if slowdown is not None else None
 
@@ -184,10 +184,10 @@ def is_far_off(ratio: float | None) -> bool:
 
 
 def eager_ratio(program: Program) -> float | None:
-    """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly.
+    """The time of an eager step divided by that of a compiled one; ``None`` if the program was not run eagerly.
 
-    It is exactly 1 where the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
-    of the middle half of the compiled steps, or where the two have different signs: the steps were timed in different
+    It is exactly 1 if the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
+    of the middle half of the compiled steps, or if the two have different signs: the steps were timed in different
     runs, a few slow ones decide a mean, and neither can be called faster.
     """
     if program.eager_step_time_s is None or not program.step_time_s:
@@ -200,7 +200,7 @@ def eager_ratio(program: Program) -> float | None:
 
 
 def median_steps(program: Program) -> tuple[float, float] | None:
-    """The medians of the compiled and of the eager steps in seconds; ``None`` where either is unknown."""
+    """The medians of the compiled and of the eager steps in seconds; ``None`` if either is unknown."""
     compiled_s = statistics.median(program.step_times_s) if program.step_times_s else 0.0
     eager_s = program.eager_median_step_time_s
     return (compiled_s, eager_s) if compiled_s and eager_s is not None else None
@@ -254,7 +254,7 @@ def work_s(rank: RankSteps) -> float:
 def module_time_s(module: ModuleRecord) -> float:
     """The seconds of one iteration of a graph: the longer of wall time and busy time.
 
-    The busy time is longer where the profiler slowed the kernels.
+    The busy time is longer if the profiler slowed the kernels.
     """
     longer = max(module.times.wall_time_s or 0.0, module.times.busy_time_s or 0.0)
     return longer or sum(kernel.time_s for kernel in module.kernels)
@@ -272,5 +272,5 @@ def weight_s(run: Run, module: ModuleRecord) -> float:
 
 
 def calls_differ(run: Run) -> bool:
-    """Whether the program called some graphs more often than others; the step tells the calls where there is one."""
+    """Whether the program called some graphs more often than others; the step tells the calls if there is one."""
     return step_of(run) is None and len({module.program_calls for module in run.modules if module.program_calls}) > 1

@@ -14,7 +14,7 @@ from ..records.traced import Activity, DeviceEvent, GraphCall, HostOp, ProgramTr
 # Counts the elements of each buffer that a C++ kernel accesses, from the kernel's source text.
 #
 # A kernel may receive a whole table and read a few of its rows, or a whole tensor and read a slice of it. The number of
-# accesses is the product of the lengths of the surrounding loops. Inductor writes their bounds as literals where sizes
+# accesses is the product of the lengths of the surrounding loops. Inductor writes their bounds as literals if sizes
 # are static.
 
 
@@ -38,7 +38,7 @@ def accessed_elements(source: str) -> dict[str, int]:
 
     Returns:
         An upper bound of the number of elements by parameter name. An index expression that occurs several times in
-        the same loops counts once; an access at a loaded index counts in every iteration. A parameter is missing where
+        the same loops counts once; an access at a loaded index counts in every iteration. A parameter is missing if
         the text does not determine its number.
     """
     signature = _BODY.search(source)
@@ -137,7 +137,7 @@ def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> 
         arguments: the arguments of one launch, in order.
 
     Returns:
-        The number of bytes, or ``None`` where the signature does not match the arguments.
+        The number of bytes, or ``None`` if the signature does not match the arguments.
     """
     names = _cpp_pointers(source) if language == "cpp" else _triton_pointers(source)
     tensors = [argument.tensor for argument in arguments if argument.tensor is not None]
@@ -163,7 +163,7 @@ def least_bytes(source: str, arguments: Sequence[Argument]) -> int | None:
         arguments: the arguments of one launch, in order.
 
     Returns:
-        The number of bytes, or ``None`` where the text does not tell the number of elements.
+        The number of bytes, or ``None`` if the text does not tell the number of elements.
     """
     names, tensors = _triton_pointers(source), [one.tensor for one in arguments if one.tensor is not None]
     sizes = dict(_ELEMENTS.findall(source))
@@ -203,7 +203,7 @@ def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[Buff
 
     Args:
         uses: whole buffers.
-        moved_bytes: Inductor's count for one call; ``None`` where there is none.
+        moved_bytes: Inductor's count for one call; ``None`` if there is none.
     """
     # Inductor's count leaves out the second access of some buffers that are updated in place.
     if not moved_bytes or sum(use.touched for use in uses) <= moved_bytes:
@@ -245,7 +245,7 @@ def transferred_bytes(activities: Iterable[Activity]) -> float | None:
 # The count is a lower bound, so that the model of the cache never evicts what the program keeps there. A profile shows
 # the sizes of an operator's arguments, but not their places in memory:
 #
-# - Results count where another operator takes them as arguments.
+# - Results count if another operator takes them as arguments.
 # - Tensors of one size may be one tensor: of each size, only as many count as a single operator takes.
 # - Tensors with the size of a graph's argument or result may be it, and that one is in the model already.
 # - A list of tensors is recorded without its element type, and a long one without its sizes. It does not count.

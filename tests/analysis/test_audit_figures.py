@@ -84,7 +84,7 @@ def test_launches_without_recorded_operators_are_placed_by_order() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_grid_and_registers_are_given_only_where_all_launches_agree(name: str) -> None:
+def test_grid_and_registers_are_given_only_if_all_launches_agree(name: str) -> None:
     launches: dict[str, set[Any]] = {}
     for one in activities_of(name):
         if one.kind == "kernel" and one.event is not None:
@@ -101,7 +101,7 @@ def test_the_direct_copies_of_mixnet_have_no_grid_of_their_own() -> None:
     assert kernel.launch.occupancy is not None and 0.7 < kernel.launch.occupancy <= 1
 
 
-def test_a_float32_convolution_is_held_against_tf32_where_one_ran_in_it() -> None:
+def test_a_float32_convolution_is_held_against_tf32_if_one_ran_in_it() -> None:
     """cuDNN may use TF32 unless it is told not to, whatever is set for matrix products."""
     first, second = activity("sm90_xmma_fprop_f32f32_tf32f32_f32"), activity("convolve_common_engine_float", instance=1)
     cost = {("aten::convolution", F32): OperatorCost(flops=30_000_000_000, moved_bytes=10, dtype="float32")}
@@ -223,7 +223,7 @@ def described(wall_s: float) -> ModuleRecord:
     return describe_module(attributed(wall_s), ModuleFacts())
 
 
-def test_tf32_of_the_program_counts_where_the_device_has_it() -> None:
+def test_tf32_of_the_program_counts_if_the_device_has_it() -> None:
     found = attributed(1.0)
     assert _kernel_facts(found, ModuleFacts(), None).tf32 and describe_module(found, ModuleFacts()).tf32
     on_cpu = replace(found, source=replace(found.source, device="cpu"))

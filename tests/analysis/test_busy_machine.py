@@ -100,9 +100,9 @@ def test_kernels_beside_a_delay_are_judged_by_the_wall_time() -> None:
     assert "3.90 ms of kernels in 3.00 ms of wall time" in first_line(one_graph(**slow))
 
 
-def test_on_a_gpu_a_busy_host_disturbs_wall_times_alone_and_only_where_the_gpu_waits() -> None:
+def test_on_a_gpu_a_busy_host_disturbs_wall_times_alone_and_only_if_the_gpu_waits() -> None:
     said = first_line(one_graph("cuda", wall_load=BUSY, busy_share=0.4))
-    assert said.startswith("these wall times and idle times do not count (the kernels' own times do): ")
+    assert said.startswith("these wall times and idle times do not count (kernel times do): ")
     assert not first_line(one_graph("cuda", wall_load=BUSY, busy_share=0.95))
     assert not first_line(one_graph("cuda", wall_time_s=8e-4, busy_time_s=50e-3, busy_share=1.0, profile_load=BUSY))
 

@@ -13,7 +13,7 @@ from inline import change
 
 from inductor_bench.analysis.comparison_noise import judge
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.analysis.comparison_sides import text_likeness
+from inductor_bench.analysis.comparison_sides import text_similarity
 from inductor_bench.analysis.comparison_words import headline, main_parts, next_commands, reasons
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records import comparison as records
@@ -80,14 +80,14 @@ def test_noise_and_clocks_are_no_regression(seed: int) -> None:
     assert {one.cause for one in found.kernels} == {records.UNCHANGED}
 
 
-def test_a_config_made_worse_is_found_and_named_luck() -> None:
+def test_a_config_made_worse_is_found_and_named_chance() -> None:
     rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG, samples_s=(1.8e-3,) * 12)
     found = compare(pairs.run(), pairs.run(rows))
     worse = kernel(found, GELU)
     assert (worse.cause, worse.verdict) == (records.CONFIG, records.SLOWER)
     assert part(found, records.CONFIG).delta_s == pytest.approx(0.6e-3)
     assert "XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8: 1.20 ms → 1.80 ms a call" in worse.detail
-    assert "luck of the choice" in worse.detail
+    assert "chance" in worse.detail
     assert found.verdict == records.SLOWER and main_parts(found)[0].cause == records.CONFIG
     assert "1 has another config, +0.600 ms" in words(found)
     assert next_commands(found)[0].command == f"inductor-bench kernel runs/b/kernels/{GELU}.py --autotune"
@@ -97,7 +97,7 @@ def test_a_config_of_another_version_may_be_its_choice() -> None:
     rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG)
     newer = change(build.GPU, torch="2.15.0")
     found = compare(pairs.run(), pairs.run(rows, environment=newer))
-    assert "another compiler's choice, or luck" in kernel(found, GELU).detail
+    assert "another compiler's choice, or chance" in kernel(found, GELU).detail
     assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("torch", "2.11.0", "2.15.0")]
 
 
@@ -189,7 +189,7 @@ def test_changed_code_is_paired_by_its_origin() -> None:
     assert part(found, records.CODE).delta_s == pytest.approx(0.8e-3)
     files = f"runs/a/kernels/{NORM}.py --compare runs/b/kernels/{NORM}.py"
     assert next_commands(found)[0].command == f"inductor-bench kernel {files}"
-    assert "1 of the 4 kernels of B are other kernels than in A" in words(found)
+    assert "1 of the 4 kernels of B differs from those in A" in words(found)
     assert next_commands(replace(found, a=replace(found.a, name="a.zip"))) == []
     newer = EnvironmentDifference("torch", "2.13", "2.15")
     assert next_commands(replace(found, environment_differences=(newer,))) == []
@@ -199,7 +199,7 @@ def test_changed_code_is_paired_by_its_origin() -> None:
 
 
 def test_the_text_of_kernels_is_compared() -> None:
-    assert text_likeness("a\nb\nc\nd", "a\nb\nc\ne") == 0.75
+    assert text_similarity("a\nb\nc\nd", "a\nb\nc\ne") == 0.75
     other = pairs.triton("triton_red_fused_layer_norm_0", 1.6e-3, ("layer_norm", "mean", "var"), kernel_id="f" * 16)
     texts = {("forward", NORM): "a\nb\nc\nd"}, {("forward", NORM): "a\nb\nc\ne"}
     found = compare_runs([pairs.run()], [pairs.run(pairs.replaced(NORM, other))], texts=texts)
@@ -222,7 +222,7 @@ def test_tf32_off_is_named() -> None:
     found = compare(pairs.run(tf32=True), pairs.run(pairs.replaced(MM, other)))
     assert kernel(found, MM).cause == records.PRECISION and "TF32" in kernel(found, MM).detail
     assert part(found, records.PRECISION).delta_s == pytest.approx(4.0e-3)
-    assert "1 of the 4 kernels of B are other kernels" in words(found)
+    assert "1 of the 4 kernels of B differs" in words(found)
     assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("TF32", "on", "off")]
 
 
@@ -473,12 +473,12 @@ def test_cuda_is_no_reason_on_a_cpu() -> None:
     assert part(found, records.UNCHANGED).detail == "clocks and noise"
 
 
-def test_a_config_that_a_switch_changes_is_no_mere_luck() -> None:
+def test_a_config_that_a_switch_changes_is_not_only_chance() -> None:
     rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG)
     tuned = change(build.GPU, variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1"})
     found = compare(pairs.run(), pairs.run(rows, environment=tuned))
-    assert kernel(found, GELU).detail.endswith("; by TORCHINDUCTOR_MAX_AUTOTUNE, or luck of the choice")
-    assert "the autotuner's choice, changed by TORCHINDUCTOR_MAX_AUTOTUNE, or by luck." in words(found)
+    assert kernel(found, GELU).detail.endswith("; by TORCHINDUCTOR_MAX_AUTOTUNE, or chance")
+    assert "the autotuner's choice, changed by TORCHINDUCTOR_MAX_AUTOTUNE, or by chance." in words(found)
 
 
 def test_an_unknown_config_and_configs_in_another_order_are_no_other_config() -> None:
@@ -530,7 +530,7 @@ def test_a_graph_whose_profile_failed_removes_no_kernels() -> None:
     failed = pairs.each_module(pairs.run(), lambda module: replace(module, kernels=()))
     for found in (compare(pairs.run(), failed), compare_runs([pairs.run()] * 2, [pairs.run(), failed])):
         assert found.kernels == () and part(found, records.GRAPH_REST).delta_s == 0
-        assert any(note.startswith("the kernels of forward are known of one side alone") for note in found.notes)
+        assert any(note.startswith("the kernels of forward are known for one side only") for note in found.notes)
 
 
 def test_tf32_of_a_template_is_named_and_no_noise() -> None:
@@ -625,10 +625,10 @@ def test_single_parts_of_equal_programs_differ_by_no_more_than_noise(on_host: bo
 def test_words_about_code_hold_for_kernels_that_are_gone_and_for_no_equal_ones() -> None:
     found = compare(pairs.run(), pairs.run(pairs.kernels()[:-1]))
     assert "1 removed kernel -0.500 ms" in words(found)
-    assert "Of B 3 kernels have the same code in A, and 1 of A has no counterpart, and no config" in words(found)
+    assert "3 kernels of B have the same code in A, and 1 of A has no counterpart, and no config" in words(found)
     larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
     found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
-    assert "3 of the 3 kernels of B are other kernels than in A." in words(found) and next_commands(found) == []
+    assert "3 of the 3 kernels of B differ from those in A." in words(found) and next_commands(found) == []
 
 
 def test_a_step_of_no_time_is_an_edited_record() -> None:
@@ -646,7 +646,7 @@ def test_kernels_of_ranks_that_the_step_is_not_of_are_not_counted() -> None:
     assert len(found.kernels) == 4 and part(found, records.GRAPH_REST).a_s == pytest.approx(50e-6)
 
 
-def test_short_operators_that_one_side_sums_up_are_not_surely_new() -> None:
+def test_short_operators_that_one_side_sums_up_are_not_reliably_new() -> None:
     without = [one for one in pairs.parts() if not one.label.startswith("other")]
     assert part(compare(pairs.run(others=without), pairs.run()), EAGER, "other eager operators").verdict not in (
         records.SLOWER,

@@ -39,13 +39,13 @@ def the(run: Run, kind: str) -> Finding:
 
 def test_a_healthy_run_has_nothing_but_good_news() -> None:
     assert kinds(run_of(quiet())) == ["fine"]
-    assert the(run_of(quiet()), "fine").text == "no launch gaps to speak of, no graph breaks, no recompilations"
+    assert the(run_of(quiet()), "fine").text == "no significant launch gaps, no graph breaks, no recompilations"
 
 
 def test_a_trace_that_does_not_hold_all_modules_shows_no_absence_of_graph_breaks() -> None:
     run = run_of(quiet())
     partial = replace(run, capture=replace(run.capture, disagreement="2 printed, 1 in the structured trace"))
-    assert the(partial, "fine").text == "no launch gaps to speak of"
+    assert the(partial, "fine").text == "no significant launch gaps"
 
 
 def test_an_empty_run_has_no_findings() -> None:
@@ -162,7 +162,7 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:80: "
                 )
             },
             "graph-breaks",
-            "1 graph break, in torch's own code: optim/optimizer.py:80: "
+            "1 graph break, in torch's code: optim/optimizer.py:80: "
             "Call to `torch._dynamo.graph_break()` (User-inserted graph break)",
         ),
         (
@@ -297,7 +297,7 @@ def test_a_kernel_of_this_kind_is_named(fields: dict[str, object], kind: str, wo
     assert kind not in kinds(with_kernel())
 
 
-def test_a_kernel_is_beyond_a_peak_where_no_share_of_it_is_known() -> None:
+def test_a_kernel_is_beyond_a_peak_if_no_share_of_it_is_known() -> None:
     served = {"bound": "memory", "peak_share": 0.95, "bandwidth": 1.58 * build.H200.memory_bandwidth}
     assert "beyond-peaks" not in kinds(with_kernel(time_s=4e-3, **served)), "the cache serves a part of its bytes"
     assert build.H200.cache_bandwidth
@@ -325,7 +325,7 @@ def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     assert found.text == (
         "aten.addmm calls copy what they add into their output before the product, 12 times per iteration, 1.00 ms "
         "(16.4%): cuBLAS adds to the output; try mode='max-autotune-no-cudagraphs', whose Triton products read the "
-        "addend where it lies"
+        "addend in place"
     )
     assert found.gain_s == pytest.approx(1e-3) and "copies" not in kinds(run)
     tuned = replace(run, request=replace(run.request, mode="max-autotune"))
@@ -354,7 +354,7 @@ def test_a_broadcast_bias_is_copied_by_a_kernel_and_a_matrix_by_an_inner_operato
         assert "copied-addends" not in kinds(run) and "layout-copies" in kinds(run)
 
 
-def test_float32_products_that_use_tf32_are_left_alone() -> None:
+def test_float32_products_that_use_tf32_get_no_advice() -> None:
     run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
     assert "full-float32" in kinds(run)
     assert "full-float32" not in kinds(replace(run, modules=(replace(run.modules[0], tf32=True),)))
@@ -372,8 +372,8 @@ HALF = build.kernel("nvjet_tst", Category.EXTERN_GEMM, 1, 1e-3, dtype="bfloat16"
         ),
         (
             "out = F.scaled_dot_product_attention(",
-            "for arguments in bfloat16 and less exact, "
-            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) keeps their type",
+            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True), which is less exact, "
+            "keeps the type of arguments in bfloat16",
         ),
     ],
 )
@@ -407,7 +407,7 @@ def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> No
     run = h200.run_of("albert_bf16")
     (found,) = [finding for finding in findings(run) if finding.kind == "full-float32"]
     assert found.text.startswith("matrix products in full float32, without tensor cores, take 12.6 ms (26.9%), beside")
-    assert "scaled_dot_product_attention multiplies in float32 where" in found.text
+    assert "scaled_dot_product_attention multiplies in float32 if" in found.text
     (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
     assert kernel.operator == "aten.bmm" and kernel.work.dtype == "float32"
 
@@ -434,7 +434,7 @@ def test_many_short_launches() -> None:
     assert "short-kernels" not in kinds(run_of(replace(busy, kernels=longer)))
 
 
-def test_the_headline_says_where_the_time_goes_and_what_can_be_won() -> None:
+def test_the_headline_says_if_the_time_goes_and_what_can_be_won() -> None:
     lead = headline(build.mixnet())
     assert lead is not None and lead.text == (
         "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, idle 5%. "
@@ -517,7 +517,7 @@ def test_missing_peaks_are_said_and_lead_to_the_doctor() -> None:
     assert next_commands(read, "runs/x 1")[0].command == "inductor-bench report 'runs/x 1' --sort time --top 30"
 
 
-def test_the_next_command_sorts_by_gain_where_there_is_one() -> None:
+def test_the_next_command_sorts_by_gain_if_there_is_one() -> None:
     assert next_commands(build.mixnet(), "runs/m-1")[0].command == "inductor-bench report runs/m-1 --sort gain"
     assert next_commands(build.densenet(), "runs/m-1")[0].command == "inductor-bench report runs/m-1 --sort calls"
 
@@ -545,7 +545,7 @@ def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:
     assert len(commands(refused)) == 1
 
 
-def test_on_a_cpu_a_retune_is_proposed_where_generated_kernels_take_a_part_of_the_step() -> None:
+def test_on_a_cpu_a_retune_is_proposed_if_generated_kernels_take_a_part_of_the_step() -> None:
     run = step_runs.cpu()
     kernel = replace(run.modules[0].kernels[0], category=Category.CPP, file="kernels/one.py", step_time_s=1e-3)
     retune = "inductor-bench breakdown runs/m-1 --autotune --top 20"

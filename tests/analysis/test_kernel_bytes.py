@@ -54,7 +54,7 @@ def test_user_defined_triton_kernels_count_each_buffer_once() -> None:
 
 @pytest.mark.parametrize("name", ["gpu_kinds/3_inference", "mixnet_l_p10/forward"])
 def test_what_inductor_counts_is_what_the_signature_gives(name: str) -> None:
-    """Inductor's own estimate equals ours where every argument is used whole, as in most pointwise kernels."""
+    """Inductor's estimate equals ours if every argument is used whole, as in most pointwise kernels."""
     source = read_module(text_of(f"{name}.py"))
     kernel = next(k for k in source.kernels if k.name.startswith("triton_poi_fused") and k.moved_bytes)
     import re

@@ -115,7 +115,7 @@ def test_the_fastest_row_wins_and_its_longer_compilation_pays() -> None:
     assert figures.recompile_time_s == 1.0
 
 
-def test_of_rows_with_the_same_code_the_plainer_one_wins_though_the_other_is_surely_faster_than_eager() -> None:
+def test_of_rows_with_the_same_code_the_plainer_one_wins_though_the_other_is_reliably_faster_than_eager() -> None:
     noisy = row("default", [0.05, 0.14, 0.05, 0.06], 10.0, codes=("a",))
     same = row("max-autotune-no-cudagraphs", [0.05, 0.0502, 0.0498, 0.05], 10.0, codes=("a",))
     compared = comparison(EAGER, noisy, same)
@@ -138,7 +138,7 @@ def test_noise_that_hides_a_large_difference_leaves_it_undecided() -> None:
     assert calm is not None and (calm.name, calm.fastest, calm.decided) == ("eager", "default", True)
 
 
-def test_a_row_that_is_surely_faster_than_eager_precedes_one_that_only_may_be() -> None:
+def test_a_row_that_is_reliably_faster_than_eager_precedes_one_that_only_may_be() -> None:
     wild = row("default", [0.034, 0.070, 0.104, 0.101], 15.0, codes=("a",))
     winner = comparison(EAGER, wild, TUNED).winner
     assert winner is not None and (winner.name, winner.equals, winner.decided) == ("max-autotune", ("default",), True)
@@ -150,7 +150,7 @@ def test_of_nearly_equal_compilations_the_plainer_row_wins() -> None:
     assert winner is not None and winner.name == "default"
 
 
-def test_where_no_mode_is_surely_faster_the_program_stays_uncompiled() -> None:
+def test_where_no_mode_is_reliably_faster_the_program_stays_uncompiled() -> None:
     slow = row("default", [0.099, 0.102, 0.098, 0.101], 10.0, codes=("a",))
     compared = comparison(EAGER, slow)
     assert compared.winner is not None and (compared.winner.name, compared.winner.lines) == ("eager", ())

@@ -123,7 +123,7 @@ def test_cuda_graphs_in_use_are_never_advised() -> None:
     assert "3 of 4 calls" in the(with_parts(some, step_s=0.7e-3), "cuda-graphs-in-use").text
 
 
-def test_cuda_graphs_are_advised_where_the_host_sets_the_pace_and_a_replay_is_faster() -> None:
+def test_cuda_graphs_are_advised_if_the_host_sets_the_pace_and_a_replay_is_faster() -> None:
     run = step_runs.host_paced()
     found = the(run, "cuda-graphs-unused")
     assert "7.50 ms instead of 8.64 ms (backward) and 3.70 ms instead of 4.32 ms (forward)" in found.text
@@ -480,6 +480,6 @@ def test_compilation_pays_off_after_some_steps_or_never() -> None:
     assert "show no difference (30.0 ms, eager 30.3 ms; steps vary by " in equal.text and equal.level == CAUTION
     varying = with_program(run, step_times_s=(0.02, 0.03, 0.04) * 6)
     assert "show no difference" in the(compiled(varying, 0.04), "against-eager").text, "within the spread of the steps"
-    assert "no difference to eager shows" in lead(compiled(run, 0.0303))
+    assert "no measurable difference to eager" in lead(compiled(run, 0.0303))
     known = the(with_program(run, eager_step_time_s=0.054), "against-eager").text
     assert known.endswith("(30.0 ms, eager 54.0 ms)"), "how long compilation took is unknown"

@@ -120,7 +120,7 @@ def test_the_launch_floor_bounds_small_kernels_on_a_gpu_only() -> None:
     assert judge_kernel(work, CPU).bound == "cache"
 
 
-def test_float32_products_use_tf32_only_where_that_is_known() -> None:
+def test_float32_products_use_tf32_only_if_that_is_known() -> None:
     work = timed(time_s=1.0, calls=1, moved_bytes=1e9, flops=5e12, dtype="float32")
     assert judge_kernel(work, GPU).peak_share == pytest.approx(0.5)
     assert judge_kernel(replace(work, work=replace(work.work, dtype="tf32")), GPU).peak_share == pytest.approx(0.1)
@@ -201,7 +201,7 @@ def test_a_kernel_faster_than_its_predicted_dram_bytes_is_judged_without_them() 
     assert judge_kernel(replace(fast, dram_bytes=2e6, cache_bytes=0.0), GPU) == judge_kernel(fast, GPU)
 
 
-def test_an_unknown_cache_roof_leaves_the_limit_open_only_where_the_cache_serves_more() -> None:
+def test_an_unknown_cache_roof_leaves_the_limit_open_only_if_the_cache_serves_more() -> None:
     peaks = replace(GPU, cache_bandwidth=None)
     work = TimedWork(1e-2, 1, LeastWork(4e9))
     more = judge_kernel(replace(work, dram_bytes=1e9, cache_bytes=3e9), peaks)

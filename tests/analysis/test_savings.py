@@ -10,7 +10,7 @@ from inductor_bench.analysis.statistics import (
     CONFIDENCE,
     VERDICT_CONFIDENCE,
     TimedStep,
-    borne_out,
+    device_confirms,
     judge_processes,
     measure_saving,
     median_interval,
@@ -84,7 +84,7 @@ def test_work_in_some_steps_only_is_no_saving(period: int, phase: int) -> None:
 
 
 def test_the_fewest_steps_are_enough_for_a_verdict() -> None:
-    """Also where the first profiled step does not count."""
+    """Even if the first profiled step does not count."""
     assert count_steps(step_s=10.0) == (TIMED_STEPS[0], PROFILED_STEPS[0])
     for count, first in ((TIMED_STEPS[0], 0), (PROFILED_STEPS[0], 1)):
         samples = [TimedStep(is_tuned(place), 9e-3 if is_tuned(place) else 10e-3) for place in range(first, count)]
@@ -124,5 +124,5 @@ def test_the_device_bears_a_difference_between_processes_out(
     """The first is the LLM decode of ``scripts/programs`` on an H200, whose step differed by the host's pace."""
     saving = judge_processes(*step)
     assert saving is not None
-    assert borne_out(saving, judge_processes(*device)) == is_borne_out
-    assert borne_out(saving, None)
+    assert device_confirms(saving, judge_processes(*device)) == is_borne_out
+    assert device_confirms(saving, None)

@@ -90,14 +90,14 @@ def test_a_gap_of_two_percent_is_found_however_the_clock_wanders(noise: float) -
     assert verdicts.count("slower") == 0
 
 
-def test_equals_are_called_the_same_where_there_is_little_noise() -> None:
+def test_equals_are_called_the_same_if_there_is_little_noise() -> None:
     source = random.Random(3)
     verdicts = [trial(source, 0.0, 0.003, drift=0.02) for _ in range(TRIALS)]
     assert verdicts.count("same") / TRIALS >= 0.95
 
 
 def test_nothing_is_rounded_up_into_a_win() -> None:
-    assert verdict(Ratio(0.995, 0.994, 0.996, 20)) == "same"  # surely faster, but by less than 1%
+    assert verdict(Ratio(0.995, 0.994, 0.996, 20)) == "same"  # reliably faster, but by less than 1%
     assert verdict(Ratio(0.98, 0.97, 1.001, 20)) == "undecided"
     assert verdict(Ratio(1.02, 1.01, 1.03, 20)) == "slower"
     assert smallest_effect(4e-6) == 0.03

@@ -1,4 +1,4 @@
-"""What kernels and graphs cost: in the program's step where it was profiled, else in one iteration."""
+"""What kernels and graphs cost: in the program's step if it was profiled, else in one iteration."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_idle_labels_are_summed_over_lines() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "far"), [(None, False), (1.0, False), (0.76, False), (0.74, True), (1.26, True)])
-def test_far_off(ratio: float | None, far: bool) -> None:
+def test_times_that_differ_by_more_than_a_quarter_are_far_off(ratio: float | None, far: bool) -> None:
     assert step_costs.is_far_off(ratio) is far
 
 

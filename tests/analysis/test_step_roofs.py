@@ -1,4 +1,4 @@
-"""Kernels are judged by their time in the program's step, where the step runs them."""
+"""Kernels are judged by their time in the program's step, if the step runs them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def forks(own_program: bool = False) -> dict[str, str]:
     Nothing is a fork on a machine with an NVIDIA GPU: torch refuses CUDA in a fork of a process that has looked at it.
 
     Args:
-        own_program: whether a script of the user is a process of its own, and no fork.
+        own_program: whether a script of the user is a separate process, and no fork.
     """
     if NVIDIA.exists():
         return own_processes()

@@ -50,13 +50,13 @@ def main(compiler: str, store: str, arguments: list[str]) -> int:
 
 
 def _linker(compiler: str, arguments: list[str]) -> list[str]:
-    """Chooses the linker that reads torch's libraries in a third of the time, where it lies beside g++."""
+    """Chooses the linker that reads torch's libraries in a third of the time, if it lies beside g++."""
     is_there = os.path.exists(os.path.join(os.path.dirname(compiler), "ld.gold"))
     return ["-fuse-ld=gold"] if is_there and "-shared" in arguments else []
 
 
 def _place_of_output(arguments: list[str]) -> int | None:
-    """The index of the output's path; ``None`` where one source is not compiled into one file."""
+    """The index of the output's path; ``None`` if one source is not compiled into one file."""
     if arguments.count("-o") != 1 or len([word for word in arguments if word.endswith(SOURCES)]) != 1:
         return None
     place = arguments.index("-o") + 1

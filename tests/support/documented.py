@@ -62,7 +62,7 @@ def _placed(word: str, places: Mapping[str, str | Path]) -> str:
 
 
 def refusal(command: str) -> str:
-    """Why ``inductor-bench COMMAND`` cannot be typed; empty where it can. No file has to exist."""
+    """Why ``inductor-bench COMMAND`` cannot be typed; empty if it can. No file has to exist."""
     try:
         words = markdown.words_of(command)
     except ValueError as error:

@@ -18,7 +18,7 @@ class Device:
 
     Attributes:
         now: seconds at which the device has done all that was launched.
-        host: seconds on the host, which waits for the device where it synchronizes.
+        host: seconds on the host, which waits for the device if it synchronizes.
         launch_s: seconds of the host for each launch.
         stalls: seconds by which the host is late with the next replays of graphs.
         holds: number of times that the device was held without work.

@@ -11,7 +11,7 @@ RENEW = "RENEW_GOLDEN"
 
 
 def golden(name: str, text: str) -> None:
-    """Compares a text with its file, or writes the file where the variable ``RENEW_GOLDEN`` is set."""
+    """Compares a text with its file, or writes the file if the variable ``RENEW_GOLDEN`` is set."""
     path = FOLDER / name
     if os.environ.get(RENEW):
         path.write_text(text, encoding="utf-8")

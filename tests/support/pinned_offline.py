@@ -1,6 +1,6 @@
 """Takes a Triton kernel through a compile worker and back with pins, without a GPU: ``python pinned_offline.py FILE``.
 
-Everything is Inductor's own but the launchers, which need a GPU. Prints one JSON line: the configs at each stage.
+Everything is Inductor's but the launchers, which need a GPU. Prints one JSON line: the configs at each stage.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(path: str) -> dict[str, Any]:
     kernel.precompile(reload_kernel=load)
     stages["launched"] = [values_of(launcher.config) for launcher in kernel.launchers]
     stages["launched is final"] = are_final(kernel)
-    kernel.launchers = kernel.launchers[:1]  # what Inductor's own choice leaves
+    kernel.launchers = kernel.launchers[:1]  # what Inductor's choice leaves
     first = kernel.launchers
     first[0].config.kwargs["EVEN"] = True  # a user's kernel may have such a constant
     stages["with a flag"] = compiled_kernels({"kernel": kernel})["kernel"].config

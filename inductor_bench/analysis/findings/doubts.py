@@ -53,7 +53,7 @@ from .finding import (
 # 0.65 to 0.68   0.1 to 3.6           0.04 to 13          1.07 to 22     1.8 to 66 =========  =============
 # ===================  ==================  =============  ============
 #
-# - In 97 of the 102 trials the rule for wall times reported a finding exactly where the median was off by more than
+# - In 97 of the 102 trials the rule for wall times reported a finding exactly when the median was off by more than
 # 10%.
 #   In the other 5 trials the median was off by 6% to 12%.
 # - The load average is no criterion: it was 8 in the trials beside 0 processes, because the jobs behind it gave way.
@@ -69,15 +69,15 @@ SWITCHED = 0.8  # involuntary context switches per run from which the median run
 SCATTER = 0.5  # spread of the middle half of the wall samples, as a share of their median
 FEWEST_SAMPLES = 5  # smallest number of wall samples with a meaningful spread
 LONGER = 1.1  # ratio of kernel time to wall time above which the kernels of a delayed process count as disturbed
-MUCH_LONGER = 1.5  # the same ratio without a delay, where the difference exceeds both limits below
+MUCH_LONGER = 1.5  # the same ratio without a delay, if the difference exceeds both limits below
 LEAST_S = 0.5e-3  # seconds of one run; below this difference the profiler alone can reach the ratio MUCH_LONGER
 LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself takes a few microseconds
 
 
 def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
-    """The graphs whose figures do not count; none where they take less than half of the program's time.
+    """The graphs whose figures do not count; none if they take less than half of the program's time.
 
-    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it. Where a
+    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it. If a
     CPU was busy then, it was for the step, too.
     """
     if step_of(run) is not None:
@@ -93,7 +93,7 @@ def disturbed(run: Run) -> Finding | None:
     GPU is idle at times.
 
     Returns:
-        The finding, or ``None`` where the disturbed graphs take less than half of the program's time.
+        The finding, or ``None`` if the disturbed graphs take less than half of the program's time.
     """
     concerned = () if step_of(run) is not None else disturbed_graphs(run)
     if not concerned:
@@ -101,7 +101,7 @@ def disturbed(run: Run) -> Finding | None:
     on_host = any(device_of(module.device).runs_on_host for module in concerned)
     what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
-    kept = "" if on_host else " (the kernels' own times do)"
+    kept = "" if on_host else " (kernel times do)"
     again = command_again(run)
     advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
     text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {advice}"
@@ -117,8 +117,8 @@ def _weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
     return sum(weight_s(run, module) for module in modules)
 
 
-def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
-    """Whether the gain of an advice was computed from figures of these disturbed graphs alone.
+def depends_only_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
+    """Whether the gain of an advice was computed only from figures of these disturbed graphs.
 
     On a GPU the kernels' own times count, so the gain of faster kernels does too.
     """
@@ -170,13 +170,13 @@ def _reasons(module: ModuleRecord) -> Iterator[str]:
 
 
 def largest_load(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
-    """The load of the machine that delayed a run of these modules most; ``None`` where it was not recorded."""
+    """The load of the machine that delayed a run of these modules most; ``None`` if it was not recorded."""
     loads = [load for module in modules for load in (module.loads.wall_load, module.loads.profile_load) if load]
     return max(loads, key=lambda load: load.delayed_share, default=None)
 
 
 def busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
-    """:func:`largest_load` where it delayed the run; else ``None``."""
+    """:func:`largest_load` if it delayed the run; else ``None``."""
     worst = largest_load(modules)
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
@@ -231,7 +231,7 @@ def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _beyond(row: CostedKernel, peaks: Peaks | None) -> float:
-    """The ratio of a kernel's rate to the measured peak that bounds it; 0 where one of them is unknown."""
+    """The ratio of a kernel's rate to the measured peak that bounds it; 0 if one of them is unknown."""
     roof, kernel = row.kernel.roof, row.kernel
     if peaks is None:
         return 0.0
@@ -267,7 +267,7 @@ def outliers(evidence: RunEvidence) -> Iterator[Finding]:
 
 def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs with few samples of the wall time."""
-    text = "few wall times were taken ({}); a larger --repeat makes the median firmer"
+    text = "few wall times were taken ({}); a larger --repeat makes the median more reliable"
     yield from _combine(evidence.run, "few-samples", _few, text, NOTE)
 
 
@@ -352,7 +352,7 @@ def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
         text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
     text += _graph_advice(graphs, faster, run.request.mode)
     gain = sum((replay_gain_s(m) if m.times.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
-    yield Finding("launch-bound", f"{text}. Until then faster kernels win little", slugs(graphs), gain_s=gain)
+    yield Finding("launch-bound", f"{text}. Until then faster kernels save little", slugs(graphs), gain_s=gain)
 
 
 def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
@@ -361,7 +361,7 @@ def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: 
     if faster:
         return ": try mode='reduce-overhead'"
     if all(module.times.graph_time_s for module in graphs):
-        return "; one CUDA graph takes as long, so a larger batch is what can help"
+        return "; one CUDA graph takes as long, so only a larger batch can help"
     return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
 
 
@@ -521,7 +521,7 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
     if evidence.in_step:
         busy = not host_sets_pace(run)
     if launching and busy and not is_anything_waiting(evidence):
-        fine.append("no launch gaps to speak of")
+        fine.append("no significant launch gaps")
     if run.capture.structured and run.modules and not run.capture.disagreement:  # the trace holds all that compiled
         fine += [] if run.capture.graph_breaks else ["no graph breaks"]
         fine += [] if run.capture.recompiles else ["no recompilations"]

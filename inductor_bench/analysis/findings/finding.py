@@ -122,7 +122,7 @@ def bottleneck(module: ModuleRecord) -> str:
 
     Returns:
         ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA graph is faster), ``gaps`` or, on a CPU,
-        ``host-share``; an empty string where there is no such bottleneck, the times are unknown, or the program
+        ``host-share``; an empty string if there is no such bottleneck, the times are unknown, or the program
         compiles it for CUDA graphs.
     """
     times = module.times
@@ -138,7 +138,7 @@ def bottleneck(module: ModuleRecord) -> str:
 
 
 def replay_gain_s(module: ModuleRecord) -> float:
-    """Seconds that one iteration saves when replayed as one CUDA graph; 0 where the replay is slower or unmeasured."""
+    """Seconds that one iteration saves when replayed as one CUDA graph; 0 if the replay is slower or unmeasured."""
     times = module.times
     if not times.graph_time_s or not times.wall_time_s:
         return 0.0
@@ -274,7 +274,7 @@ def gain_of(rows: Iterable[CostedKernel]) -> float:
 
 
 def in_program(rows: Iterable[CostedKernel], seconds: Callable[[CostedKernel], float]) -> float:
-    """Sums a time over the kernels for one step, or for the whole captured program where there is no step.
+    """Sums a time over the kernels for one step, or for the whole captured program if there is no step.
 
     Args:
         rows: the kernels.
@@ -357,7 +357,7 @@ def retune_command(place: str, retune: RetuneRequest) -> str:
 def modes_command(run: Run, setting: str) -> str:
     """The command that measures a run's program with a setting and without.
 
-    Empty where the run has no program, or its command cannot be parsed.
+    Empty if the run has no program, or its command cannot be parsed.
     """
     begin, options, rest = _split(run)
     if not begin or run.request.kind not in PROGRAMS:
@@ -416,7 +416,7 @@ def apply_command(place: str, program: str, *options: str) -> str:
 
 
 def program_words(run: Run) -> str:
-    """The command line of a run's program; empty where it is a factory, a named model or no program."""
+    """The command line of a run's program; empty if it is a factory, a named model or no program."""
     request = run.request
     if request.kind == "command":
         return shlex.join(request.arguments)

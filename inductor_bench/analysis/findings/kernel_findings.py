@@ -89,7 +89,7 @@ def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
         f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
     )
     if not is_max_autotuned(evidence.run, rows):
-        text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend where it lies"
+        text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend in place"
     yield finding_of("copied-addends", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
 
 
@@ -142,7 +142,7 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
-    """Returns the cause of the float32 arithmetic, where the record holds it, and a change that avoids it."""
+    """Returns the cause of the float32 arithmetic, if the record holds it, and a change that avoids it."""
     tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
     products = (*PRODUCTS, Category.TEMPLATE)
     used = {run.request.amp, *(row.kernel.work.dtype for row in rows if row.kernel.category in products)}
@@ -154,10 +154,10 @@ def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
     if time_of(attention) < NEARLY_ALL * time_of(slow):
         return f"{beside}: {tf32}"
     return (
-        f"{beside}: {_SDPA} multiplies in float32 where none of its fused kernels takes the arguments "
-        f"(mask, head size, type). Best are arguments that one takes; else {tf32}, and, "
-        f"for arguments in {join_words(half, 2)} and less exact, "
-        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) keeps their type"
+        f"{beside}: {_SDPA} multiplies in float32 if none of its fused kernels takes the arguments "
+        f"(mask, head size, type). Best are arguments that one of them takes; otherwise {tf32}, "
+        "and torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True), which is less exact, keeps the type of "
+        f"arguments in {join_words(half, 2)}"
     )
 
 
@@ -387,16 +387,16 @@ def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graph breaks and their reasons."""
     breaks = evidence.run.capture.graph_breaks
     if breaks:
-        # The user cannot remove a break in torch's own code; torch's optimizers have one.
+        # The user cannot remove a break in torch's code; torch's optimizers have one.
         own = [text for text in breaks if "/site-packages/torch/" not in text.replace("\\", "/").partition(": ")[0]]
-        inside = "" if own else ", in torch's own code"
+        inside = "" if own else ", in torch's code"
         reasons = join_words([_short_reason(text) for text in own or breaks], 2)
         text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{_cost_between_graphs(evidence)}"
         yield Finding("graph-breaks", text, level=CAUTION if own else NOTE)
 
 
 def _cost_between_graphs(evidence: RunEvidence) -> str:
-    """What Python and guards between compiled graphs cost the step; empty where it is little or unknown."""
+    """What Python and guards between compiled graphs cost the step; empty if it is little or unknown."""
     times = idle_labels(evidence.run)
     time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
     if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or not evidence.run.modules:

@@ -61,7 +61,7 @@ LEAST_GAIN = 0.01
 
 
 def step_headline(run: Run) -> Finding | None:
-    """Returns the first line about the program's step; ``None`` where no step was profiled."""
+    """Returns the first line about the program's step; ``None`` if no step was profiled."""
     program = step_of(run)
     if program is None:
         return None
@@ -87,7 +87,7 @@ def _joined(*parts: str) -> str:
 
 
 def _program_savings(run: Run) -> str:
-    """``Could save: …``; empty where little could be saved, or where a busy machine disturbed the kernels' times."""
+    """``Could save: …``; empty if little could be saved, or if a busy machine disturbed the kernels' times."""
     if disturbed_graphs(run):
         return ""
     evidence = RunEvidence(run)
@@ -108,10 +108,10 @@ def headline(run: Run) -> Finding | None:
     """Selects or makes the most important finding about a run.
 
     Returns:
-        The parts of the program's step where it was profiled. Otherwise, from the graphs: the finding about a busy
+        The parts of the program's step if it was profiled. Otherwise, from the graphs: the finding about a busy
         machine if it disturbed most of the program; else the launch-bound or host-bound
         finding if it concerns most of the program's time; else the parts of the time with possible savings.
-        ``None`` where nothing was measured.
+        ``None`` if nothing was measured.
     """
     if (step := step_headline(run)) is not None:
         return step
@@ -248,7 +248,7 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
     if lead is not None and lead.kind == "busy-machine":
         return  # the first line says what to type
     if run.peaks is None and any(module.measurement.method != "trace" for module in run.modules):
-        why = "measures the device's peaks; the next breakdown then tells percent of peak and gain limits"
+        why = "measures the device's peaks; the next breakdown then shows percent of peak and gain limits"
         yield NextCommand("inductor-bench doctor", why)
     elif ((lead is not None and lead.kind == "launch-bound") or host_sets_pace(run)) and sort != "calls":
         yield NextCommand(f"inductor-bench report {place} --sort calls", "the kernels that are launched most often")

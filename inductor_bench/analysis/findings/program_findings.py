@@ -115,7 +115,7 @@ def _eager_words(program: Program) -> list[str]:
         return []
     if ratio > 1:
         return [f"{ratio:.2f}x faster than eager"]
-    return ["no difference to eager shows" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
+    return ["no measurable difference to eager" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
 
 
 def share_words(run: Run, seconds: float) -> str:
@@ -125,12 +125,12 @@ def share_words(run: Run, seconds: float) -> str:
 
 
 def line_words(source: SourceLine | None) -> str:
-    """Returns the folder, file and line of a place: ``app/train.py:57``; empty where it is unknown."""
+    """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown."""
     return f"{'/'.join(source.file.split('/')[-2:])}:{source.line}" if source else ""
 
 
 def place_words(part: Part) -> str:
-    """Returns where a part comes from: its line, else its module; empty where both are unknown."""
+    """Returns where a part comes from: its line, else its module; empty if both are unknown."""
     return line_words(part.source) or part.module
 
 
@@ -307,7 +307,7 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     are = "is" if len(faster) == 1 else "are"
     text = (
         f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
-        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead', at most {less} less"
+        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead', which saves at most {less}"
     )
     yield Finding("cuda-graphs-unused", text, slugs(faster), gain_s=gain)
 
@@ -318,7 +318,7 @@ def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
 
 
 def _gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
-    """Seconds of the step that replays of a graph save at most; 0 where a replay is slower or was not measured."""
+    """Seconds of the step that replays of a graph save at most; 0 if a replay is slower or was not measured."""
     times = module.times
     if not times.graph_time_s or not times.wall_time_s or times.graph_time_s > GRAPH_GAIN * times.wall_time_s:
         return 0.0
@@ -351,8 +351,8 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     amount = f" of {units.size(moved)}" if moved else ""
     text = (
         f"{units.count(sum(part.calls for part in copies))} copies{amount} bring inputs to CUDA graphs, "
-        f"{share_words(run, time_s)} a step: torch._dynamo.mark_static_address(tensor) spares a tensor that stays "
-        "in place"
+        f"{share_words(run, time_s)} a step: torch._dynamo.mark_static_address(tensor) avoids them for "
+        "a tensor that stays in place"
     )
     replayed = [module for module in run.modules if graph_use(run, module).replays]
     names = f" ({labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""

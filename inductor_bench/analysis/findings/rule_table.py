@@ -45,13 +45,13 @@ STEP_RULES = (
     Rule(("unsteady-steps",), step_findings.unsteady_steps),
     Rule(("other-steps",), step_findings.other_steps),
     UNCERTAINTY,
-    Rule(("alone-less", "alone-more"), step_findings.off_by_themselves),
+    Rule(("alone-less", "alone-more"), step_findings.different_by_themselves),
     Rule(("against-eager",), program_findings.against_eager),
     Rule(("compile-time",), program_findings.compile_time),
     Rule(("first-step",), step_findings.first_step),
     Rule(("cuda-graphs-in-use",), program_findings.cuda_graphs_in_use),
 )
-"""Rules about the program's step; they apply where it was profiled."""
+"""Rules about the program's step; they apply if it was profiled."""
 
 RULES = (
     Rule(("launch-bound",), doubts.launch_bound),
@@ -96,14 +96,14 @@ _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 def findings(run: Run) -> tuple[Finding, ...]:
     """Returns all findings of a run: advice by the largest possible gain, then cautions, notes, and passed checks.
 
-    Advice is left out where its gain was computed from figures that do not count, because the machine was busy. Advice
+    Advice is left out if its gain was computed from figures that do not count, because the machine was busy. Advice
     about kernels is a note while the host sets the pace of the program's step.
     """
     evidence, disturbed = RunEvidence(run), doubts.disturbed_graphs(run)
     of_step = STEP_RULES if evidence.in_step else (UNCERTAINTY,) if run.program is not None else ()
     rules = (*of_step, *RULES)
     every = (finding for rule in rules for finding in rule.find(evidence))
-    found = [finding for finding in every if not doubts.rests_on(finding, disturbed)]
+    found = [finding for finding in every if not doubts.depends_only_on(finding, disturbed)]
     if host_sets_pace(run):
         found = [replace(one, level=NOTE) if one.kernels and one.level == ADVICE else one for one in found]
     return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))

@@ -66,7 +66,7 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports a machine that was busy while modules ran by themselves, where the host's time matters to the step."""
+    """Reports a machine that was busy while modules ran by themselves, if the host's time matters to the step."""
     run, load = evidence.run, busiest(evidence.run.modules)
     if load is None or not (runs_on_host(run) or host_sets_pace(run)):
         return
@@ -156,7 +156,7 @@ def other_steps(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _drift(times: Sequence[float]) -> float:
-    """The change from the first to the last third as a share of the mean; 0 where the thirds overlap."""
+    """The change from the first to the last third as a share of the mean; 0 if the thirds overlap."""
     third = len(times) // 3
     first, last = sorted(times[:third]), sorted(times[-third:])
     if third < 2 or not (first[-1] < last[0] or last[-1] < first[0]):
@@ -207,7 +207,7 @@ MAIN = 0.5  # share of that difference from which one reason explains it
 
 
 def collectives(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports collectives, and how much of them other work hides; advice only where the device sets the pace."""
+    """Reports collectives, and how much of them other work hides; advice only if the device sets the pace."""
     run = evidence.run
     parts = parts_of(run, COLLECTIVE)
     exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
@@ -232,7 +232,7 @@ def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
         return
     text = (
         f"DDP seems to copy each gradient out of its buckets: {units.count(count)} copies, {share_words(run, time_s)} "
-        "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) spares them"
+        "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) avoids them"
     )
     yield Finding("gradient-copies", text, gain_s=time_s)
 
@@ -275,14 +275,14 @@ def _reason(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
 
 
 def rank_name(rank: RankSteps) -> str:
-    """Returns ``rank 3``, or the process where it has no rank."""
+    """Returns ``rank 3``, or the process if it has no rank."""
     return f"process {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
 
 
 # The rule about kernels whose time by themselves says little about the program.
 
 
-def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
+def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels whose calls in the module's own run are far off those in the program, with the likely cause."""
     far = [row for row in evidence.rows if is_far_off(alone_ratio(evidence.run, row.kernel))]
     shorter = [row for row in far if (alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
