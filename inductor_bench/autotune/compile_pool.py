@@ -32,10 +32,10 @@ class CompileJob:
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """The outcome of a job: its answer, or a status and a reason where the job failed or was left out."""
+    """The outcome of a job: its answer, or a status and a reason if the job failed or was left out."""
 
     key: Any  # the key of the job
-    status: str = ""  # empty where the job succeeded
+    status: str = ""  # empty if the job succeeded
     reason: str = ""  # the reason for the status
     hint: str = ""  # the advice of the error, if any
     answer: Any = None  # the worker's answer
@@ -199,7 +199,7 @@ class CompilePool:
             yield from self._advance(worker)
 
     def _fail(self, worker: _PoolWorker, error: WorkerLostError | InductorBenchError) -> Iterator[CompileOutcome]:
-        """The outcome of the failed job, and of all jobs of its file where the file failed to load."""
+        """The outcome of the failed job, and of all jobs of its file if the file failed to load."""
         status, hint = (error.kind, "") if isinstance(error, WorkerLostError) else ("refused", error.hint)
         if not worker.session.alive:
             self.workers.remove(worker)

@@ -36,7 +36,7 @@ class Space(Protocol):
     def neighbours(self, config: Config) -> list[Config]:
         """The configurations one step away from ``config``."""
 
-    def around(self, config: Config) -> Iterator[Config]:
+    def nearest_first(self, config: Config) -> Iterator[Config]:
         """All plausible configurations, those nearest to ``config`` first."""
 
 
@@ -54,7 +54,7 @@ def exhaust(space: Space) -> Search:
     """Descends, then tries all other configurations, those nearest to the best so far first."""
     best = yield from _descend_to_minimum(space)
     while True:
-        found, tried = best, iter(space.around(best))
+        found, tried = best, iter(space.nearest_first(best))
         while found == best:
             chunk = list(islice(tried, CHUNK))
             if not chunk:
@@ -109,11 +109,11 @@ METHODS = {
 """The methods by name. The first is the method of ``--autotune`` without a value."""
 
 
-# What a kernel can win for the step, and where the search for it stops being worth its time. Pure functions.
+# What a kernel can win for the step, and when the search for it stops being worth its time. Pure functions.
 
 
 UNKNOWN_HEADROOM = 0.5
-"""Share of a kernel's time that counts as its most possible gain where no roof is known."""
+"""Share of a kernel's time that counts as its most possible gain if no roof is known."""
 
 SLACK = 0.03
 """Share of a kernel's time that is added to its gain limit: its time in the step and its roof are not exact."""
@@ -122,7 +122,7 @@ LEFT_AT_LEAST = 0.05
 """Share of a candidate's time that may be left to win whatever the roof says."""
 
 NEGLIGIBLE = 0.02
-"""Share of what all kernels can win that the kernels together may win which are left as they are."""
+"""Kernels are not retuned if together they can save at most this share of what all kernels can save."""
 
 MUCH_LEFT_AFTER_GAIN, MUCH_LEFT_WITHOUT = 2, 4
 """A search goes on after little gain while at least this multiple of the least gain is left to win: the first number
@@ -145,12 +145,12 @@ class TuningPriority:
     """What is at stake with one kernel."""
 
     time_s: float  # its seconds in one step
-    # seconds of the step that would be saved at its roof; ``None`` where no roof is known
+    # seconds of the step that would be saved at its roof; ``None`` if no roof is known
     gain_limit_s: float | None = None
     is_library_call: bool = False  # whether it is a library call
 
     @property
-    def most_s(self) -> float:
+    def largest_gain_s(self) -> float:
         """The seconds of the step that the kernel can win at most."""
         limit = UNKNOWN_HEADROOM * self.time_s if self.gain_limit_s is None else self.gain_limit_s
         return min(limit + SLACK * self.time_s, self.time_s)
@@ -158,12 +158,16 @@ class TuningPriority:
     @property
     def rank(self) -> float:
         """The expected saving by seconds of search: the kernel with the largest rank is tuned first."""
-        return self.most_s * LIBRARY_PRIOR / LIBRARY_COST_S if self.is_library_call else self.most_s / GENERATED_COST_S
+        return (
+            self.largest_gain_s * LIBRARY_PRIOR / LIBRARY_COST_S
+            if self.is_library_call
+            else self.largest_gain_s / GENERATED_COST_S
+        )
 
     def left_s(self, relative_time: float) -> float:
         """The seconds of the step that are left to win beyond a candidate with this time, relative to the default's."""
         now_s = relative_time * self.time_s
-        return max(self.most_s - (self.time_s - now_s), LEFT_AT_LEAST * now_s)
+        return max(self.largest_gain_s - (self.time_s - now_s), LEFT_AT_LEAST * now_s)
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class Pruning:
     def ends(self, before: float, now: float) -> bool:
         """Whether to end the search after candidates that moved the best relative time from ``before`` to ``now``.
 
-        It ends where little is left to win, and where little was gained unless much is left: a search that goes step by
+        It ends when little is left to win, and when little was gained unless much is left: a search that goes step by
         step may gain little by one step and much by the next.
         """
         left_s, gained_s = self.stake.left_s(now), (before - now) * self.stake.time_s
@@ -189,12 +193,12 @@ def find_least(stakes: Collection[TuningPriority]) -> float:
 
     The kernels that can win less than this can win ``NEGLIGIBLE`` of what all can, all together.
     """
-    ranked = sorted(stake.most_s for stake in stakes if not stake.is_library_call)
+    ranked = sorted(stake.largest_gain_s for stake in stakes if not stake.is_library_call)
     if len(ranked) <= FEW:
         return 0.0
     left = NEGLIGIBLE * sum(ranked)
-    for most_s in ranked:
-        left -= most_s
+    for largest_gain_s in ranked:
+        left -= largest_gain_s
         if left < 0:
-            return most_s
+            return largest_gain_s
     return 0.0

@@ -76,7 +76,7 @@ OPENED_BY_EACH = 2
 
 
 class Pipeline:
-    """Tunes kernels, the first of them first where several are ready.
+    """Tunes kernels, the first of them first if several are ready.
 
     Args:
         tuners: the tuners, by any keys.
@@ -169,7 +169,7 @@ class Pipeline:
         return begun
 
     def _next_to_time(self, slot: Slot) -> Hashable | None:
-        """The first kernel that this worker may open or time now; ``None`` where there is none."""
+        """The first kernel that this worker may open or time now; ``None`` if there is none."""
         if self._host_is_timed:
             return None
         lanes = {

@@ -53,10 +53,10 @@ class RaceResult:
     """The result of a race."""
 
     runners: tuple[Runner, ...]  # the result of each candidate, by its number
-    best: int  # the number of the winner: the contender where it was surely faster, otherwise the default
-    contender: int | None  # the number of the best finalist beside the default; ``None`` where there is none
-    # the verdict on the contender against the default. Without a contender it is ``same`` where the default raced
-    # alone, and ``undecided`` otherwise.
+    best: int  # the number of the winner: the contender if it was reliably faster, otherwise the default
+    contender: int | None  # the number of the best finalist beside the default; ``None`` if there is none
+    # the verdict on the contender against the default. Without a contender it is ``same`` if no other candidate
+    # raced, and ``undecided`` otherwise.
     verdict: str
 
 

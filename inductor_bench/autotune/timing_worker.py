@@ -64,7 +64,7 @@ class Candidate:
     status: str = ""  # empty while it may win; otherwise the status of its entry in the record
     reason: str = ""  # the reason for the status
     is_prepared: bool = False  # whether it computed what the default computes, or failed to
-    # its registers, spills and shared memory, where they are known
+    # its registers, spills and shared memory, if they are known
     compiled: CompiledResources = field(default_factory=CompiledResources)
     # its time divided by the default's, from the screening; ``None`` before it was screened
     relative_time: float | None = None
@@ -96,7 +96,7 @@ def record_outcomes(
             first = binaries.setdefault((one.answer.digest, one.answer.shared_memory_bytes), candidate)
             if first is not candidate:
                 place = candidates.index(first) + 1
-                candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
+                candidate.status, candidate.reason = "duplicate", f"compiles to the same binary as no. {place}"
 
 
 def mark_untried(candidates: Sequence[Candidate], reason: str) -> None:
@@ -120,7 +120,7 @@ def leave_out_hopeless(rest: Sequence[Candidate], candidates: Sequence[Candidate
 
     Args:
         rest: the candidates that are not timed yet.
-        candidates: all candidates. A template is too slow where at least ``PROBES`` of its candidates were timed, and
+        candidates: all candidates. A template is too slow if at least ``PROBES`` of its candidates were timed, and
             each takes more than ``HOPELESS`` times the best.
         best: the best relative time so far.
     """
@@ -138,7 +138,7 @@ def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate
     Args:
         candidate: the candidate.
         default: the kernel as the file has it.
-        best: the winner; the default where no candidate was surely faster.
+        best: the winner; the default if no candidate was reliably faster.
     """
     is_default = candidate is default
     samples = candidate.runner.samples if candidate.runner else ()
@@ -148,7 +148,7 @@ def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate
         status = "best" if candidate is best and not is_default else status
         if status == "slower" and candidate.relative_time is not None:
             behind = candidate.relative_time / (best.relative_time or 1.0)
-            reason = f"{behind:.2f}x the best" if behind > 1 else "others came nearer to the final"
+            reason = f"{behind:.2f}x the best" if behind > 1 else "others were closer to the final"
     return TriedCandidate(
         config=candidate.config,
         status=status,
@@ -320,7 +320,7 @@ class TimingWorker:
                 return [next(samples) if not one.status else None for one in order]
 
     def _load_all(self, candidates: Sequence[Candidate]) -> Waiting[None]:
-        """Loads candidates into one worker: where one of them takes the worker down, the others are loaded again."""
+        """Loads candidates into one worker: if one of them takes the worker down, the others are loaded again."""
         yield from self._session()
         while left := [one for one in candidates if not one.status and one.number not in self.loaded]:
             yield from self._load(left[0])
@@ -351,7 +351,7 @@ class TimingWorker:
         yield from self.drop(self.loaded)
 
     def _session(self) -> Waiting[WorkerSession]:
-        """The worker; loads the file first where the worker is new."""
+        """The worker; loads the file first if the worker is new."""
         session = yield from self.worker()
         if session is not self.loaded_in:
             yield from self._ask(session, Load(self.default.number, self.file), LOAD_S)
@@ -375,5 +375,5 @@ class TimingWorker:
         number = part.number if part is not None else None
         failed = next((one for one in order if one is not self.default and one.number == number), None)
         if failed is None:
-            raise InductorBenchError(f"the kernel as it stands cannot be timed: {reason}")
+            raise InductorBenchError(f"the kernel as it is cannot be timed: {reason}")
         failed.status, failed.reason = status, reason

@@ -1,7 +1,7 @@
 """Autotunes the kernel of one file: its candidates are compiled in parallel, checked against the default, and raced.
 
 A candidate that is wrong, fails to compile, crashes or hangs is left out. After a crash or a hang a new worker loads
-the other candidates again, quickly, from the compiler's cache. A tuner waits where others can work: ``pipeline`` tunes
+the other candidates again, quickly, from the compiler's cache. While a tuner waits, others can work: ``pipeline`` tunes
 several kernels at once.
 """
 
@@ -63,7 +63,7 @@ class Tuner:
         state: the times that are compared: ``cold`` or ``warm``.
         timeout_s: limit of each request to a worker in seconds; ``None`` for a limit that depends on the request.
         is_over: whether the budget is spent.
-        listing_device: the type of the device whose compile pool lists the configurations; ``None`` where the worker
+        listing_device: the type of the device whose compile pool lists the configurations; ``None`` if the worker
             that times lists them.
         opens_last: whether its search begins once the kernels that do not open last are done, because its candidates
             begin to compile as it opens.
@@ -109,11 +109,11 @@ class Tuner:
         return CompileJob(next(self.numbers), self.file, partial(TellFacts, configs=True))
 
     def take_listing(self, outcome: CompileOutcome) -> None:
-        """Takes the outcome of the listing. Where it failed, the worker that times lists, and reports the failure."""
+        """Takes the outcome of the listing. If it failed, the worker that times lists, and reports the failure."""
         if outcome.status:
             return
         try:
-            next(self.find(outcome.answer))  # where it asks for more, the worker that times lists, too
+            next(self.find(outcome.answer))  # if it asks for more, the worker that times lists, too
         except StopIteration as end:
             self.timing.know(next(self.numbers), end.value)
             self.facts = outcome.answer
@@ -220,7 +220,7 @@ class Tuner:
         return new
 
     def _compile_job(self, candidate: Candidate) -> CompileJob | None:
-        """The job that compiles a candidate; ``None`` where it has failed or is compiled as it is loaded."""
+        """The job that compiles a candidate; ``None`` if it has failed or is compiled as it is loaded."""
         request = None if candidate.status else self.variants.compile_request(candidate.config)
         return None if request is None else CompileJob(candidate.number, self.file, request)
 
@@ -261,7 +261,7 @@ class Tuner:
         return min([1.0, *(one.relative_time or 1.0 for one in self._fastest(1))])
 
     def _best_so_far(self) -> Candidate:
-        """The fastest candidate so far where its gain reaches ``MINIMUM_GAIN``; otherwise the default."""
+        """The fastest candidate so far if its gain reaches ``MINIMUM_GAIN``; otherwise the default."""
         for candidate in self._fastest(1):
             if (candidate.relative_time or 1.0) < 1 - MINIMUM_GAIN:
                 return candidate

@@ -33,16 +33,16 @@ class Variants(Space, Protocol):
         """
 
     def compile_request(self, config: Config) -> Numbered[Any] | None:
-        """The compile pool's request for a configuration; ``None`` where the timing worker compiles it."""
+        """The compile pool's request for a configuration; ``None`` if the timing worker compiles it."""
 
     def family(self, config: Config) -> str:
-        """The template of a configuration; empty where it has none. One template's times are of one order."""
+        """The template of a configuration; empty if it has none. One template's times are of one order."""
 
     def opening_requests(self, number: int) -> Sequence[WorkerRequest[Any]]:
         """The requests to a worker between the load of the file under this number and the first variant."""
 
     def save_refusal(self, config: Config) -> str:
-        """The reason why a configuration cannot be saved as a file; empty where it can."""
+        """The reason why a configuration cannot be saved as a file; empty if it can."""
 
     def notes(self, method: TuningMethod) -> list[str]:
         """Notes for the user on the configurations that the method could choose from."""
@@ -90,7 +90,7 @@ class CpuSpace:
             if value != config.get(name)
         ]
 
-    def around(self, config: Config) -> Iterator[Config]:
+    def nearest_first(self, config: Config) -> Iterator[Config]:
         """Every combination of all axes except ``config``, those with fewest changes first."""
         every: list[Config] = [dict(config)]
         for name, values in self.axes.items():

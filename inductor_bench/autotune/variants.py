@@ -180,7 +180,7 @@ def _with_schedule(source: str, schedule: str) -> str:
 
 
 def _with_lanes(source: str, lanes: int, fewer: int) -> str:
-    """The source with vectors of ``fewer`` floats in the place of vectors of ``lanes`` floats."""
+    """The source with vectors of ``fewer`` floats instead of vectors of ``lanes`` floats."""
     if _TILED.search(source):
         raise UnfitVariantError("it works on tiles of whole vectors")
     number = _NUMBER.format(lanes)
@@ -203,7 +203,7 @@ MOST_ELEMENTS = 1 << 20
 
 MOST_COMBINATIONS = 20_000
 """Maximum number of configurations in a grid."""
-_REACH = {"NUM_STAGES": 2}  # two steps: three stages may be faster than one even where two are slower
+_REACH = {"NUM_STAGES": 2}  # two steps: three stages may be faster than one even if two are slower
 
 
 def neighbours(config: Config, ladders: Ladders) -> list[Config]:
@@ -283,12 +283,12 @@ class TritonVariants:
 
     device = NVIDIA.type
 
-    now: Config  # the configuration that the model ran, where it is known; otherwise the first that Inductor tries
+    now: Config  # the configuration that the model ran, if it is known; otherwise the first that Inductor tries
     default: tuple[Config, ...]  # the configurations that Inductor tries without max-autotune
     max: tuple[Config, ...]  # the configurations that Inductor tries with max-autotune
     ladders: dict[str, tuple[int, ...]]  # the values of each field that can be varied, in ascending order
     fixed_elements: int = 1  # the elements of a block in the directions that no field sets
-    limits: str = ""  # the fields that cannot be varied, and the reason; empty where all can
+    limits: str = ""  # the fields that cannot be varied, and the reason; empty if all can
 
     @property
     def no_variants_reason(self) -> str:
@@ -318,7 +318,7 @@ class TritonVariants:
         """The configurations one step of Inductor's coordinate descent away."""
         return [one for one in neighbours(config, self.ladders) if is_sound(one, self.fixed_elements)]
 
-    def around(self, config: Config) -> Iterator[Config]:
+    def nearest_first(self, config: Config) -> Iterator[Config]:
         """The configurations that Inductor lists, then all other sound configurations, the nearest first."""
         every = [*self.listed_by_max_autotune(), *grid(config, self.ladders, self.fixed_elements)]
         return (one for one in unique(every) if one != self.now)
@@ -340,11 +340,11 @@ class TritonVariants:
         return ""
 
     def notes(self, method: TuningMethod) -> list[str]:
-        notes = [f"what else could vary: {self.limits}"] if self.limits else []
+        notes = [f"the search is limited: {self.limits}"] if self.limits else []
         if method.ends_with_list and self.same_candidate_set:
             count = len(self.default)
-            tried = "the one config that it" if count == 1 else f"the {count} configs that it"
-            notes.append(f"same candidate set: max-autotune tries {tried} tries by default; coordesc tries others")
+            tried = "the one config" if count == 1 else f"the {count} configs"
+            notes.append(f"same candidate set: max-autotune tries {tried} of the default; coordesc tries others")
         return notes
 
 
@@ -400,7 +400,7 @@ class LibraryVariants:
     now: Config  # the configuration of the file
     max: tuple[Config, ...]  # the other configurations that max-autotune chooses from
     wide: tuple[Config, ...] = ()  # the configurations that Inductor's exhaustive search adds
-    limits: str = ""  # the reason why some configurations cannot be tried; empty where all can
+    limits: str = ""  # the reason why some configurations cannot be tried; empty if all can
     device = NVIDIA.type
     axes: Axes = field(default_factory=dict)
 
@@ -414,7 +414,7 @@ class LibraryVariants:
     def neighbours(self, config: Config) -> list[Config]:
         return []
 
-    def around(self, config: Config) -> Iterator[Config]:
+    def nearest_first(self, config: Config) -> Iterator[Config]:
         return iter(self.wide)
 
     def change(self, config: Config) -> VariantChange:
@@ -432,7 +432,7 @@ class LibraryVariants:
         return [ListLibraryConfigs(number, bool(self.wide))]
 
     def save_refusal(self, config: Config) -> str:
-        """The reason why this configuration cannot be saved as a file; empty where it can."""
+        """The reason why this configuration cannot be saved as a file; empty if it can."""
         if is_library_call(config):
             return ""
         return (

@@ -333,7 +333,7 @@ def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
         ),
     ],
 )
-def test_where_there_is_nothing_to_choose_it_says_why(run: Any, why: str) -> None:
+def test_a_call_without_choices_says_why(run: Any, why: str) -> None:
     found = kernel_of(run).configs()
     assert (found.max, found.limits) == ((), why)
     variants = library_variants_of(found)
@@ -351,7 +351,7 @@ def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
         choices, why = library_lowering._usable(lowered, callers, [], torch.zeros(2), "aten.mm")
         assert len(choices) == count
         assert why == (
-            "" if count else "Inductor makes aten.mm of several kernels here: no template alone does the same"
+            "" if count else "Inductor computes aten.mm with several kernels here: no single template does the same"
         )
 
 
@@ -450,7 +450,7 @@ def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
         "Inductor has no template for aten.convolution_backward; only cudnn.benchmark was left to try"
     ]
     wide = library_variants_of(replace(found, wide=(MM,), limits=""))
-    assert (wide.notes(METHODS["max"]), list(wide.around(wide.now))) == ([], [MM])
+    assert (wide.notes(METHODS["max"]), list(wide.nearest_first(wide.now))) == ([], [MM])
     assert wide.opening_requests(0) == [ListLibraryConfigs(0, wide=True)]
 
 

@@ -18,7 +18,7 @@ def test_the_command_line_offers_what_the_table_has() -> None:
     assert re.findall(r"\((\w+)\)", option.help) == list(METHODS)
 
 
-def test_the_names_of_methods_are_theirs() -> None:
+def test_each_method_is_listed_under_its_name_and_has_a_help() -> None:
     assert all(name == method.name and method.help for name, method in METHODS.items())
 
 

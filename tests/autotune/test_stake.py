@@ -8,9 +8,9 @@ from inductor_bench.autotune.methods import FEW, NEGLIGIBLE, Pruning, TuningPrio
 
 
 def test_a_kernel_can_win_what_its_roof_leaves_and_half_its_time_without_a_roof() -> None:
-    assert TuningPriority(1e-3, 2e-4).most_s == pytest.approx(2.3e-4)
-    assert TuningPriority(1e-3).most_s == pytest.approx(5.3e-4)
-    assert TuningPriority(1e-3, 2e-3).most_s == 1e-3, "no more than its time"
+    assert TuningPriority(1e-3, 2e-4).largest_gain_s == pytest.approx(2.3e-4)
+    assert TuningPriority(1e-3).largest_gain_s == pytest.approx(5.3e-4)
+    assert TuningPriority(1e-3, 2e-3).largest_gain_s == 1e-3, "no more than its time"
     assert TuningPriority(1e-3, 2e-4).left_s(0.9) == pytest.approx(1.3e-4)
     assert TuningPriority(1e-3, 2e-4).left_s(0.5) == pytest.approx(2.5e-5), "faster than its roof, which is not exact"
 
@@ -23,13 +23,13 @@ def test_a_library_call_comes_before_a_kernel_that_can_win_a_thousandth_of_it() 
 def test_of_many_kernels_those_are_left_that_can_win_next_to_nothing_together() -> None:
     large, small = [TuningPriority(1e-3)] * FEW, [TuningPriority(1e-6)] * 40
     least_s = find_least([*large, *small, TuningPriority(1.0, is_library_call=True)])
-    assert small[0].most_s < least_s <= large[0].most_s
-    left_s = sum(stake.most_s for stake in small)
-    assert left_s <= NEGLIGIBLE * sum(stake.most_s for stake in [*large, *small])
+    assert small[0].largest_gain_s < least_s <= large[0].largest_gain_s
+    left_s = sum(stake.largest_gain_s for stake in small)
+    assert left_s <= NEGLIGIBLE * sum(stake.largest_gain_s for stake in [*large, *small])
     assert find_least(small[:FEW]) == 0.0, "few kernels are all tuned to the end"
 
 
-def test_a_search_ends_where_little_is_left_or_little_was_gained() -> None:
+def test_a_search_ends_if_little_is_left_or_little_was_gained() -> None:
     ends = Pruning(TuningPriority(1e-3, 2e-4), least_s=5e-5).ends
     assert not ends(1.0, 0.96) and not ends(0.9, 0.895), "little was gained, and much is left"
     assert not ends(1.0, 1.0), "nothing was gained, and the neighbours of the default may gain much"

@@ -85,7 +85,7 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     variants = TritonVariants(NOW, default=(NOW,), max=(other, NOW, far), ladders=LADDERS)
     assert variants.listed_by_default() == []
     assert variants.listed_by_max_autotune() == [other, far]
-    every = list(variants.around(NOW))
+    every = list(variants.nearest_first(NOW))
     assert every[:2] == [other, far]
     assert len(every) == len({frozenset(each.items()) for each in every}) == len(grid(NOW, LADDERS))
     assert not variants.same_candidate_set

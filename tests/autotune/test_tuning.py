@@ -39,7 +39,7 @@ def test_the_fastest_wins() -> None:
     assert all(row.samples == len(row.samples_s) for row in tuning.candidates)
 
 
-def test_nothing_wins_where_nothing_is_faster() -> None:
+def test_nothing_wins_if_nothing_is_faster() -> None:
     tuning = tune(Device(lambda config: 100e-6 + 5e-6 * (config["value"] != 0)))
     assert tuning.best_config == {"value": 0} and tuning.speedup == 1.0 and tuning.verdict == "slower"
     assert tuning.best_s == tuning.default_s
@@ -85,7 +85,7 @@ def test_where_none_is_left_the_first_reason_is_told() -> None:
 @pytest.mark.parametrize("how", ["crash", "hang", "refuse"])
 def test_a_default_that_cannot_be_timed_is_an_error(how: str) -> None:
     device = Device(times_of, {"default": ("sample", how)})
-    with pytest.raises(InductorBenchError, match="the kernel as it stands cannot be timed"):
+    with pytest.raises(InductorBenchError, match="the kernel as it is cannot be timed"):
         tune(device)
     assert not any(session.alive for session in device.sessions)
 
@@ -235,8 +235,8 @@ def test_what_compiles_to_the_same_is_timed_once() -> None:
     device = Device(times_of)
     device.binary_of = lambda config: Binary(str(config["value"] // 2), 0, 0)
     found = rows(tune(device))
-    assert found[1] == ("duplicate", "compiles to what no. 1 does"), "the default is the first to be built"
-    assert found[3] == ("duplicate", "compiles to what no. 3 does")
+    assert found[1] == ("duplicate", "compiles to the same binary as no. 1"), "the default is the first to be built"
+    assert found[3] == ("duplicate", "compiles to the same binary as no. 3")
     assert found[4][0] == "best" and found[5][0] == "duplicate"
     assert device.asked[Variant] == 2
 
@@ -252,7 +252,7 @@ def test_the_winner_is_found_again_after_a_crash() -> None:
 def test_proposals() -> None:
     space = Line({"a": 1, "b": 2}, {"a": (1, 3), "b": (2, 4)})
     assert space.listed_by_max_autotune() == space.neighbours(space.now) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
-    assert list(space.around(space.now)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
+    assert list(space.nearest_first(space.now)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
     assert space.listed_by_default() == []
 
 
@@ -264,7 +264,7 @@ class Unbuilt(Line):
         return None
 
 
-def test_a_budget_holds_also_where_nothing_is_built() -> None:
+def test_a_budget_holds_even_if_nothing_is_built() -> None:
     one = Unbuilt({"value": 0}, {"value": tuple(TIMES)})
     device = Device(times_of)
     assert tune(device, one).best_config == {"value": 4} and device.asked[Build] == 0
@@ -302,7 +302,7 @@ class Unlisted(Line):
         return []
 
 
-def test_a_search_ends_for_want_of_gain_only_where_something_was_timed_and_something_is_left_to_try() -> None:
+def test_a_search_ends_for_want_of_gain_only_if_something_was_timed_and_something_is_left_to_try() -> None:
     little_left = Pruning(TuningPriority(100e-6, 20e-6), 10e-6)
     unlisted = Unlisted({"value": 0}, {"value": (0, 4)})
     assert tune(Device(times_of), unlisted, "coordesc", pruning=little_left).best_config == {"value": 4}
@@ -322,7 +322,7 @@ class Templates(Line):
         return "" if config["value"] == 0 else "even" if config["value"] % 2 == 0 else "odd"
 
 
-def test_the_rest_of_a_template_is_left_out_where_its_first_choices_are_hopeless() -> None:
+def test_the_rest_of_a_template_is_left_out_if_its_first_choices_are_hopeless() -> None:
     call = Templates({"value": 0}, {"value": (0, 1, 2, 3, 4, 5, 6, 7)})
     times = {0: 1e-4, 1: 5e-2, 2: 2e-4, 3: 3e-3, 4: 1.1e-4, 5: 2.1e-3, 6: 8e-5, 7: 9e-5}
     device = Device(lambda config: times[config["value"]])
