@@ -67,7 +67,7 @@ def read_counters(text: str) -> HardwareCounters | None:
     """Reads the counters from the output of Nsight Compute, which may hold other lines too.
 
     Returns:
-        The counters, summed or averaged over all device kernels; ``None`` where the output holds no counters.
+        The counters, summed or averaged over all device kernels; ``None`` if the output holds no counters.
     """
     kernels = list(_read_rows(text))
     if not kernels:

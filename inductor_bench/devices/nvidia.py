@@ -79,7 +79,7 @@ def theoretical_occupancy(
         shared_memory_bytes: bytes of shared memory per block.
 
     Returns:
-        The share, or ``None`` where an argument or the limits of the device are unknown.
+        The share, or ``None`` if an argument or the limits of the device are unknown.
     """
     limits = LIMITS.get(capability or "")
     if limits is None or not warps or registers is None or shared_memory_bytes is None:

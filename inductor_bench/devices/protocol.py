@@ -59,7 +59,7 @@ class Device(Protocol):
     """Alignment in bytes of the buffers from torch's allocator."""
 
     def name_in(self, environment: Environment) -> str | None:
-        """Returns the name of the device of this kind in an environment; ``None`` where there is none."""
+        """Returns the name of the device of this kind in an environment; ``None`` if there is none."""
 
     def peaks_depend_on(self, environment: Environment) -> list[str]:
         """Returns the facts of an environment that determine its peaks, beside the version of torch."""
@@ -76,7 +76,7 @@ class Device(Protocol):
             shared_memory_bytes: bytes of shared memory per block.
 
         Returns:
-            The share, or ``None`` where the limits of the device are unknown.
+            The share, or ``None`` if the limits of the device are unknown.
         """
 
 

@@ -29,7 +29,7 @@ def common_device(names: Iterable[str]) -> Device:
 
 
 def best_device(environment: Environment) -> Device:
-    """Returns the kind of device that is measured by default: the GPU where there is one, otherwise the CPU."""
+    """Returns the kind of device that is measured by default: the GPU if there is one, otherwise the CPU."""
     return NVIDIA if environment.device.accelerator else CPU
 
 

@@ -11,7 +11,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Variables of processes that run no code of the user: Python imports nothing from the current folder."""
 
 ANOTHER_PYTHON = "name an interpreter that has torch with --python"
-"""The hint where an interpreter does not do."""
+"""The hint if an interpreter is of no use."""
 
 NOT_PYTHON = "{python} is no Python interpreter"
 
@@ -41,7 +41,7 @@ _LONGEST = 300
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
 
-GO_TOGETHER = "install versions that go together"
+GO_TOGETHER = "install versions that fit together"
 """The hint if a package is installed and its import fails."""
 
 _REMEDIES = (
@@ -49,7 +49,7 @@ _REMEDIES = (
     (
         r"operator torchvision::\w+ does not exist|Could not run 'torchvision::|Couldn't load custom C\+\+ ops"
         r"|PyTorch and torchvision were compiled with different CUDA",
-        "torchvision does not go with this torch: install both with the command that pytorch.org shows for it",
+        "torchvision does not fit this torch: install both with the command that pytorch.org shows for it",
     ),
     (r"No module named 'torch'", ANOTHER_PYTHON),
     (r"No module named '([\w.]+)'", r"install \1 for the interpreter that runs it, or name another with --python"),
@@ -71,7 +71,7 @@ _REMEDIES = (
 def last_error(text: str) -> str:
     """The first line of the error that a Python program's output ends with, for example ``ValueError: no such file``.
 
-    An empty string where the output does not end with one.
+    An empty string if the output does not end with one.
     """
     lines = text.splitlines()
     starts = _tracebacks(lines)
@@ -103,7 +103,7 @@ def _error_after(start: int, lines: list[str]) -> str:
 
 
 def remedy(text: str) -> str:
-    """The hint for the well-known error that ``text`` names; empty where none is known."""
+    """The hint for the well-known error that ``text`` names; empty if none is known."""
     for pattern, advice in _REMEDIES:
         match = re.search(pattern, text)
         if match:

@@ -38,7 +38,7 @@ class Job:
     name: str  # unique among the running jobs
     target: str  # the target of ``breakdown``
     options: tuple[str, ...]  # the options of ``breakdown``
-    arguments: tuple[str, ...]  # the arguments of the program, where the target is a script
+    arguments: tuple[str, ...]  # the arguments of the program, if the target is a script
     device: str | None  # ``cpu`` for a job that needs no GPU
     timeout_s: float | None  # limit of the whole job in seconds; ``None`` for no limit
     run: Path  # the paths of its RUN and of its output
@@ -165,7 +165,7 @@ def most_timing_workers(cores: int) -> int:
 
 
 def cores_of_this_process() -> int:
-    """The number of cores that this process may use; its share of them where other jobs compile at the same time."""
+    """The number of cores that this process may use; its share of them if other jobs compile at the same time."""
     share = os.environ.get(COMPILE_THREADS, "")
     return min(usable_cores(), int(share)) if share.isdecimal() and int(share) else usable_cores()
 

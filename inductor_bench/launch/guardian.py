@@ -116,7 +116,7 @@ def is_starting(pid: int) -> bool:
 
 
 def read(pid: int, name: str) -> bytes:
-    """The file ``name`` of a process in ``/proc``; empty where it is gone, or this user may not read it."""
+    """The file ``name`` of a process in ``/proc``; empty if it is gone, or this user may not read it."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as stream:
             return stream.read()
@@ -125,7 +125,7 @@ def read(pid: int, name: str) -> bytes:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal to a process; to its whole group where it leads one, because members may lack the mark."""
+    """Sends a signal to a process; to its whole group if it leads one, because members may lack the mark."""
     try:
         (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Runs jobs on the devices of this machine, each in a process group of its own that ends with this process."""
+"""Runs jobs on the devices of this machine, each in a separate process group that ends with this process."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LocalExecutor:
         return events
 
     def close(self) -> None:
-        with contextlib.ExitStack() as ends:  # ends all jobs even where ending one is interrupted
+        with contextlib.ExitStack() as ends:  # ends all jobs even if ending one is interrupted
             for running in self._running:
                 ends.callback(running.child.end)
 
@@ -111,7 +111,7 @@ class LocalExecutor:
         return [running for running in self._running if running.device == device]
 
     def _free_device(self, job: Job) -> str | None:
-        """Of the devices with room for the job the one with the fewest jobs; ``None`` where none has room."""
+        """Of the devices with room for the job the one with the fewest jobs; ``None`` if none has room."""
 
         def has_room(device: str) -> bool:
             there = self._on(device)
@@ -143,5 +143,5 @@ class LocalExecutor:
 
 
 def _shares(job: Job) -> bool:
-    """Whether another job may compile while this one is timed; not where the timed device is the CPU."""
+    """Whether another job may compile while this one is timed; not if the timed device is the CPU."""
     return not job.alone and not is_host(job.device)

@@ -1,7 +1,7 @@
 """The marks of processes: an environment variable by which this process finds and ends all of its descendants.
 
-A program may start processes in sessions of their own, which no group signal reaches, and may end before them. Then
-their environment alone tells who started them.
+A program may start processes in separate sessions, which no group signal reaches, and may end before them. Then
+only their environment tells who started them.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class _Family:
 _family = _Family()
 
 
-def _begin_anew() -> None:
+def _reset_family() -> None:
     global _family
     _family.leave()
     _family = _Family()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_family)
 
 
 def tool_mark() -> str:

@@ -45,7 +45,7 @@ MOST_OF_A_LINE = 1_000_000
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """The end of a child process. ``exit_code`` is ``None`` where a signal or the time limit ended it.
+    """The end of a child process. ``exit_code`` is ``None`` if a signal or the time limit ended it.
 
     ``stopped`` says that it was ended on purpose, because what it was started for was there.
     """
@@ -110,10 +110,10 @@ class RunningProcess:
             with uninterrupted():  # until it runs its program, the mark does not identify it
                 self._child = subprocess.Popen(command, env={**environment, MARK: self._mark}, **more)
         except OSError as error:
-            self._disown()
+            self._forget_family()
             raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
         except BaseException:
-            self._disown()
+            self._forget_family()
             raise
 
     def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False) -> bool:
@@ -177,13 +177,13 @@ class RunningProcess:
         code = self._child.returncode
         return -signal.SIGKILL if code is None else code
 
-    def _disown(self) -> None:
+    def _forget_family(self) -> None:
         end_marked(self._mark)
         forget_child(self._mark)
 
 
 class ChildProcess(RunningProcess):
-    """A running command in a process group of its own, with one log for both outputs.
+    """A running command in a separate process group, with one log for both outputs.
 
     The log holds no secrets of the command and its environment.
 
@@ -232,7 +232,7 @@ class ChildProcess(RunningProcess):
                 )
                 self._reader = _LogReader(self._child, self._stream, hide, on_line)
         except BaseException:
-            self._disown()
+            self._forget_family()
             self._stream.close()
             raise
 
@@ -446,7 +446,7 @@ class PipedProcess(ChildProcess):
             os.close(reads)
             os.close(writes)
 
-    def hang_up(self) -> None:
+    def close_requests(self) -> None:
         """Closes the stream of requests, which tells the process to end."""
         self.requests.close()
 

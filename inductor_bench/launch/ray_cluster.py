@@ -1,6 +1,6 @@
 """The process between a batch and a Ray cluster: ``… ADDRESS SCRATCH REQUESTS ANSWERS``. Only this file imports Ray.
 
-Where a cluster cannot be reached or dies, Ray may hang or end its process, so that it runs apart from the batch's.
+If a cluster cannot be reached or dies, Ray may hang or end its process, so that it runs apart from the batch's.
 Requests and answers are lines of JSON on file descriptors; a request is a :class:`.messages.ClusterJob`. At the end of
 the requests this process ends all jobs on the cluster and removes the scratch folder, also after the batch was killed.
 """
@@ -127,7 +127,7 @@ RAYS = frozenset({"OMP_NUM_THREADS"})
 def make_scratch() -> tuple[Path, int]:
     """Makes a scratch folder, and removes unused scratch folders. Returns it with the descriptor of its lock.
 
-    Where another user has taken the name of the parent folder, the new folder has an unguessable name elsewhere.
+    If another user has taken the name of the parent folder, the new folder has an unguessable name elsewhere.
     """
     parent = Path(tempfile.gettempdir()) / f"inductor-bench-nodes-{os.getuid()}"
     if not ensure_private_folder(parent, forbidden_bits=0o077):
@@ -135,7 +135,7 @@ def make_scratch() -> tuple[Path, int]:
         return path, _lock(path)
     for lock in parent.glob("*.lock"):
         with contextlib.suppress(OSError), lock.open() as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # succeeds where its owner was killed
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # succeeds if its owner was killed
             remove_scratch(lock.with_suffix(""))
     while True:
         path = parent / uuid.uuid4().hex
@@ -211,7 +211,7 @@ def _place(folder: Path, name: str) -> Path:
     """The path of a file in a folder."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} is no name of a file in a folder")
+        raise ValueError(f"{name!r} is not the name of a file in a folder")
     return folder / path
 
 
@@ -293,7 +293,9 @@ class Cluster:
             except RayError as error:
                 cause = error.cause if isinstance(error, RayTaskError) else None
                 if isinstance(cause, ImportError):
-                    self._say("broken", message=f"a machine of the Ray cluster runs no model: {cause}", hint=INSTALL)
+                    self._say(
+                        "broken", message=f"a machine of the Ray cluster cannot run models: {cause}", hint=INSTALL
+                    )
                 elif not attempt.over:
                     ray.kill(attempt.actor)  # a machine that is out of reach for a time must not continue the job
                     self._say("lost", name=attempt.job.name, reason=_first_line(cause or error))

@@ -75,7 +75,7 @@ _SETTING = re.compile(r"(TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH)_")
 
 
 class RayExecutor:
-    """Runs one job on each GPU of the cluster, or on each machine where all jobs are for the CPU.
+    """Runs one job on each GPU of the cluster, or on each machine if all jobs are for the CPU.
 
     Args:
         address: the address of the cluster; empty for the cluster that Ray finds.
@@ -142,7 +142,7 @@ class RayExecutor:
 
     def close(self) -> None:
         try:
-            self._child.hang_up()  # ends all jobs
+            self._child.close_requests()  # ends all jobs
             if self._connected:
                 self._child.wait(CLOSE_S)
         finally:

@@ -106,7 +106,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class WorkerAnswer(Generic[Answer]):
-    """What a worker measured, and how it failed: one of the two, or both where it failed half-way."""
+    """What a worker measured, and how it failed: one of the two, or both if it failed half-way."""
 
     result: Answer | None
     failure: Failure | None
@@ -165,7 +165,7 @@ class WorkerPool:
                 self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
 
     def call(self, job: WorkerJob[Answer], *, name: str, log: Path) -> WorkerAnswer[Answer]:
-        """Has a worker do one job, in a process of its own, once no other is getting ready.
+        """Has a worker do one job, in a separate process, once no other is getting ready.
 
         Args:
             job: what it does.
@@ -183,7 +183,7 @@ class WorkerPool:
         return _read_result(job, ended, result_file, subject=name)
 
     def import_package(self, name: str, module: str = "") -> ImportedPackage:
-        """Imports a package in a process of its own: one that is installed may not fit its torch.
+        """Imports a package in a separate process: one that is installed may not fit its torch.
 
         Args:
             name: the package.
@@ -219,7 +219,7 @@ class WorkerPool:
         )
 
     def _dismiss(self) -> None:
-        with contextlib.ExitStack() as ends:  # ends all workers even where ending one is interrupted
+        with contextlib.ExitStack() as ends:  # ends all workers even if ending one is interrupted
             while self._ready:
                 ends.callback(self._ready.pop().end)
 
@@ -283,7 +283,7 @@ _HINTS = {
 
 # A worker that stays: it takes one request after the other, and keeps what it has loaded.
 #
-# Requests and answers are lines of JSON on pipes of their own, because models print.
+# Requests and answers are lines of JSON on separate pipes, because models print.
 
 
 CLOSE_S = 3.0
@@ -411,7 +411,7 @@ class WorkerSession:
 
     @property
     def left_s(self) -> float | None:
-        """What is left of the time for the answer; ``None`` where there is no limit."""
+        """What is left of the time for the answer; ``None`` if there is no limit."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     @property
@@ -424,7 +424,7 @@ class WorkerSession:
         return self._child.answers.fileno()
 
     def close(self) -> None:
-        """Lets the worker end, and ends it where it does not; at once where it is at work. May be called again."""
+        """Lets the worker end, and ends it if it does not; at once if it is at work. May be called again."""
         self._end(0.0 if self._is_at_work else CLOSE_S)
 
     def abort(self) -> None:
@@ -434,7 +434,7 @@ class WorkerSession:
     def _end(self, patience_s: float) -> None:
         if self._open:
             self._open = False
-            self._child.hang_up()
+            self._child.close_requests()
             try:
                 self._child.wait(patience_s)
             finally:

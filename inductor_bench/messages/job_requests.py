@@ -101,7 +101,7 @@ class ProfileModule(WorkerJob[Details]):
     text: str  # path to which the text of the profile is written
     threads: int | None = None  # number of torch's threads; ``None`` for torch's default
     switches: dict[str, bool] | None = None  # torch's switches that select the library kernels
-    # number of float32 lanes in the vector steps of the C++ kernels; ``None`` where they have none
+    # number of float32 lanes in the vector steps of the C++ kernels; ``None`` if they have none
     vector_lanes: int | None = None
     compiled: bool = False  # whether the module's kernels are in the compiler's caches
     # the configs of the program's Triton kernels, which they run in here, too
@@ -168,7 +168,7 @@ class MachineFacts:
 class SurveyMachine(WorkerJob[MachineFacts]):
     """Requests the environment, the costs of operators and the peaks of a device type.
 
-    ``peaks`` is ``none``, ``cached`` (measured only where the stored peaks are missing) or ``measured`` (always).
+    ``peaks`` is ``none``, ``cached`` (measured only if the stored peaks are missing) or ``measured`` (always).
     """
 
     verb = "survey"
@@ -201,7 +201,7 @@ class TellEnvironment(WorkerRequest[Environment]):
 
 @dataclass(frozen=True)
 class FindDeviceUse(WorkerRequest[DeviceUse | None]):
-    """Requests the use of the GPU by other jobs. The answer is ``None`` where the driver does not report it."""
+    """Requests the use of the GPU by other jobs. The answer is ``None`` if the driver does not report it."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class VariantFacts:
     source: str = ""  # the C++ text of the kernel
     processors: int = 1  # number of CPUs that the process may use
     vector_widths: tuple[int, ...] = ()  # vector widths of the processor in bits
-    triton: TritonConfigs | None = None  # the configurations of a Triton kernel, where they were requested
+    triton: TritonConfigs | None = None  # the configurations of a Triton kernel, if they were requested
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class TellFacts(WorkerRequest[VariantFacts]):
 
 @dataclass(frozen=True)
 class CompiledResources:
-    """The resources of a compiled kernel. A value is ``None`` where the compiler does not report it."""
+    """The resources of a compiled kernel. A value is ``None`` if the compiler does not report it."""
 
     registers: int | None = None
     spills: int | None = None
@@ -138,9 +138,9 @@ class Binary:
     digest: str  # digest of the binary
     shared_memory_bytes: int  # bytes of shared memory per block
     binary_bytes: int  # size of the binary in bytes
-    registers: int | None = None  # facts read from the binary; ``None`` where it was not read
-    spills: int | None = None  # facts read from the binary; ``None`` where it was not read
-    instructions: int | None = None  # facts read from the binary; ``None`` where it was not read
+    registers: int | None = None  # facts read from the binary; ``None`` if it was not read
+    spills: int | None = None  # facts read from the binary; ``None`` if it was not read
+    instructions: int | None = None  # facts read from the binary; ``None`` if it was not read
     time_s: float = 0.0  # compile time in seconds
 
 
@@ -198,7 +198,7 @@ class ListLibraryConfigs(WorkerRequest[LibraryConfigs]):
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of ``CompareOutputs``. ``difference`` describes the difference in words; empty where the results are
+    """The result of ``CompareOutputs``. ``difference`` describes the difference in words; empty if the results are
     equal.
     """
 
@@ -226,8 +226,8 @@ class Prepared:
     """The outcome of one variant of ``Prepare``."""
 
     compiled: CompiledResources = field(default_factory=CompiledResources)  # its resources
-    difference: str = ""  # the difference of its results, in words; empty where they are equal
-    refusal: str = ""  # the reason why it does not compile or run; empty where it does
+    difference: str = ""  # the difference of its results, in words; empty if they are equal
+    refusal: str = ""  # the reason why it does not compile or run; empty if it does
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class Prepare(WorkerRequest[Preparation]):
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of ``Verify``. ``passed`` is ``None`` where the file holds no reference."""
+    """The result of ``Verify``. ``passed`` is ``None`` if the file holds no reference."""
 
     passed: bool | None
     message: str
@@ -272,7 +272,7 @@ class KernelTimes:
     method: str = ""  # the method of timing
     # samples by ``cold`` and ``warm`` with zeros for all indices, for kernels that read by indices
     with_zeros: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    # median clock of the GPU during the measurement in MHz; ``None`` where the driver does not report it
+    # median clock of the GPU during the measurement in MHz; ``None`` if the driver does not report it
     clock_mhz: float | None = None
     # relative change of the clock from the first to the last third of the measurement
     clock_change: float | None = None
@@ -304,7 +304,7 @@ class Times:
     """The seconds of one call of each kernel, in the requested order."""
 
     samples_s: tuple[float, ...]  # the samples
-    method: str = ""  # the method of timing; empty where no kernel was timed
+    method: str = ""  # the method of timing; empty if no kernel was timed
     retaken: int = 0  # number of attempts that were repeated, because the host was late with a launch
 
 

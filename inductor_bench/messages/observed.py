@@ -19,7 +19,7 @@ from ..records.tuning import Config
 
 @dataclass(frozen=True)
 class RunProgram:
-    """The program to run where the target is not a script."""
+    """The program to run if the target is not a script."""
 
     request: BreakdownRequest  # the request, whose target is a factory or a named model
     refusal: str  # the path to which a :class:`Refusal` is written when the program cannot be run
@@ -50,7 +50,7 @@ class Observation:
     switches: dict[str, bool] = field(default_factory=dict)  # torch's switches that select the library kernels
     # the config of each Triton kernel that ran, by its variable in the module
     configs: dict[str, dict[str, int]] = field(default_factory=dict)
-    live_reason: str = ""  # the reason to profile the module inside the program; empty where it was not requested
+    live_reason: str = ""  # the reason to profile the module inside the program; empty if it was not requested
     live_error: str = ""  # the reason why profiling inside the program failed
     # the encoded ``Details`` of the live profile. They are decoded together with the module, so that damaged details
     # affect one module only.
@@ -114,7 +114,7 @@ class ModeReport:
     # the most memory that torch allocated on the device; on a CPU the most of the process
     peak_memory_bytes: int | None = None
     threads: int | None = None  # the number of torch's threads
-    agreement: Agreement | None = None  # of the outputs; ``None`` where they are not compared
+    agreement: Agreement | None = None  # of the outputs; ``None`` if they are not compared
     compiled_graphs: int = 0  # the number of graphs that the process compiled, those left out that came from a cache
     configs: str = ""  # a hash of the configs of all its Triton kernels that ran; empty without any
 
@@ -126,7 +126,7 @@ class ModeReport:
 
 
 APPLY, COMPARE = "apply", "compare"
-"""What a process does: run the pinned kernels; or run steps with Inductor's own and with the pinned ones in turn."""
+"""What a process does: run the pinned kernels; or run steps with Inductor's and with the pinned ones in turn."""
 
 PINNED, REPLACED, REFUSED, UNUSED = "pinned", "replaced", "refused", "unused"
 """States of a pin in a process: its kernel runs it; its kernel runs another configuration; it did not compile; its
@@ -168,7 +168,7 @@ class PinState:
     kernel_id: str  # of the kernel
     name: str  # of the kernel
     state: str  # one of the states above
-    config: Config = field(default_factory=dict)  # the configuration that the kernel runs; empty where it has not run
+    config: Config = field(default_factory=dict)  # the configuration that the kernel runs; empty if it has not run
     reason: str = ""  # why it does not run the pin
     event_name: str = ""  # the name of its launches in a profile; empty for a C++ kernel and a library call
     # the configuration that Inductor chose here, while a comparison replaces it; otherwise empty
@@ -184,7 +184,7 @@ class PinnedProcess:
     refusal: str = ""
 
 
-# What a process found when it ran its steps with Inductor's own and with the pinned configurations in turn.
+# What a process found when it ran its steps with Inductor's and with the pinned configurations in turn.
 
 
 SETTLING, CHECKING = "settling", "checking"
@@ -196,7 +196,7 @@ CUDA_GRAPHS = "cuda-graphs"
 
 @dataclass(frozen=True)
 class ComparedStep:
-    """One step: whether it ran the pins, and its seconds, on the device's clock where there is one."""
+    """One step: whether it ran the pins, and its seconds, on the device's clock if there is one."""
 
     tuned: bool
     time_s: float
@@ -215,9 +215,9 @@ class ComparedOutputs:
     # the number of further tensors, which two calls without the pins fill differently: seeds of random numbers, or
     # memory that nobody reads
     unrepeatable: int = 0
-    # the number of further tensors that differ, and no more than where the graph's inputs are rounded otherwise
+    # the number of further tensors that differ, and no more than if the graph's inputs are rounded otherwise
     rounding: int = 0
-    reason: str = ""  # why the outputs were not compared; empty where they were
+    reason: str = ""  # why the outputs were not compared; empty if they were
 
     @property
     def is_equal(self) -> bool:
@@ -225,7 +225,7 @@ class ComparedOutputs:
 
     @property
     def excess(self) -> float:
-        """The difference as a multiple of the tolerance; infinite for any difference where none is tolerated."""
+        """The difference as a multiple of the tolerance; infinite for any difference if none is tolerated."""
         if not self.difference:
             return 0.0
         return self.difference / self.tolerance if self.tolerance else math.inf
@@ -235,18 +235,18 @@ class ComparedOutputs:
 class ComparedSteps:
     """The comparison of one process, written as ``<pid>.compared.json`` into the capture's folder."""
 
-    pid: int  # of the process; ``rank`` is ``None`` where the program is not distributed
+    pid: int  # of the process; ``rank`` is ``None`` if the program is not distributed
     device: str  # the type of the device
     state: str
-    rank: int | None = None  # of the process; ``rank`` is ``None`` where the program is not distributed
+    rank: int | None = None  # of the process; ``rank`` is ``None`` if the program is not distributed
     source: str = ""  # what delimits the steps, as in ``ObservedSteps``
     steps: tuple[ComparedStep, ...] = ()  # the timed steps in order
     # the compiled graphs in the order of their first call, by whose numbers ``trace`` names their calls
     graphs: tuple[ObservedGraph, ...] = ()
     profiled: tuple[bool, ...] = ()  # for each step in ``trace`` whether it ran the pins
-    trace: str = ""  # the path of the profiler's trace; empty where there is none
+    trace: str = ""  # the path of the profiler's trace; empty if there is none
     outputs: tuple[ComparedOutputs, ...] = ()  # one entry for each compiled graph of one step
-    # ids of the kernels whose pins change the outputs; they ran Inductor's own configuration
+    # ids of the kernels whose pins change the outputs; they ran Inductor's configuration
     dropped: tuple[str, ...] = ()
     error: str = ""  # the reason of a failure
     notes: tuple[str, ...] = ()  # what limits the figures
@@ -265,14 +265,14 @@ OBSERVE = "INDUCTOR_BENCH_OBSERVE"
 """What is observed: empty for modules and steps, or one of the next three."""
 
 NOTHING, STEPS, COMPARISON = "nothing", "steps", "comparison"
-"""Nothing but pins; steps alone; steps with the pins and without in turn."""
+"""Only run the pins; also time steps; also compare steps with the pins and without in turn."""
 
 VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
 SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
 """Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""
 
 EAGER = "INDUCTOR_BENCH_EAGER"
-"""Type of the device of the steps, where the program runs without compilation and its steps are only timed; else empty.
+"""Type of the device of the steps, if the program runs without compilation and its steps are only timed; else empty.
 """
 
 PYTHON_STARTED = "python.started"
@@ -285,4 +285,4 @@ MODE = "INDUCTOR_BENCH_MODE"
 """The encoded ``messages.observed.ModeChange`` of this process; empty to leave the program's own settings."""
 
 PROFILES = "INDUCTOR_BENCH_PROFILES"
-"""``0`` to profile no steps, ``1`` to profile them also where nothing is compiled; else empty."""
+"""``0`` to profile no steps, ``1`` to profile them even if nothing is compiled; else empty."""

@@ -36,7 +36,7 @@ def test_an_unknown_device_is_an_accelerator_without_limits(name: str | None) ->
     assert device.theoretical_occupancy(build.GPU, 4, 32, 0) is None
 
 
-def test_words_about_several_modules_are_those_of_the_cpu_only_where_all_run_there() -> None:
+def test_words_about_several_modules_are_those_of_the_cpu_only_if_all_run_there() -> None:
     assert common_device(["cpu", "cpu"]) is CPU
     assert common_device(["cpu", "cuda", "cpu"]) is common_device(["cuda"]) is NVIDIA
     assert common_device(["cpu", "xpu"]).type == "xpu"

@@ -45,7 +45,7 @@ with open("pids.part", "w") as file:
 os.rename("pids.part", "pids")
 time.sleep(900)
 """
-"""A program that ignores SIGTERM, with children in groups and sessions of their own, one without a parent, and one
+"""A program that ignores SIGTERM, with children in groups and separate sessions, one without a parent, and one
 without an environment."""
 
 LIMIT_S = 300.0

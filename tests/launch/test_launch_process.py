@@ -70,11 +70,11 @@ time.sleep(600)
 """
 
 
-def test_a_time_limit_ends_the_whole_family_even_where_it_resists(tmp_path) -> None:
+def test_a_time_limit_ends_the_whole_family_even_if_it_resists(tmp_path) -> None:
     pids: list[str] = []
     ended = run(FAMILY, tmp_path, timeout_s=6.0, on_line=pids.append)
     assert ended.timed_out and ended.kind == "timeout"
-    assert wait_until_gone(int(pids[0])), "a child in a session of its own survived"
+    assert wait_until_gone(int(pids[0])), "a child in a separate session survived"
 
 
 def test_ctrl_c_ends_the_child_and_is_passed_on(tmp_path) -> None:

@@ -119,7 +119,7 @@ def test_no_more_get_ready_than_are_wanted_or_fit(pool: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize(("cores", "ready"), [(1, 0), (2, 0), (3, 3)])
-def test_none_get_ready_where_the_program_needs_all_cores(
+def test_none_get_ready_if_the_program_needs_all_cores(
     cores: int, ready: int, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "cores_of_this_process", lambda: cores)
@@ -152,7 +152,7 @@ def test_one_that_was_killed_is_done_without(pool: WorkerPool) -> None:
     assert call(pool) not in (first, other.pid)
 
 
-def test_one_that_cannot_be_started_is_missed_by_the_call(tmp_path: Path, many_cores: None) -> None:
+def test_a_call_fails_if_its_worker_cannot_start(tmp_path: Path, many_cores: None) -> None:
     with pool_of(str(tmp_path / "none"), tmp_path) as pool:
         pool.get_ready(2)
         with pytest.raises(InductorBenchError, match="cannot start"):
