@@ -1,4 +1,4 @@
 """Reading what Inductor wrote, and writing standalone kernel files, as text.
 
-It may import records and devices. Torch is imported by ``harness`` alone, whose files only workers import.
+It may import records and devices. Only ``harness`` imports torch, and only workers import its files.
 """

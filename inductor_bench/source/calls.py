@@ -46,7 +46,7 @@ _EXTERN = {
     "_mkl_linear": "mkl._mkl_linear",
     "qlinear_pointwise": "onednn.qlinear_pointwise",
 }
-"""Operators by ``extern_kernels`` name, where the names differ."""
+"""Operators by ``extern_kernels`` name, if the names differ."""
 
 _NAMESPACES = {"aten": "aten", "inductor_ops": "inductor", "_quantized": "_quantized"}
 _VIEWS = {"aten.view", "aten.as_strided", "inductor._reinterpret_tensor", "inductor._alloc_from_pool"}
@@ -431,7 +431,7 @@ FUSED = "_fused_"
 _HEURISTIC = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _NAME = re.compile(r"^def [^(]+\(")
 _NO_X_DIM = "no_x_dim"
-"""Key in ``inductor_meta`` of reductions and scans: where it is set, heuristics set the size hint of ``x`` to 1."""
+"""Key in ``inductor_meta`` of reductions and scans: if it is set, heuristics set the size hint of ``x`` to 1."""
 
 
 @dataclass(frozen=True)
@@ -459,7 +459,7 @@ def types_text(signature: dict[str, str]) -> str:
 
 
 def find_kernel_key(text: str) -> KernelKey | None:
-    """The key of the one kernel that a text defines, as in a standalone file; ``None`` where it defines none.
+    """The key of the one kernel that a text defines, as in a standalone file; ``None`` if it defines none.
 
     Raises:
         InductorBenchError: the text does not parse.
@@ -474,7 +474,7 @@ def find_kernel_key(text: str) -> KernelKey | None:
 
 
 def _size_hints(decorator: ast.Call) -> dict[str, int] | None:
-    """The size hints as the heuristics of a kernel leave them; ``None`` where it has none."""
+    """The size hints as the heuristics of a kernel leave them; ``None`` if it has none."""
     node = _argument(decorator, "size_hints")
     if not isinstance(node, ast.Dict):
         return None
@@ -499,7 +499,7 @@ def _signature(decorator: ast.Call) -> dict[str, str]:
 
 
 def _item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
-    """The value of a key in a table among the decorator's arguments; ``None`` where it has none."""
+    """The value of a key in a table among the decorator's arguments; ``None`` if it has none."""
     meta = _argument(decorator, table)
     if isinstance(meta, ast.Dict):
         for key, value in zip(meta.keys, meta.values, strict=True):

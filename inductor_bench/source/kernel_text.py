@@ -31,7 +31,7 @@ _EXTERN_C = re.compile(r'extern "C"\s+[\w\s]*?\bvoid\s+(\w+)\(')
 
 
 def read_threads(sources: Iterable[str]) -> int | None:
-    """The fixed number of OpenMP threads of the kernels; ``None`` where any number works.
+    """The fixed number of OpenMP threads of the kernels; ``None`` if any number works.
 
     It is also the size of arrays with an element per thread. Arrays with an element per vector lane have similar names.
     """
@@ -44,11 +44,11 @@ def read_threads(sources: Iterable[str]) -> int | None:
 
 
 def read_vector_lanes(sources: Iterable[str]) -> int | None:
-    """The number of float32 values in one vector step; ``None`` where no kernel is vectorised."""
+    """The number of float32 values in one vector step; ``None`` if no kernel is vectorised."""
     vectorised = [text for text in sources if "at::vec::Vectorized<" in text]
     wide = {"full": set[int](), "half": set[int]()}
     for text in vectorised:
-        # A vector of 16-bit values becomes one vector of float32, or two where the loop steps by 16-bit lanes.
+        # A vector of 16-bit values becomes one vector of float32, or two if the loop steps by 16-bit lanes.
         halves = 1 if "convert<float>(" in text and "convert<float,2," not in text else 2
         for kind, number in _LOAD.findall(text):
             wide["full" if kind == "float" else "half"].add(int(number) // (1 if kind == "float" else halves))
@@ -103,7 +103,7 @@ class Buffer:
 
 
 def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
-    """The pointers of a C++ kernel in order; ``None`` where its entry function is not found."""
+    """The pointers of a C++ kernel in order; ``None`` if its entry function is not found."""
     match = CPP_SIGNATURE.search(source)
     if match is None:
         return None
@@ -147,7 +147,7 @@ def stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str]
     """The pointer parameters through which the kernel in a Triton source may store.
 
     The kernel is the function with all of ``parameters``. A pointer argument of a function outside the text counts as
-    stored through. ``None`` where the source cannot be read or holds no such function.
+    stored through. ``None`` if the source cannot be read or holds no such function.
     """
     try:
         tree = parse(source)

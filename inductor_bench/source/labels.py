@@ -28,7 +28,7 @@ class ModuleLabel:
 class _Mark:
     """The parts of a label."""
 
-    name: str  # the compiled function; empty where it is unknown, or where it is the same for all
+    name: str  # the compiled function; empty if it is unknown, or if it is the same for all
     role: str
     dynamic: bool
     rank: int | None
@@ -37,7 +37,7 @@ class _Mark:
     frame_compile_id: int | None
 
     def words(self, number: int) -> str:
-        """The name with the role of a training graph, or the role alone, with a number from 2 on."""
+        """The name with the role of a training graph, or only the role, with a number from 2 on."""
         suffix = f"-{number}" if number > 1 else ""
         if not self.name:
             return self.role + suffix
@@ -56,12 +56,12 @@ def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[M
     """The labels of modules.
 
     A label is the name of the compiled function, such as ``step`` or ``Block.forward``, and in training also the role:
-    ``Block.forward · backward``. It is the role alone (``forward``, ``backward``, ``inference``, or ``graph`` for a
-    module without a mark) where the name is unknown, and where all modules are forwards and backwards of one function.
+    ``Block.forward · backward``. It is only the role (``forward``, ``backward``, ``inference``, or ``graph`` for a
+    module without a mark) if the name is unknown, and if all modules are forwards and backwards of one function.
 
     Labels are numbered from the second one on, so that ``backward-2`` is the backward of ``forward-2``. A label ends in
-    ``(dynamic)`` where sizes are symbols, and in ``(recompile)`` where the frame was compiled before in that role. It
-    begins with the rank where there are several ranks.
+    ``(dynamic)`` if sizes are symbols, and in ``(recompile)`` if the frame was compiled before in that role. It
+    begins with the rank if there are several ranks.
 
     Args:
         modules: text and entry in the structured trace of each module, in the order of compilation.

@@ -136,7 +136,7 @@ def autotuning_blocks(tree: ast.Module) -> Iterator[ast.Module]:
 
 
 def _parse_block(block: _Text) -> tuple[ast.Module | None, str, int]:
-    """The code below the heading as a tree (``None`` where it does not parse), as text, and the lines before it."""
+    """The code below the heading as a tree (``None`` if it does not parse), as text, and the lines before it."""
     heading, _, code = block.text.partition("\n")
     lines_before = 1
     if not heading.strip():
@@ -265,7 +265,7 @@ _HARNESSES = ("get_args", "benchmark_compiled_module")
 
 
 def read_inputs(tree: ast.Module) -> tuple[ModuleInput, ...]:
-    """The arguments in order, without the module's constants; empty where the module has no harness."""
+    """The arguments in order, without the module's constants; empty if the module has no harness."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for name in _HARNESSES:
         if name in functions and (order := _order(functions[name])):
@@ -344,7 +344,7 @@ def read_module(text: str) -> ModuleSource:
     """The facts that the text of a compiled module holds. The last four results are cached.
 
     Raises:
-        InductorBenchError: the text is not a compiled module; the message says what it is, where that is known.
+        InductorBenchError: the text is not a compiled module; the message says what it is, if that is known.
     """
     tree = parse_module(text)
     lines = text.splitlines()

@@ -51,7 +51,7 @@ class StandaloneHeader:
     triton_version: str | None = None
     device_name: str | None = None
     calls: int | None = None  # the number of launches per iteration
-    time_s: float | None = None  # device seconds per iteration, where they were measured
+    time_s: float | None = None  # device seconds per iteration, if they were measured
     moved_bytes: int | None = None  # bytes of one call
 
 
@@ -175,11 +175,11 @@ class RecordedCall(TypedDict, total=False):
     """The part of a file's ``RECORDED`` that comes from the call and its capture. The harness reads it."""
 
     launch: Mapping[str, Any]  # the encoded ``Launch``
-    reference: Mapping[str, Any] | None  # the fingerprint of its outputs; ``None`` where it could not be made
+    reference: Mapping[str, Any] | None  # the fingerprint of its outputs; ``None`` if it could not be made
     threads: int | None  # the number of threads of the capture, on a CPU
     vector_isa: str | None  # the instruction set that torch chose at the capture, on a CPU
     config: Config  # the configuration of a Triton kernel: block sizes, ``num_warps`` and ``num_stages``
-    tolerance: float  # the tolerance of the comparison with the reference, where it is not the harness's own
+    tolerance: float  # the tolerance of the comparison with the reference, if it is not the harness's own
 
 
 # Recognises a standalone kernel file by its text, without running it.
@@ -191,7 +191,7 @@ _INDUCTOR = re.compile(r"torch\._inductor|triton_heuristics")
 
 
 def holds_triton_kernel(path: Path) -> bool:
-    """Whether the text of a file mentions Inductor's Triton launcher; ``False`` where it cannot be read."""
+    """Whether the text of a file mentions Inductor's Triton launcher; ``False`` if it cannot be read."""
     try:
         return "triton_heuristics" in path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -212,14 +212,14 @@ def require_standalone(path: Path) -> None:
         raise InductorBenchError(f"{path} is not a Python file", "give a file that extract wrote") from None
     kernels = len(_RECORDED.findall(text))
     if kernels > 1:
-        raise InductorBenchError(f"{path} holds {kernels} kernels", "give each of them a file of its own")
+        raise InductorBenchError(f"{path} holds {kernels} kernels", "give each of them a separate file")
     if kernels == 1:
         return
     if _INDUCTOR.search(text) and _MODULE.search(text):
         hint = f"inductor-bench extract {path} -o DIR writes a file for each of its kernels"
         if "def get_args" in text and "async_compile" not in text:
             hint = "inductor-bench extract MODULE -o DIR writes one, from the compiled module that calls it"
-        raise InductorBenchError(f"{path} is Inductor's own code, without the arguments that kernels had", hint)
+        raise InductorBenchError(f"{path} is Inductor's code, without the arguments that kernels had", hint)
     raise InductorBenchError(
         f"{path} is not a standalone kernel file", "inductor-bench extract SOURCE -o DIR writes standalone files"
     )

@@ -33,7 +33,7 @@ from .syntax import find_statement, parse
 
 # Makes the text of a Triton kernel's standalone file.
 #
-# The source is the module's without Inductor's own harness. One change is made in it: literals of device properties are
+# The source is the module's without Inductor's harness. One change is made in it: literals of device properties are
 # wrapped in a call, so that the properties of the present GPU can replace them.
 
 
@@ -213,7 +213,7 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
         header: the description of the call.
         launch: the recorded call.
         facts: ``RECORDED`` so far, with the encoded launch. ``threads`` is the number of CPU threads of the capture,
-            ``flops`` the counted FLOPs, where known; on a GPU the ``SWITCHES`` of the harness have the program's
+            ``flops`` the counted FLOPs, if known; on a GPU the ``SWITCHES`` of the harness have the program's
             values.
 
     Raises:
@@ -359,7 +359,7 @@ def written_arguments(types: Sequence[str]) -> list[int]:
 
 
 def vector_bits(source: str, isa: str | None) -> int | None:
-    """The width in bits of the vectors in the source's loops; ``None`` where it uses none.
+    """The width in bits of the vectors in the source's loops; ``None`` if it uses none.
 
     ``isa`` is the instruction set that torch chose at capture. Inductor may use narrower vectors, but never wider ones.
     """
@@ -379,7 +379,7 @@ def needs_words(needs: CppNeeds) -> str:
 
 
 def quoted(text: str) -> str:
-    """A Python literal of a text: a raw literal over several lines where that keeps every character."""
+    """A Python literal of a text: a raw literal over several lines if that keeps every character."""
     literal = f"r'''{text}'''"
     try:
         kept = "\r" not in text and ast.literal_eval(literal) == text
@@ -464,7 +464,7 @@ def edit_standalone(text: str, changes: Mapping[str, Any], source: str = "") -> 
     Args:
         text: the text of the file.
         changes: new values of ``RECORDED`` by key.
-        source: the new C++ text; empty where it stays.
+        source: the new C++ text; empty if it stays.
 
     Raises:
         InductorBenchError: a part to change is missing or no plain literal, because the file was rewritten.

@@ -129,7 +129,7 @@ class _BufferReader(WrapperReader):
         )
 
     def _touched_sizes(self, calls: Iterable[_Parts]) -> dict[str, int]:
-        """The bytes of each buffer that the calls touch in all: at most its size, and less where they take slices."""
+        """The bytes of each buffer that the calls touch in all: at most its size, and less if they take slices."""
         found: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
         for parts in calls:
             for name, moved in parts.items():

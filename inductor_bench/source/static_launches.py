@@ -76,7 +76,7 @@ def describe_operator(
     device: str,
     sizes: Sequence[int],
 ) -> Launch | None:
-    """The launch of a library call; ``None`` where an argument is unknown.
+    """The launch of a library call; ``None`` if an argument is unknown.
 
     Args:
         overload: the full name of the overload.
@@ -198,7 +198,7 @@ def _argument(value: _Given, places: Iterator[TensorView]) -> Argument:
 def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
     """The distinct launches of the module's kernels and library calls, in call order.
 
-    Launches with unknown arguments are left out. Storages of whole numbers hold zeros, as in Inductor's own harness,
+    Launches with unknown arguments are left out. Storages of whole numbers hold zeros, as in Inductor's harness,
     because the text holds no bounds. All kernels of a multi-kernel count as launched.
 
     Raises:

@@ -65,7 +65,7 @@ class StorageView:
     dtype: str | None = None
 
     def with_layout(self, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> StorageView:
-        """The view with a shape and strides; without both where one is unknown or their lengths differ."""
+        """The view with a shape and strides; without both if one is unknown or their lengths differ."""
         if shape is None or stride is None or len(shape) != len(stride):
             shape = stride = None
         return replace(self, shape=shape, stride=stride)
@@ -93,7 +93,7 @@ class Pointer:
 
 
 def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
-    """The pointers of a kernel's signature in order; ``None`` where the signature cannot be read."""
+    """The pointers of a kernel's signature in order; ``None`` if the signature cannot be read."""
     if kernel.language == "cpp":
         entry, uses = CPP_SIGNATURE.search(kernel.source), cpp_buffers(kernel.source)
         if entry is None or uses is None:
@@ -195,7 +195,7 @@ def _tensor_view(view: StorageView, storage: int, start: int) -> TensorView:
 
 
 def _storage(dtype: str, size: int, uses: Sequence[Buffer], device: str) -> Storage:
-    # The text holds no bounds of whole numbers: zeros, as in Inductor's own harness.
+    # The text holds no bounds of whole numbers: zeros, as in Inductor's harness.
     cleared = any(use.cleared for use in uses) or all(use.output_only for use in uses)
     return Storage(size, dtype, device, ALIGNMENT, Values("normal" if is_drawn(dtype) and not cleared else "zeros"))
 
@@ -232,7 +232,7 @@ def read_argument_slices(tree: ast.Module) -> dict[str, dict[int, list[slice]]]:
 
 
 def select_arguments(values: Sequence[Value | None], parts: Sequence[slice] | None) -> list[Value | None]:
-    """The values in the slices; all values where there are no slices."""
+    """The values in the slices; all values if there are no slices."""
     return list(values) if parts is None else [value for part in parts for value in values[part]]
 
 
@@ -322,7 +322,7 @@ class WrapperReader(ABC):
                     self._names[name.id] = self._input(name.id) if parts is None else parts[index]
 
     def _input(self, name: str) -> Value:
-        """An argument of the module; a tensor of unknown shape where the harness does not describe it."""
+        """An argument of the module; a tensor of unknown shape if the harness does not describe it."""
         item = self._inputs.get(name)
         if item is not None and item.kind == "int":
             return item.value or 0
@@ -408,7 +408,7 @@ class WrapperReader(ABC):
         return None
 
     def _result(self, call: ast.Call) -> Value | None:
-        """The result of an allocation, a view, a function of the module or a library call; ``None`` where unknown."""
+        """The result of an allocation, a view, a function of the module or a library call; ``None`` if unknown."""
         path = dotted(call.func)
         name = path[0] if len(path) == 1 else self._partition(call.func)
         if name in self._functions:

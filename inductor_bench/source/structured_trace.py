@@ -119,7 +119,7 @@ class CompileClock:
 # Names the functions that Dynamo compiled, such as ``Block.forward``.
 #
 # The structured trace tells the file, the line and the bare name of a compiled function. The class of its object stands
-# in the guards of the compilation. Where no guard has it, such as for an object without state, the file tells the
+# in the guards of the compilation. If no guard has it, such as for an object without state, the file tells the
 # class.
 
 
@@ -142,11 +142,11 @@ class CompiledFrame:
     file: str  # the path of its file, or a text such as ``<string>``
     line: object  # the number of its first line, which is that of its first decorator
     name: str  # its bare name. The rest of a function after a graph break is ``torch_dynamo_resume_in_NAME_at_LINE``.
-    class_name: str = ""  # the class of its object; empty where no guard tells it
+    class_name: str = ""  # the class of its object; empty if no guard tells it
 
     @property
     def is_wrapper(self) -> bool:
-        """Whether it is Dynamo's own wrapper around a callable object."""
+        """Whether it is Dynamo's wrapper around a callable object."""
         return self.file.replace("\\", "/").endswith(_WRAPPERS)
 
     def take_guards(self, guards: str) -> None:
@@ -169,7 +169,7 @@ class SourceFunction:
 def compiled_name(frame: CompiledFrame, functions_of: Callable[[str], tuple[SourceFunction, ...]]) -> str:
     """``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
 
-    The name is empty where it would not identify the function: for Dynamo's wrapper around a plain function, and for a
+    The name is empty if it would not identify the function: for Dynamo's wrapper around a plain function, and for a
     ``forward`` of an unknown class, which would be mistaken for the forward graph of a training step.
 
     Args:
@@ -191,7 +191,7 @@ def compiled_name(frame: CompiledFrame, functions_of: Callable[[str], tuple[Sour
 
 
 def read_functions(file: str) -> tuple[SourceFunction, ...]:
-    """The functions of a Python file; none where it cannot be read or is not Python."""
+    """The functions of a Python file; none if it cannot be read or is not Python."""
     path = Path(file)
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE_BYTES:

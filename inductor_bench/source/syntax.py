@@ -47,7 +47,7 @@ def parse(text: str) -> ast.Module:
 
 
 def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
-    """The first top-level statement that begins where a pattern matches; ``None`` where the pattern does not match.
+    """The first top-level statement that begins where a pattern matches; ``None`` if the pattern does not match.
 
     It parses from there to the statement's end: a standalone file as a whole takes some thirty times as long. The line
     numbers are those of the text.

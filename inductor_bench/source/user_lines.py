@@ -2,7 +2,7 @@
 
 The profiler names the function and the line on which it begins. The line of the call follows from the function's
 text: it is the only one that calls a function of that name, that calls a variable or an attribute to which the file
-assigns a module of that class, or that holds the operation. Where there are several, the function's first line stands
+assigns a module of that class, or that holds the operation. If there are several, the function's first line stands
 for them. After a graph break Dynamo runs the rest of a function as one of its own, whose name says where it begins.
 """
 
@@ -47,7 +47,7 @@ class UserFiles:
         self._found: dict[UserCall, SourceLine | None] = {}
 
     def find(self, call: UserCall) -> SourceLine | None:
-        """The line of a call; ``None`` where it is unknown."""
+        """The line of a call; ``None`` if it is unknown."""
         if call not in self._found:
             self._found[call] = self._find(call) if call.file else None
         return self._found[call]

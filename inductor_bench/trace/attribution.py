@@ -140,7 +140,7 @@ class _Attribution:
         return {op: self._source.calls[place] for op, place in pairs if place is not None}
 
     def _launches(self, iteration: Iteration) -> dict[int, CallSite]:
-        """The call site of each launch that order determines, where no operators were recorded (cpp_wrapper)."""
+        """The call site of each launch that order determines, if no operators were recorded (cpp_wrapper)."""
         events = [(place, self._trace.device_events[place]) for place in iteration.device_events]
         if any(event.host_op >= 0 for _, event in events):
             return {}
@@ -257,7 +257,7 @@ class _Attribution:
     def _library_name(self, index: int) -> str:
         """The name of the first operator inside an outermost operator that names a library, or the latter's own name.
 
-        The choice depends on names alone: a choice by time would give one call two names where timings vary.
+        The choice depends only on names: a choice by time would give one call two names if timings vary.
         """
         below = [index]
         while below:

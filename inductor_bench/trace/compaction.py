@@ -53,7 +53,7 @@ def store_trace(source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iter
         source: a Chrome trace of torch.profiler, plain or gzipped.
         target: the file to write; it appears whole or not at all.
         limit_bytes: maximum size of ``target``.
-        iterations: the number of runs of the module in the trace, where it is known.
+        iterations: the number of runs of the module in the trace, if it is known.
 
     Returns:
         Whether the source itself was cut short or damaged.
@@ -74,7 +74,7 @@ def store_steps_trace(
     Args:
         source: a Chrome trace of torch.profiler.
         target: the file to write; it appears whole or not at all.
-        cut: is called where it does not fit, or was cut short itself. Returns the contents of ``source``, the time of
+        cut: is called if it does not fit, or was cut short itself. Returns the contents of ``source``, the time of
             their second 0 on the file's clock in nanoseconds, and the times of the steps' boundaries in seconds.
         limit_bytes: maximum size of ``target``.
 
@@ -90,7 +90,7 @@ def store_steps_trace(
             return _write(source, partial, _Selection(trace, origin, end, detail), limit_bytes)
 
         if write(None) > limit_bytes:
-            # A step is whole where the boundary at its end is there.
+            # A step is whole if the boundary at its end is there.
             starts = [origin + round(mark * 1e9) + 1 for mark in marks[:-1]]
             _store_part(write, trace, origin, starts, limit_bytes)
 
@@ -130,7 +130,7 @@ def _store(source: Path, partial: Path, limit: int, expected: int | None) -> boo
     fits = _copy_whole(source, partial, limit)
     if fits and expected is not None:
         return False
-    trace, origin = read_trace_and_origin(source)  # raises where the source is no trace
+    trace, origin = read_trace_and_origin(source)  # raises if the source is no trace
     if fits:
         return False
 

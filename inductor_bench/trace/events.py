@@ -30,10 +30,10 @@ GZIP_MAGIC = b"\x1f\x8b"
 class ChunkReader:
     """Iterates over the uncompressed content of ``path``.
 
-    ``damaged`` becomes True where a gzip stream ends early or is corrupt, after the whole part has been yielded.
+    ``damaged`` becomes True if a gzip stream ends early or is corrupt, after the whole part has been yielded.
 
     Raises:
-        InductorBenchError: during the iteration, where the file cannot be opened or read.
+        InductorBenchError: during the iteration, if the file cannot be opened or read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class ChunkReader:
             ) from error
 
     def _inflate(self, compressed: Iterator[bytes]) -> Iterator[bytes]:
-        """Inflates here, because the gzip module discards its buffer where a file is cut short."""
+        """Inflates here, because the gzip module discards its buffer if a file is cut short."""
         inflater = zlib.decompressobj(wbits=31)
         for data in compressed:
             while data:
@@ -167,15 +167,15 @@ Event = _Event[Any]
 
 
 def _nanoseconds(time: Any) -> int:
-    """A time in whole nanoseconds, exactly where it has up to three decimals."""
+    """A time in whole nanoseconds, exactly if it has up to three decimals."""
     if isinstance(time, float) or -_BOUND < time < _BOUND:
         nanoseconds: int = round(time * 1000)
         return nanoseconds
     raise ArithmeticError
 
 
-def _mended(fields: Fields) -> Event | None:
-    """The event without the values that do not fit; ``None`` where a time is no number."""
+def _without_bad_values(fields: Fields) -> Event | None:
+    """The event without the values that do not fit; ``None`` if a time is no number."""
     kept = _fitting(_Event[Decimal], fields)
     damaged = any(fields.get(name) is not None and name not in kept for name in ("ts", "dur"))
     return None if damaged else _Event(**kept)
@@ -201,7 +201,7 @@ def _fitting(kind: Any, values: Fields) -> Fields:
 
 # Reads the events of a Chrome trace one after the other, in little memory.
 #
-# The text is cut between two events, and all events of a piece are decoded at once. Where that fails, because an event
+# The text is cut between two events, and all events of a piece are decoded at once. If that fails, because an event
 # is damaged, has values of other types, or holds what looks like the end of an event, they are read one by one.
 
 
@@ -227,7 +227,7 @@ class EventReader:
 
     Args:
         path: a Chrome trace (JSON object format), plain or gzipped.
-        kinds: the kind of a category, empty for one whose events are left out. Where it is given, the texts are empty.
+        kinds: the kind of a category, empty for one whose events are left out. If it is given, the texts are empty.
 
     Attributes:
         header, tail: the text before and after the events; complete at the end of the iteration.
@@ -235,7 +235,7 @@ class EventReader:
             counts as damaged.
 
     Raises:
-        InductorBenchError: during the iteration, where the file is not a trace.
+        InductorBenchError: during the iteration, if the file is not a trace.
     """
 
     def __init__(self, path: Path, kinds: Mapping[str, str] | None = None) -> None:
@@ -315,7 +315,7 @@ class EventReader:
                 return
 
     def _decode(self, text: bytes) -> Iterator[tuple[Event, bytes]] | None:
-        """The events of a text; ``None`` where it does not hold whole events of the known types only."""
+        """The events of a text; ``None`` if it does not hold whole events of the known types only."""
         whole = b"[" + text + b"]"
         for decoder in (_EXACT_EVENTS, _EVENTS):
             with suppress(ValueError, RecursionError):
@@ -385,13 +385,13 @@ def _is_event(text: bytes) -> bool:
 
 
 def _read_event(text: bytes) -> Event | None:
-    """The event of a text; ``None`` where it is damaged."""
+    """The event of a text; ``None`` if it is damaged."""
     try:
         return _EVENT.decode(text)
     except (ValueError, RecursionError):
         pass
     try:
-        return _mended(_LENIENT.decode(text.decode("utf-8", "replace")))
+        return _without_bad_values(_LENIENT.decode(text.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
 
@@ -584,7 +584,7 @@ def _device_and_stream(event: Event) -> tuple[int, int]:
 
 
 def _occupancy(arguments: EventArguments) -> float | None:
-    """The recorded percentage as a share, 0 to 1. ``None`` where the profiler wrote 0 because it could not tell."""
+    """The recorded percentage as a share, 0 to 1. ``None`` if the profiler wrote 0 because it could not tell."""
     percent = real_number(arguments.occupancy)
     if percent is None or (percent == 0 and (real_number(arguments.warps) or 0) >= 1):
         return None

@@ -60,12 +60,12 @@ def find_repetition(
     Args:
         tokens: one number per call; equal numbers are equal calls.
         marked: whether each call must belong to a unit, and to neither the prefix nor the suffix.
-        starts: whether a unit other than the first may start at each call; every start is allowed where ``None``.
-        expected: the number of units, where it is known.
+        starts: whether a unit other than the first may start at each call; every start is allowed if ``None``.
+        expected: the number of units, if it is known.
         partial: whether the prefix and the suffix may hold marked tokens of an incomplete unit.
 
     Returns:
-        ``None`` where no unit repeats in such a way.
+        ``None`` if no unit repeats in such a way.
     """
     text = np.asarray(tokens, dtype=np.int64)
     marks = np.flatnonzero(np.asarray(marked, dtype=bool))
@@ -104,7 +104,7 @@ def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
 
 
 def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
-    """Start and size of the longest run of tokens with the period ``length``; the size is 0 where there is none."""
+    """Start and size of the longest run of tokens with the period ``length``; the size is 0 if there is none."""
     equal = np.concatenate(([False], text[:-length] == text[length:], [False]))
     edges = np.flatnonzero(equal[1:] != equal[:-1])
     if len(edges) == 0:
@@ -215,11 +215,11 @@ def split_iterations(trace: Trace, expected: int | None = None) -> tuple[Iterati
 
     Args:
         trace: as ``read_trace`` returns it.
-        expected: the number of runs, where it is known. Only with it can runs on a CPU that differ from each other be
+        expected: the number of runs, if it is known. Only with it can runs on a CPU that differ from each other be
             separated. A trace that does not hold so many runs is split as if the number were unknown.
 
     Returns:
-        One run that spans all calls where no repetition is found; no runs for a trace without events. ``top_ops`` of a
+        One run that spans all calls if no repetition is found; no runs for a trace without events. ``top_ops`` of a
         run are the operators that it called, ``device_events`` the activities that it launched.
     """
     tops = top_of_each(trace)
@@ -251,7 +251,7 @@ def _list_calls(trace: Trace, tops: Sequence[int]) -> list[_OuterCall]:
 
 
 def _find_summary(calls: Sequence[_OuterCall]) -> int:
-    """The index at which the harness's own arithmetic begins; the number of calls where there is none."""
+    """The index at which the harness's own arithmetic begins; the number of calls if there is none."""
     names = [call.name for call in calls[-64:]]
     offset = len(calls) - len(names)
     for place in range(len(names) - len(_SUMMARY), -1, -1):
@@ -262,7 +262,7 @@ def _find_summary(calls: Sequence[_OuterCall]) -> int:
 
 
 def _split_calls(calls: Sequence[_OuterCall], trace: Trace, expected: int | None) -> list[tuple[int, int]] | None:
-    """The range of calls of each run, or ``None`` where the runs cannot be determined."""
+    """The range of calls of each run, or ``None`` if the runs cannot be determined."""
     numbers: dict[str, int] = {}
     tokens = [numbers.setdefault(call.name, len(numbers)) for call in calls]
     marked = [call.compiled for call in calls]
@@ -293,7 +293,7 @@ def _units(found: Repetition, shift: int) -> list[tuple[int, int]]:
 
 
 def _choose_phase(calls: Sequence[_OuterCall], found: Repetition) -> int:
-    """The shift of the units where calls before or after the repetition happen to continue it."""
+    """The shift of the units if calls before or after the repetition happen to continue it."""
     compiled = [index for index, call in enumerate(calls) if call.compiled]
     shifts = [
         shift

@@ -322,9 +322,9 @@ class StepDurations:
 
 
 def step_durations(program: ProgramTrace, markers: Markers) -> list[StepDurations]:
-    """The durations of each whole step of a trace, in order; empty where it holds none.
+    """The durations of each whole step of a trace, in order; empty if it holds none.
 
-    A kernel belongs to the step in which it was launched, also where it runs later.
+    A kernel belongs to the step in which it was launched, even if it runs later.
     """
     window = find_window(program, markers)
     if window is None:
@@ -419,7 +419,7 @@ class StepWork:
 
 
 def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
-    """The mean work of the profiled steps; ``None`` where the trace holds no whole step or no device activity."""
+    """The mean work of the profiled steps; ``None`` if the trace holds no whole step or no device activity."""
     window = find_window(program, markers)
     if window is None:
         return None

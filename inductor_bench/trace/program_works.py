@@ -59,7 +59,7 @@ _ALLOCATING = re.compile(
     r"|cuMem(?:Alloc|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)\w*"
 )
 _READS = ("aten::item", "aten::_local_scalar_dense")
-"""Operators that read a value. They wait for the device where the value lies there; then they call its runtime."""
+"""Operators that read a value. They wait for the device if the value lies there; then they call its runtime."""
 
 _GUARDS = ("TorchDynamo Cache Lookup", "Torch-Compiled Region", "Pregraph bytecode")
 DATA_LOADING_RANGE = "enumerate(DataLoader)#"
@@ -200,7 +200,7 @@ class KnownGraph:
     """What is known of a compiled graph beside the program."""
 
     source: ModuleSource  # its module
-    # the activities of one run of the module by itself, in order; empty where it was not run
+    # the activities of one run of the module by itself, in order; empty if it was not run
     launches: tuple[Activity, ...] = ()
 
 
@@ -286,7 +286,7 @@ class _Replays:
                 yield place, replace(known, name=event.name, duration_s=event.duration_s, event=event)
 
     def _fill(self, pairs: list[int | None], kinds: Sequence[str]) -> list[int | None]:
-        """Also pairs launches of other names between two pairs, where their kinds are the same one after the other."""
+        """Also pairs launches of other names between two pairs, if their kinds are the same one after the other."""
         bounds = [(-1, -1), *((at, launch) for at, launch in enumerate(pairs) if launch is not None)]
         bounds.append((len(pairs), len(self._kinds)))
         for (at, launch), (next_at, next_launch) in itertools.pairwise(bounds):
@@ -295,7 +295,7 @@ class _Replays:
         return pairs
 
     def _by_module(self, events: Sequence[DeviceEvent]) -> tuple[Activity, ...]:
-        """Ties by the calls in the module's text, where the module was not run by itself."""
+        """Ties by the calls in the module's text, if the module was not run by itself."""
         alone = tuple(event._replace(host_op=-1, launch_start_s=None) for event in events)
         first, last = events[0].start_s, events[-1].start_s
         run = Iteration(first, last, (), tuple(range(len(alone))))
@@ -327,7 +327,7 @@ class ProgramWorks:
 def find_works(
     program: ProgramTrace, markers: Markers, graphs: Mapping[int, KnownGraph], *, on_host: bool
 ) -> ProgramWorks | None:
-    """The works of a program; ``None`` where the trace holds no whole step.
+    """The works of a program; ``None`` if the trace holds no whole step.
 
     Args:
         program: its trace.

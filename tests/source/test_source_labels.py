@@ -64,7 +64,7 @@ def test_recompiles_are_told_of_their_own_frame_only() -> None:
     assert labels([code("inference", 4, compile_id=2)]) == ["inference"]
 
 
-def test_ranks_are_told_where_there_are_several() -> None:
+def test_ranks_are_told_if_there_are_several() -> None:
     one = [code("forward", 0, rank=0), code("backward", 0, rank=0)]
     assert labels(one) == ["forward", "backward"]
     both = [*one, code("forward", 0, rank=1), code("backward", 0, rank=1)]

@@ -167,7 +167,7 @@ NEGATE = "%b : [num_users=1] = call_function[target=torch.ops.aten.neg.default](
         ([NEGATE, PAD.format("constant_pad_nd_default", "8, 264", "b")], ()),
     ],
 )
-def test_padding_counts_where_a_kernel_does_nothing_else(lines: list[str], sides: tuple[tuple[int, int], ...]) -> None:
+def test_padding_counts_if_a_kernel_does_nothing_else(lines: list[str], sides: tuple[tuple[int, int], ...]) -> None:
     assert read_comment(["# Graph fragment:", *(f"#   {line}" for line in lines)]).padded_sides == sides
 
 

@@ -118,7 +118,7 @@ def test_every_call_of_a_recorded_module_has_its_buffers(path) -> None:  # type:
 
 
 @pytest.mark.parametrize("module", ["forward", "backward"])
-def test_inductor_counts_the_same_bytes_where_a_kernel_takes_whole_buffers(module: str) -> None:
+def test_inductor_counts_the_same_bytes_if_a_kernel_takes_whole_buffers(module: str) -> None:
     path = GPU / "mixnet_l_p10" / f"{module}.py"
     source = module_of(path)
     found = read_buffers(text_of(path), source)

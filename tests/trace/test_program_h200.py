@@ -38,7 +38,7 @@ def observed(name: str) -> ObservedSteps:
 
 
 def graph_of(file: Path) -> KnownGraph:
-    """A graph, with the launches of its own run where these were kept."""
+    """A graph, with the launches of its own run if these were kept."""
     source = read_module(gzip.decompress(file.read_bytes()).decode())
     recorded = file.with_name(f"{file.name.split('.')[0]}.trace.json.gz")
     if not recorded.is_file():

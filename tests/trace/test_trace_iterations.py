@@ -112,12 +112,12 @@ def test_one_run_with_repeated_layers_is_one_run(gpu: bool) -> None:
     assert names(repeated, split_iterations(repeated)) == [run, run]
 
 
-def test_synchronisations_decide_where_names_cannot() -> None:
+def test_synchronisations_decide_if_names_cannot() -> None:
     trace = make_trace([[], ["triton_poi_a_0"] * 3, [], *[["triton_poi_a_0"] * 3] * 3, TAIL], gpu=True)
     assert [len(run) for run in names(trace, split_iterations(trace))] == [3, 3, 3, 3]
 
 
-def test_the_hint_decides_where_nothing_else_can() -> None:
+def test_the_hint_decides_if_nothing_else_can() -> None:
     trace = make_trace([["cpp_fused_a_0"] * 12 + TAIL], pause=0)
     assert [len(split_iterations(trace, expected)) for expected in (None, 2, 3, 4, 12)] == [12, 2, 3, 4, 12]
 
@@ -222,7 +222,7 @@ def _next_row(row: list[int], one: str, right: Sequence[str]) -> list[int]:
     return following
 
 
-def test_pairing_is_exact_where_the_sequences_agree() -> None:
+def test_pairing_is_exact_if_the_sequences_agree() -> None:
     assert align_calls(["a", "b", "a"], ["a", "b", "a"]) == [0, 1, 2]
     assert align_calls([], []) == []
 

@@ -325,5 +325,5 @@ def test_memory_stays_far_below_that_of_decoding_everything(tmp_path: Path) -> N
     trace = tmp_path / "trace.json"
     assert write_enlarged_trace(MIXNET, trace, 10) > 16e6
     results = measure_readers(trace, rounds=1)
-    assert results["read_trace"][1] < results["json.load"][1] / 2  # a third where the trace is ten times as large
+    assert results["read_trace"][1] < results["json.load"][1] / 2  # a third if the trace is ten times as large
     assert len(read_trace(trace).device_events) == 7950

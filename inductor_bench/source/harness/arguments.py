@@ -199,7 +199,7 @@ def _view(view: dict[str, Any], storages: Sequence[torch.Tensor]) -> torch.Tenso
 
 
 def with_zeros(launch: dict[str, Any]) -> dict[str, Any] | None:
-    """The launch with zeros in every storage of several whole numbers or bools; ``None`` where it has none."""
+    """The launch with zeros in every storage of several whole numbers or bools; ``None`` if it has none."""
     storages, changed = [], False
     for storage in launch["storages"]:
         dtype = getattr(torch, storage["dtype"])

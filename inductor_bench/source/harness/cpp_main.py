@@ -70,7 +70,7 @@ class CppKernel:
     def measure_with_zeros(self) -> dict[str, Any] | None:
         """The times with zeros for all indices, ``{cold, warm}``; ``None`` for a kernel that reads by no index.
 
-        Other kernels are left alone: a zero that they divide by would end the process.
+        Other kernels keep their values: a zero that they divide by would end the process.
         """
         launch = with_zeros(self.launch)
         if launch is None or not BY_INDEX.search(self._source):
@@ -82,7 +82,7 @@ class CppKernel:
         return written_tensors(self.launch, arguments)
 
     def compile(self) -> Callable[..., Any]:
-        """The compiled kernel, from Inductor's own builder and cache. Raises: RefusedError."""
+        """The compiled kernel, from Inductor's builder and cache. Raises: RefusedError."""
         if self._kernel is None:
             self._refuse_too_few_processors()
             facts = self._facts
@@ -112,7 +112,7 @@ def usable_processors() -> int:
 def compile_kernel(
     argument_types: list[str], source: str, vector_bits: int | None, switches: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Compiles a kernel with vectors of just ``vector_bits``; ``None`` where it has none and any will do.
+    """Compiles a kernel with vectors of just ``vector_bits``; ``None`` if it has none and any will do.
 
     ``switches`` of ``torch._inductor.config`` are set meanwhile, for the flags of the compiler.
 

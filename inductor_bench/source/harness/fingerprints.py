@@ -78,7 +78,7 @@ def count_differing(one: torch.Tensor, other: torch.Tensor, limit: float) -> int
 
 
 def same(found: dict[str, Any], reference: dict[str, Any], tolerance: float | None = None) -> tuple[bool, str]:
-    """Whether two fingerprints agree, and in words where they do not.
+    """Whether two fingerprints agree, and in words if they do not.
 
     ``tolerance`` is relative to the element and to the root mean square of its tensor; ``None`` takes that of the
     element type.

@@ -2,7 +2,7 @@
 
 The profiler times a kernel from its first to its last instruction. The slope of graphs includes the gap between two
 kernels, in which the GPU fetches the next launch and completes the writes of the last kernel. The gap is some tenths of
-a microsecond, longer where the caches do not hold the launch, and a large part of the time of a short kernel.
+a microsecond, longer if the caches do not hold the launch, and a large part of the time of a short kernel.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def launch_gap(known: Mapping[str, float] | None = None) -> dict[str, float]:
     """Seconds that a launch in a graph takes beside what the profiler says of its kernel, ``cold`` and ``warm``.
 
     It is measured once in a process, with a kernel that does next to nothing, and is the median over some graphs of it.
-    Empty where the profiler sees no kernels. ``known`` is what another process measured on the same device.
+    Empty if the profiler sees no kernels. ``known`` is what another process measured on the same device.
     """
     device = torch.cuda.current_device()
     if device not in _GAPS:
@@ -78,7 +78,7 @@ def _find_gap(device: int, known: Mapping[str, float] | None = None) -> dict[str
 
 
 def _measure_gaps(timer: GpuTimer) -> list[dict[str, float]]:
-    """Gaps of ``GAPS`` graphs, and of more where they differ: another process may have used the device meanwhile."""
+    """Gaps of ``GAPS`` graphs, and of more if they differ: another process may have used the device meanwhile."""
     gaps = [_measure_gap(timer) for _ in range(GAPS)]
     while all(gaps) and len(gaps) < MOST_GAPS and not all(_agree([gap[state] for gap in gaps]) for state in gaps[0]):
         gaps.append(_measure_gap(timer))
@@ -117,7 +117,7 @@ def _bind_addition(arguments: Arguments) -> Callable[[], Any]:
 
 
 def _profile_calls(timer: GpuTimer, calls: Sequence[Callable[[], Any]], flush: bool) -> list[float]:
-    """The profiler's time of each call; of fewer where it does not see them."""
+    """The profiler's time of each call; of fewer if it does not see them."""
 
     def run() -> None:
         if flush:

@@ -104,7 +104,7 @@ class Operator:
         return self.is_convolution() and self.switches().get("cudnn_benchmark", False)
 
     def measure_with_zeros(self, measure: Measure) -> dict[str, Any] | None:
-        """The times with zeros for all indices, ``{cold, warm}``; ``None`` where it has none or takes no zeros."""
+        """The times with zeros for all indices, ``{cold, warm}``; ``None`` if it has none or takes no zeros."""
         launch = with_zeros(self.launch)
         if launch is None:
             return None
@@ -192,7 +192,7 @@ def _check_shapes(found: dict[str, Any], reference: dict[str, Any] | None) -> tu
 
 
 def _run_precisely(operator: Operator, seed: int) -> tuple[list[torch.Tensor], str] | None:
-    """The outputs of the same call on arguments of more bits, or ``None`` where there can be no such call."""
+    """The outputs of the same call on arguments of more bits, or ``None`` if there can be no such call."""
     original = operator.make_arguments(seed)
     if "cudnn" in operator.launch["operator"]:
         return None  # it takes 16-bit numbers only, and does not refuse others
@@ -233,7 +233,7 @@ def widen(value: Any, wide: torch.dtype) -> Any:
 
 
 def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], device: str) -> str:
-    """Empty where all agree; ``integers`` where only whole numbers differ (the order of equals is not specified)."""
+    """Empty if all agree; ``integers`` if only whole numbers differ (the order of equals is not specified)."""
     if [tensor.shape for tensor in ours] != [tensor.shape for tensor in theirs]:
         return "other shapes"
     verdict = ""
@@ -250,7 +250,7 @@ def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], devic
 
 
 def count_flops(operator: Operator, arguments: Arguments) -> int | None:
-    """Floating-point operations of one call: as recorded, or by torch's own counter where it knows the operator."""
+    """Floating-point operations of one call: as recorded, or by torch's counter if it knows the operator."""
     if operator.recorded.get("flops"):
         return int(operator.recorded["flops"])
     from torch.utils.flop_counter import FlopCounterMode

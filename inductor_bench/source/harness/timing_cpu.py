@@ -136,7 +136,7 @@ def describe_method(copies: int, waiting: float) -> str:
 
 
 def waited_seconds() -> float:
-    """How long the threads of this process could have run and did not, so far; 0 where Linux does not tell."""
+    """How long the threads of this process could have run and did not, so far; 0 if Linux does not tell."""
     waited = 0
     for path in glob.glob("/proc/self/task/*/schedstat"):
         facts = _read_fact(os.path.dirname(path), "schedstat").split()
@@ -166,7 +166,7 @@ def _wants_more(samples: Sequence[float], started: float) -> bool:
 
 
 def last_level_cache_bytes() -> int:
-    """The size of all last-level caches that this process can use together, at most 1 GiB; a guess where unknown."""
+    """The size of all last-level caches that this process can use together, at most 1 GiB; a guess if unknown."""
     found: dict[tuple[int, str], int] = {}
     for cpu in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ():
         for folder in glob.glob(f"/sys/devices/system/cpu/cpu{cpu}/cache/index*"):

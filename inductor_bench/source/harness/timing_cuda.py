@@ -56,14 +56,14 @@ class GpuTimer:
             allocated. It tells how many copies and launches a sample needs, and whether graphs can be captured.
         moved: the bytes that a call moves; otherwise the extent of its tensors counts.
         reset: the storages to reset before every call.
-        kept: the storages to put back between samples; all that a call writes where ``None``.
+        kept: the storages to put back between samples; all that a call writes if ``None``.
         window_s: about how long the GPU works for each of the two windows of a sample.
         warm_up_s: seconds of calls before the first sample, for the clocks to rise.
-        gap: seconds between two launches in a graph, ``cold`` and ``warm``; empty where that is not known.
+        gap: seconds between two launches in a graph, ``cold`` and ``warm``; empty if that is not known.
 
     Attributes:
         method: ``graphs``, or why events around plain launches have to do: these include the time that the host needs
-            for a launch, where that is longer than the kernel; or that gaps are not known and so part of the times.
+            for a launch, if that is longer than the kernel; or that gaps are not known and so part of the times.
     """
 
     def __init__(

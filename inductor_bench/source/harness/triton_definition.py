@@ -15,7 +15,7 @@ LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def refuse(name: str, why: str) -> None:
-    """Ends the process with one line where the file is run, and raises where it is imported."""
+    """Ends the process with one line if the file is run, and raises if it is imported."""
     message = f"{name}: {why}"
     if name == "__main__":
         sys.exit(message.replace("__main__", sys.argv[0], 1))
@@ -73,7 +73,7 @@ def open_tuning_cache(cache: Any) -> None:
 
 
 def choose_config(kernel: Any, recorded: dict[str, Any]) -> None:
-    """Leaves the kernel the one configuration that the model ran, where it is recorded."""
+    """Leaves the kernel the one configuration that the model ran, if it is recorded."""
     kernel.save_cache_hook = None
     wanted = recorded.get("config")
     if not wanted:

@@ -64,7 +64,7 @@ class TritonKernel:
         return measure_cuda(self.launch, arguments, self._bind, self.moved_bytes(), self.reset, self.kept)
 
     def measure_with_zeros(self) -> dict[str, Any] | None:
-        """The times with zeros in place of all whole numbers, as Inductor's own harness has them.
+        """The times with zeros in place of all whole numbers, as Inductor's harness has them.
 
         ``None`` for a kernel that reads none. A gather then hits one row, an atomic collides on it, masks are false.
         """
@@ -79,7 +79,7 @@ class TritonKernel:
         return lambda: self.run(arguments)
 
     def moved_bytes(self) -> int:
-        """What one call moves, by Inductor's count or, where there is none, by the extent of the tensors."""
+        """What one call moves, by Inductor's count or, if there is none, by the extent of the tensors."""
         return int(self.recorded.get("moved_bytes") or touched_bytes(self.launch))
 
     def check(self, seed: int = 0) -> tuple[bool | None, str]:
@@ -133,7 +133,7 @@ class TritonKernel:
         return int(options.check and not passed)
 
     def _tensor_names(self) -> dict[int, str]:
-        """The parameters' names by the places of the tensors among the arguments, where these are certain."""
+        """The parameters' names by the places of the tensors among the arguments, if these are certain."""
         meta = self.kernel.triton_meta
         constants, signature = meta.get("constants") or {}, meta["signature"]
         pointers = [name for name, kind in signature.items() if str(kind).startswith("*") and name not in constants]

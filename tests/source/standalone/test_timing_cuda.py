@@ -114,7 +114,7 @@ def test_a_lock_is_as_it_was_before_every_single_call_and_that_is_not_counted(de
             assert take(call) == pytest.approx(each.seconds, rel=1e-6)
 
 
-def test_what_is_written_is_put_back_between_samples_where_it_is_read(device: Device) -> None:
+def test_what_is_written_is_put_back_between_samples_if_it_is_read(device: Device) -> None:
     for kept, first in ((None, FRESH), ([], USED)):
         kernel = Kernel(device, 50e-6)
         timer = GpuTimer(LAUNCH, kernel.arguments(), kernel.bind, kept=kept)
@@ -146,7 +146,7 @@ def test_what_cannot_be_captured_is_timed_by_events_without_its_resets(device: D
     assert device.captured is None
 
 
-def test_one_that_cannot_be_captured_is_not_held_against_others_that_can(device: Device) -> None:
+def test_a_call_that_cannot_be_captured_does_not_stop_the_capture_of_others(device: Device) -> None:
     timer = GpuTimer(LAUNCH, Kernel(device, 1e-5).arguments(), Kernel(device, 1e-5).bind)
     with pytest.raises(RuntimeError, match="not permitted"):
         timer.cold(timer.bind(Kernel(device, 1e-5, captures=False).bind))
