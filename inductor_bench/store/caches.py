@@ -51,7 +51,7 @@ def peaks_key(environment: Environment, device: str) -> str:
 
 
 def load_peaks(key: str) -> Peaks | None:
-    """The cached peaks of a key; ``None`` where there are none, or of another version."""
+    """The cached peaks of a key; ``None`` if there are none, or of another version."""
     try:
         data = read_json(_peaks_path(key))
         if not isinstance(data, dict) or data.get("format") != PEAKS_FORMAT:
@@ -98,8 +98,8 @@ class TuningPlace:
     """What a tuning depends on beside the kernel and the method."""
 
     device: str  # the name of the device, with the number of threads for a CPU
-    torch: str  # the versions; ``triton`` is empty where it is not installed
-    triton: str  # the versions; ``triton`` is empty where it is not installed
+    torch: str  # the versions; ``triton`` is empty if it is not installed
+    triton: str  # the versions; ``triton`` is empty if it is not installed
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class TuningKey:
 class KnownTuning:
     """A tuning of the store: the kernel with its tuning, and the RUN in which it was tuned.
 
-    A winner has its pin, by which a program takes it over without a RUN; ``None`` where it cannot be pinned. Where
+    A winner has its pin, by which a program takes it over without a RUN; ``None`` if it cannot be pinned. If
     there is nothing to choose from, ``kernel`` is ``None``, and ``failure`` says why.
     """
 
@@ -136,7 +136,7 @@ class KnownTuning:
 
 
 def load_tuning(key: TuningKey) -> KnownTuning | None:
-    """The tuning of a key; ``None`` where it is not known."""
+    """The tuning of a key; ``None`` if it is not known."""
     return _read(_tuning_path(key), key.place)
 
 
@@ -203,7 +203,7 @@ MOST_BYTES = 4096
 
 
 def lend_probes(compile_cache: Path) -> None:
-    """Copies the stored probes into a compile cache, where there are any."""
+    """Copies the stored probes into a compile cache, if there are any."""
     store = _private_store() if _store().is_dir() else None
     if store is None:
         return
@@ -229,7 +229,7 @@ def _is_probe(text: Path) -> bool:
 
 
 def _private_store() -> Path | None:
-    """The folder of the store; ``None`` where others could have written the libraries, which programs load."""
+    """The folder of the store; ``None`` if others could have written the libraries, which programs load."""
     folder = _store()
     return folder if ensure_private_folder(folder, forbidden_bits=0o022) else None
 

@@ -68,7 +68,7 @@ def encode_sparse(value: Any) -> Any:
 
 
 class _FieldKey(NamedTuple):
-    """A key of the JSON object of a dataclass. ``default`` is ``MISSING`` where it has none."""
+    """A key of the JSON object of a dataclass. ``default`` is ``MISSING`` if it has none."""
 
     name: str
     value_in: Callable[[Any], Any]
@@ -391,12 +391,12 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
 FORMAT = 3
 
 
-def _as_it_is(data: dict[str, Any]) -> dict[str, Any]:
+def _unchanged(data: dict[str, Any]) -> dict[str, Any]:
     """A record of an earlier format. Fields that it lacks have defaults, which say that nothing was observed."""
     return data
 
 
-UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _as_it_is, 2: _as_it_is}
+UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _unchanged, 2: _unchanged}
 """By format number the function that turns such a record into a record of the next number."""
 
 

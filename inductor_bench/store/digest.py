@@ -59,7 +59,7 @@ _CATEGORIES = {
 
 
 def step_in(data: Mapping[str, Any]) -> Program | None:
-    """The program of a decoded record; ``None`` where no step was profiled.
+    """The program of a decoded record; ``None`` if no step was profiled.
 
     Raises:
         InductorBenchError: the record is damaged.
@@ -112,7 +112,7 @@ def graph_in_step(graph: GraphResult, slug: str, program: Program) -> GraphResul
 
 
 def outside_of_graphs(graphs: Sequence[GraphResult], slugs: Sequence[str], program: Program) -> Iterator[GraphResult]:
-    """A row for the rest of the step, so that the rows add up to it; nothing where nothing is left."""
+    """A row for the rest of the step, so that the rows add up to it; nothing if nothing is left."""
     rest = [part for part in program.parts if part.kind != GRAPH or part.graph not in slugs]
     times: dict[Category, float] = defaultdict(float)
     for part in rest:
@@ -322,14 +322,14 @@ def _finite(value: Any) -> float:
     number = float(value)
     if number and not SMALLEST <= abs(number) <= LARGEST:
         wanted = "a number that can be measured" if math.isfinite(number) else "a finite number"
-        raise ValueError(f"{number} stands where {wanted} should")
+        raise ValueError(f"{number} is not {wanted}")
     return number
 
 
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise TypeError(f"{type(value).__name__} stands where a text should")
+    raise TypeError(f"{type(value).__name__} instead of a text")
 
 
 def _whole(value: Any) -> int | None:

@@ -54,7 +54,7 @@ def sha256_of_text(text: str) -> str:
 
 
 def sha256_of_file(path: Path) -> str | None:
-    """The hash of a file in hexadecimal digits; ``None`` where it is missing or cannot be read."""
+    """The hash of a file in hexadecimal digits; ``None`` if it is missing or cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -204,7 +204,7 @@ def refuse_link(path: Path) -> None:
 
 
 def own_folder(path: Path) -> Path:
-    """The folder itself, made where it is missing, for this tool's files.
+    """The folder itself, made if it is missing, for this tool's files.
 
     Raises:
         InductorBenchError: it is a symbolic link, or cannot be made.

@@ -41,7 +41,7 @@ def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
 
 
 def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
-    """The rows of :func:`read_index`; none where the index cannot be read."""
+    """The rows of :func:`read_index`; none if the index cannot be read."""
     try:
         return read_index(folder)
     except InductorBenchError:
@@ -110,7 +110,7 @@ class RunFolder:
         return file_inside(self.path, place)
 
     def optional_file(self, place: str) -> Path | None:
-        """The file of :meth:`file`, or ``None`` where nothing exists at that path."""
+        """The file of :meth:`file`, or ``None`` if nothing exists at that path."""
         return self.file(place) if os.path.lexists(self.path / place) else None
 
     def save(self, run: Run) -> None:
@@ -301,7 +301,7 @@ _BATCH_DAMAGED = (
 )
 
 
-def _without_unsaid(data: Any) -> Any:
+def _without_unset(data: Any) -> Any:
     """A decoded batch without the ``null`` that earlier versions wrote for what a list did not say."""
     models = data["models"] if isinstance(data.get("models"), list) else []
     for model in models:
@@ -369,7 +369,7 @@ class BatchFolder:
         except InductorBenchError as error:
             raise InductorBenchError(error.message, error.hint or _BATCH_DAMAGED) from error
         schema.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
-        return schema.decode_record(Batch, _without_unsaid(data), str(self.record), _BATCH_DAMAGED)
+        return schema.decode_record(Batch, _without_unset(data), str(self.record), _BATCH_DAMAGED)
 
     @contextlib.contextmanager
     def locked(self, mark: str = "") -> Iterator[FolderLock]:

@@ -21,7 +21,7 @@ from ..interruption import uninterrupted
 # The lock of a folder: one command at a time writes it.
 #
 # The lock is a system lock on a file in the folder, so that it ends with its holder's process. The file names the
-# holder and stays behind only where the holder was killed.
+# holder and stays behind only if the holder was killed.
 
 
 LOCK = ".lock"
@@ -38,7 +38,7 @@ class FolderLock:
     """A lock that this process holds."""
 
     descriptor: int  # the descriptor of the lock; a process that inherits it holds the lock too
-    left: str = ""  # the mark of the processes of an earlier holder that was killed; empty where there was none
+    left: str = ""  # the mark of the processes of an earlier holder that was killed; empty if there was none
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 A RUN is made to be shared, so that none of its files may hold a key, a token or a password of the program. The name
 before a value decides: ``--api-key VALUE``, ``--hf_token=VALUE``, ``API_KEY=VALUE``, ``"token": "VALUE"``. A name is a
-secret's where its last words are among :data:`NAMES`, in any case; ``-``, ``_``, ``.`` or a capital letter separates
+secret's if its last words are among :data:`NAMES`, in any case; ``-``, ``_``, ``.`` or a capital letter separates
 words, and a number at the end is ignored. ``--wandb.api-key`` and ``apiKey2`` are names of secrets; ``--tokenizer``,
 ``--max-tokens``, ``--key-dim``, ``--author`` and ``--monkey`` are not.
 """
@@ -198,7 +198,7 @@ class Redaction:
             option = named["name"] if named and named["value"] is None and word.startswith("-") else ""
 
     def _place(self, word: str) -> int:
-        """The index of the secret in ``--a=b`` or ``--a=b=c``; the word's length where there is none."""
+        """The index of the secret in ``--a=b`` or ``--a=b=c``; the word's length if there is none."""
         begin = 0
         while (named := _NAMED.fullmatch(word, begin)) is not None and named["value"] is not None:
             begin = named.start("value")

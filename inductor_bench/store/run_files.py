@@ -63,7 +63,7 @@ def save_details(folder: RunFolder, slug: str, details: Details) -> None:
 
 
 def load_details(folder: RunFolder, slug: str) -> Details:
-    """The results that :func:`save_details` stored; every field has its default where there is no file.
+    """The results that :func:`save_details` stored; every field has its default if there is no file.
 
     Raises:
         InductorBenchError: the file is damaged or cannot be read.
@@ -78,7 +78,7 @@ def save_evidence(folder: RunFolder, evidence: Evidence) -> None:
 
 
 def load_evidence(folder: RunFolder, run: Run) -> Evidence:
-    """The evidence that :func:`save_evidence` stored. Where there is no file, as in a RUN of an earlier format, it is
+    """The evidence that :func:`save_evidence` stored. If there is no file, as in a RUN of an earlier format, it is
     what the record and the counted costs beside it say; the program's step was then not kept.
 
     Raises:
@@ -118,7 +118,7 @@ def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
 
 
 def load_source_lines(folder: RunFolder, slug: str) -> Mapping[str, Sequence[SourceLine]]:
-    """The lines that :func:`save_code` stored; none where there is no file.
+    """The lines that :func:`save_code` stored; none if there is no file.
 
     Raises:
         InductorBenchError: the file is damaged or cannot be read.
@@ -151,7 +151,7 @@ def write_timeline(folder: RunFolder, timeline: Timeline) -> None:
 
 
 def read_timeline(folder: RunFolder) -> Timeline | None:
-    """A run's timeline; ``None`` where it has none.
+    """A run's timeline; ``None`` if it has none.
 
     Raises:
         InductorBenchError: the file is damaged.

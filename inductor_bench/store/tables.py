@@ -73,7 +73,7 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
 
 
 def _load() -> Any:
-    """DuckDB, or ``None`` where it is not installed."""
+    """DuckDB, or ``None`` if it is not installed."""
     try:
         import duckdb
     except ImportError:

@@ -37,7 +37,7 @@ def test_a_later_cache_gets_the_probes_and_no_kernel(store: Path, tmp_path: Path
     assert lent == tmp_path / "second" / "ab" / "cabc.so" and lent.read_bytes() == probe.read_bytes()
 
 
-def test_nothing_is_written_where_nothing_is_stored(store: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_if_nothing_is_stored(store: Path, tmp_path: Path) -> None:
     compiled(tmp_path / "cache", "ckernel", 'extern "C" void kernel() {}')
     keep_probes(tmp_path / "cache")
     lend_probes(tmp_path / "cache")
