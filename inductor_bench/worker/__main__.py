@@ -2,7 +2,7 @@
 
 - ``python -m inductor_bench.worker VERB JOB RESULT`` does one job. The file ``JOB`` holds the encoded job of
   ``messages.job_requests`` with that verb. The file ``RESULT`` gets ``{"result": …}``, ``{"failure": {"kind",
-  "message", "hint"}}``, or both where the job failed after it had saved a part.
+  "message", "hint"}}``, or both if the job failed after it had saved a part.
 - ``… await ORDERS READINESS`` imports the modules that most jobs need, writes one byte to the file descriptor
   ``READINESS``, reads ``[VERB, JOB, RESULT]`` as a line of JSON from the file descriptor ``ORDERS``, and does that job.
   It ends without a job at the end of ``ORDERS``.
@@ -131,7 +131,9 @@ def serve(requests: TextIO, answers: TextIO) -> int:
         except Exception as error:
             # A user's kernel may raise any exception, and other kernels are still to be measured.
             traceback.print_exc()
-            answer["failure"] = describe_exception(error, "free memory that others hold, or run it where there is more")
+            answer["failure"] = describe_exception(
+                error, "free memory that others hold, or run it on a machine with more"
+            )
         answer["fatal"] = "failure" in answer and bench.is_device_broken()
         send(answer)
         if answer["fatal"]:
@@ -155,7 +157,7 @@ def _import_function(place: str) -> JobFunction:
 
 
 def describe_exception(error: BaseException, memory_hint: str = "try a smaller --batch-size") -> dict[str, str]:
-    """The kind, message and hint of a failure for an exception; ``memory_hint`` is the hint where memory ran out."""
+    """The kind, message and hint of a failure for an exception; ``memory_hint`` is the hint if memory ran out."""
     name = type(error).__name__
     first = (str(error).strip().splitlines() or [""])[0]
     allocator = first.partition("DefaultCPUAllocator: ")[2]

@@ -28,17 +28,17 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-# Keeps the bytecode of a worker's imports where the interpreter would compile them anew in each process.
+# Keeps the bytecode of a worker's imports if the interpreter would compile them anew in each process.
 #
 # Images are often built without bytecode, and with ``PYTHONDONTWRITEBYTECODE`` set. There the imports of torch and its
 # compiler take 5 s and more of each process, and a retune on 16 cores starts 16 of them.
 
 
 def keep_bytecode(package: str = "torch") -> None:
-    """Writes bytecode to the tool's cache, and reads it there, where ``package`` has none and would get none.
+    """Writes bytecode to the tool's cache, and reads it there, if ``package`` has none and would get none.
 
     Processes that this one starts do the same. Bytecode is executed, so the cache is made a folder that only its owner
-    can write. Nothing changes where that is impossible.
+    can write. Nothing changes if that is impossible.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or os.path.exists(spec.cached):

@@ -103,7 +103,7 @@ def bind_call(call: OperatorCall, device: str) -> FakeCall:
     """
     types = call.arguments.types
     overloads = _overloads(call.name)
-    # ATen passes undefined tensors even where a schema does not allow None; their recorded type is empty.
+    # ATen passes undefined tensors even if a schema does not allow None; their recorded type is empty.
     fitting = [overload for undefined in (False, True) for overload in overloads if _fits(overload, types, undefined)]
     if not fitting:
         raise UnboundCallError(f"no overload of {call.name} takes what was recorded ({', '.join(types)})")
@@ -176,7 +176,7 @@ def make_tensor(dims: Sequence[int], strides: Sequence[int], dtype: torch.dtype,
 
 
 def _list_dtype(types: Sequence[str]) -> torch.dtype:
-    """The element type of a tensor list: not recorded, but taken from the call's other tensors where these agree."""
+    """The element type of a tensor list: not recorded, but taken from the call's other tensors if these agree."""
     found = {_DTYPES[kind] for kind in types if kind in _DTYPES}
     if len(found) != 1:
         raise UnboundCallError("the profiler does not record the element type of a list of tensors")
@@ -202,7 +202,7 @@ def _number(text: str) -> Any:
         raise UnboundCallError(f"cannot read the recorded argument {text[:40]!r}") from error
 
 
-# Counts the work of library operators: FLOPs by torch's own counter, bytes by their arguments and results.
+# Counts the work of library operators: FLOPs by torch's counter, bytes by their arguments and results.
 #
 # Recorded calls are rebuilt with fake tensors and dispatched without computation, so that no device is needed. Torch's
 # counter decides, except in these cases (torch 2.13):
@@ -210,8 +210,8 @@ def _number(text: str) -> Any:
 # - The counter multiplies the weight gradient of a grouped convolution by the number of groups. Here each of the two
 #   large gradients that were computed counts as much as the forward convolution, which is correct without groups too.
 # - The counter does not know vendors' operators. Convolutions and linear layers of oneDNN, MKL and cuDNN count as
-#   ``aten.convolution`` and ``aten.mm`` of the same shapes, CPU attention by torch's own attention formula.
-# - The counter treats causal attention as full attention. Where query and key have equal lengths, the masked half is
+#   ``aten.convolution`` and ``aten.mm`` of the same shapes, CPU attention by torch's attention formula.
+# - The counter treats causal attention as full attention. If query and key have equal lengths, the masked half is
 #   subtracted.
 # - The counter fails for the gradients of attention with undefined optional tensors. Its formula is used directly.
 
@@ -398,7 +398,7 @@ def _causal_share(name: str, arguments: Mapping[str, Any]) -> float:
 
 
 def _count_bytes(name: str, bound: FakeCall, result: Any) -> tuple[int | None, str]:
-    """The bytes of every input read once and every output written once; ``None`` and the reason where unknown."""
+    """The bytes of every input read once and every output written once; ``None`` and the reason if unknown."""
     bare = name.rpartition("::")[2]
     if bare in _MOVES_NOTHING or torch.Tag.inplace_view in bound.overload.tags:
         return 0, ""

@@ -27,7 +27,7 @@ from inductor_bench.worker.upstream import inductor  # noqa: E402
 def compile_with(
     change: ModeChange, path: Path, *models: Any, **keywords: Any
 ) -> tuple[list[dict[str, Any]], ModeReport]:
-    """What torch's own function gets, and the report."""
+    """What torch's function gets, and the report."""
     seen: list[dict[str, Any]] = []
 
     def original(model: Any = None, **given: Any) -> Any:

@@ -63,9 +63,9 @@ def run_with(
         pin: the pins.
         folder: for the program and what its process writes.
         cache: Inductor's.
-        function: what the program compiles, by the number of matrices; 4 where it is one function.
+        function: what the program compiles, by the number of matrices; 4 if it is one function.
         first: its first lines.
-        own_process: whether it starts a process of its own, and is no fork of one that has imported the compiler.
+        own_process: whether it starts a separate process, and is no fork of one that has imported the compiler.
     """
     folder.mkdir(exist_ok=True)
     functions = function if isinstance(function, dict) else {4: function}

@@ -1,4 +1,4 @@
-"""Pins in the kernels of a process: with fakes, for a GPU that is missing, and where they change outputs."""
+"""Pins in the kernels of a process: with fakes, for a GPU that is missing, and if they change outputs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(
     assert ended.returncode == 0, ended.stderr[-3000:]
     stages = json.loads(ended.stdout.splitlines()[-1])
     assert stages["with a flag"]["EVEN"] == 1 and stages["with a flag"]["EVEN"] is not True
-    assert stages["as elsewhere"] == [{**stages["launched"][0], "num_warps": 2}], "it is compiled where it is missing"
+    assert stages["as elsewhere"] == [{**stages["launched"][0], "num_warps": 2}], "it is compiled if it is missing"
     if mode == APPLY:
         assert stages["configs"] == stages["compiled"] == stages["launched"] == stages["own"] == [TUNED]
         assert stages["state of own"][0]["state"] == PINNED
@@ -308,7 +308,7 @@ def test_differences_that_are_no_larger_than_those_of_rounding_are_told_apart() 
     close = torch.cat([torch.randn(4000), torch.full((8,), 0.5)]).bfloat16()
     mask = Multiplying("good", 1 - 2**-7)
     (found,) = checked([mask], lambda _, inputs: (mask.apply(inputs[0]) >= 0.5,), close).found
-    assert found.is_equal and found.rounding == 1, "those of a mask that flip where values are close"
+    assert found.is_equal and found.rounding == 1, "those of a mask that flip if values are close"
 
 
 @pytest.mark.slow
@@ -366,7 +366,7 @@ def test_outputs_without_a_finite_number_are_not_said_to_agree() -> None:
 def test_outputs_whose_shapes_depend_on_values() -> None:
     import torch
 
-    given = torch.full((8, 8), 0.5).bfloat16()  # half of it is below 0.5 where it is rounded otherwise
+    given = torch.full((8, 8), 0.5).bfloat16()  # half of it is below 0.5 if it is rounded otherwise
     for factor, dropped in ((1.0, []), (0.5, ["kernel"])):
         kernel = Multiplying("kernel", factor)
         check = checked([kernel], lambda _, inputs, kernel=kernel: ((kernel.apply(inputs[0]) >= 0.5).nonzero(),), given)

@@ -70,7 +70,7 @@ def test_nothing_runs_on_the_device_while_graphs_are_captured(device: Device) ->
 
 
 @pytest.mark.parametrize(("late_s", "retaken"), [(50e-6, 0), (HOLD_S, 1), (2 * HOLD_S, 1), (50e-3, 1)])
-def test_a_sample_is_taken_again_where_the_host_was_late_with_a_launch(
+def test_a_sample_is_taken_again_if_the_host_was_late_with_a_launch(
     device: Device, late_s: float, retaken: int
 ) -> None:
     kernel = Kernel(device, 20e-6)

@@ -39,7 +39,7 @@ def observe(kind: str, steps: int, **variables: str) -> tuple[ObservedSteps, str
 
 @functools.cache
 def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
-    """Runs a program in processes of its own, observed from their start, as a capture runs it."""
+    """Runs a program in separate processes, observed from their start, as a capture runs it."""
     folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
     path = os.pathsep.join([str(SITE), runs.environment()["PYTHONPATH"]])
     ended = subprocess.run(
@@ -201,7 +201,7 @@ def test_ranks_measure_the_same_steps() -> None:
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1
     loaded = {graph.path: [one.rank] for one in ranks for graph in one.graphs}
-    assert len(loaded) == 4, "each rank has files of its own"
+    assert len(loaded) == 4, "each rank has separate files"
     pairs = group_ranks({path: Path(path).read_text() for path in loaded}, loaded)
     assert pairs == tuple(zip(*[(graph.path for graph in one.graphs) for one in ranks], strict=True))
 

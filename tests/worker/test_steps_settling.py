@@ -15,7 +15,7 @@ from inductor_bench.worker.capture.step_measurement import Measurement, no_steps
 
 
 class Program:
-    """A program whose steps take 0.1 s, a compilation 5 s, and the observation 1 s where it works at a boundary."""
+    """A program whose steps take 0.1 s, a compilation 5 s, and the observation 1 s if it works at a boundary."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.number = 100.0, 0

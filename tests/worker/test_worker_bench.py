@@ -173,7 +173,7 @@ def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
 def test_switches_are_read_however_the_program_set_them(precision: str, in_tf32: bool) -> None:
     products = torch.backends.cuda.matmul
     before = products.fp32_precision
-    products.fp32_precision = precision  # ``allow_tf32`` refuses to be read where this is not what it says
+    products.fp32_precision = precision  # ``allow_tf32`` refuses to be read if this is not what it says
     try:
         assert read_switches()["matmul_tf32"] is in_tf32
     finally:
@@ -189,7 +189,7 @@ def test_switches_are_read_however_the_program_set_them(precision: str, in_tf32:
         (lambda: torch.mm(HALF, HALF), True, True, "float16"),
     ],
 )
-def test_products_on_a_gpu_are_in_tf32_where_that_is_allowed(
+def test_products_on_a_gpu_are_in_tf32_if_that_is_allowed(
     run: Any, convolution: bool, product: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = operator(run)

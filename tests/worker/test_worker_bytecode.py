@@ -1,4 +1,4 @@
-"""Bytecode of workers: kept in the tool's cache only where the interpreter keeps none."""
+"""Bytecode of workers: kept in the tool's cache only if the interpreter keeps none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(folder: Path, *, writes: bool) -> tuple[list[str], Path]:
     return ended.stdout.split("\n"), cache
 
 
-def test_bytecode_is_kept_in_the_cache_where_none_is_written(tmp_path: Path) -> None:
+def test_bytecode_is_kept_in_the_cache_if_none_is_written(tmp_path: Path) -> None:
     (state, cached, _), cache = run(tmp_path, writes=False)
     assert state == f"{cache / 'bytecode'} False None"
     assert Path(cached).is_file() and Path(cached).is_relative_to(cache / "bytecode")

@@ -72,7 +72,7 @@ def test_a_convolution_backward_costs_a_forward_for_each_gradient(mask: str) -> 
     )
     masked = OperatorCall(call.name, arguments, "cpu")
     for_input, for_weight = "[True" in mask, ", True" in mask
-    # Groups of 2: torch's own counter would double the gradient of the weight.
+    # Groups of 2: torch's counter would double the gradient of the weight.
     forward = 2 * 2 * 12 * 16 * 16 * (4 * 3 * 3)
     data, weight, gradient = 2 * 8 * 256, 12 * 4 * 9, 2 * 12 * 256
     elements = gradient + for_input * (weight + data) + for_weight * (data + weight)

@@ -73,7 +73,7 @@ def test_an_exception_of_a_factory_is_its_own(factories: Path) -> None:
             "try:\n  raise RuntimeError('operator torchvision::nms does not exist')\n"
             "except RuntimeError as error:\n  raise ModuleNotFoundError('no model. Set more verbosity') from error",
             "timm is installed but broken: RuntimeError: operator torchvision::nms does not exist",
-            "torchvision does not go with this torch",
+            "torchvision does not fit this torch",
         ),
     ],
 )

@@ -46,7 +46,7 @@ from .triton_kernel import TritonBenchKernel
 def describe_difference(
     ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerances: Mapping[str, float] = TOLERANCES
 ) -> str:
-    """The difference between the outputs of two kernels, in words; empty where they agree.
+    """The difference between the outputs of two kernels, in words; empty if they agree.
 
     Args:
         ours: the outputs of the judged kernel.
@@ -439,7 +439,7 @@ class Bench:
             give_memory_back()  # other workers may use the device
 
     def _use_memory(self, work: Callable[[], Result]) -> Result:
-        """Uses the device for work that allocates; once more without what other kernels hold where memory runs out."""
+        """Uses the device for work that allocates; once more without what other kernels hold if memory runs out."""
         with exclusive():
             with contextlib.suppress(torch.OutOfMemoryError):  # its traceback would hold what the attempt has allocated
                 return work()

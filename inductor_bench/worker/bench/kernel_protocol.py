@@ -62,10 +62,10 @@ class LoadedKernel(Protocol):
         """The outputs of one call, which may share the arguments' storages."""
 
     def verify(self) -> tuple[bool | None, str]:
-        """Whether the outputs match the reference in the file, and a message; ``None`` where there is no reference."""
+        """Whether the outputs match the reference in the file, and a message; ``None`` if there is no reference."""
 
     def measure(self) -> KernelTimes:
-        """Times the kernel alone."""
+        """Times the kernel by itself."""
 
     def make_timer(self, arguments: Arguments) -> Timer:
         """Makes the timer that samples the kernel and its variants with these arguments."""
@@ -84,7 +84,7 @@ class LoadedKernel(Protocol):
 
 
 def threads_of(recorded: Mapping[str, Any]) -> int:
-    """The recorded number of threads of a kernel; this process's own number where none is recorded."""
+    """The recorded number of threads of a kernel; this process's own number if none is recorded."""
     return recorded.get("threads") or OWN_THREADS
 
 
@@ -92,7 +92,7 @@ def threads_of(recorded: Mapping[str, Any]) -> int:
 
 
 def find_values_folder(launch: dict[str, Any], folder: str) -> str | None:
-    """The folder of a launch's recorded values; ``None`` where no values are stored in files."""
+    """The folder of a launch's recorded values; ``None`` if no values are stored in files."""
     return folder if any(storage["values"].get("file") for storage in launch["storages"]) else None
 
 

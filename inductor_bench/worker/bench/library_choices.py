@@ -39,7 +39,7 @@ from ..upstream.choices import autotuned, name_choices
 
 
 class ArgumentView(NamedTuple):
-    """A view of the tensor at index ``place`` of a sequence; the tensor itself where ``shape`` is ``None``."""
+    """A view of the tensor at index ``place`` of a sequence; the tensor itself if ``shape`` is ``None``."""
 
     place: int
     shape: tuple[int, ...] | None = None
@@ -136,7 +136,7 @@ def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
 
 # Finds and compiles the choices that Inductor has for a library call under max-autotune.
 #
-# Inductor lowers a graph of the call alone, and is stopped before it times its choices. This uses private names of
+# Inductor lowers a graph of only the call, and is stopped before it times its choices. This uses private names of
 # Inductor's autotuning. (2.11, 2.13)
 
 
@@ -159,7 +159,7 @@ def find_choices(
         exhaustive: whether the choices of Inductor's exhaustive search are included.
 
     Returns:
-        The choices, and the reason where there are none.
+        The choices, and the reason if there are none.
     """
     name = f"{overload.namespace}.{overload._overloadpacket.__name__}"
     if not isinstance(result, torch.Tensor):
@@ -185,7 +185,7 @@ def _output_names(overload: Any) -> list[str]:
 
 
 def _functional_overload(overload: Any) -> Any:
-    """The overload that returns its result; ``overload`` itself where it has no ``out`` argument."""
+    """The overload that returns its result; ``overload`` itself if it has no ``out`` argument."""
     if not _output_names(overload):
         return overload
     name = overload._overloadname
@@ -193,7 +193,7 @@ def _functional_overload(overload: Any) -> Any:
 
 
 def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """A graph of the call alone, and fake tensors with the layouts of the call's tensors as its inputs."""
+    """A graph of only the call, and fake tensors with the layouts of the call's tensors as its inputs."""
     graph, fakes = torch.fx.Graph(), []
 
     def convert(value: Any) -> Any:
@@ -241,13 +241,13 @@ def _lowering(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool
 def _usable(
     lowering: Any, callers: list[Any], inputs: list[Any], result: torch.Tensor, name: str
 ) -> tuple[list[Choice], str]:
-    """The choices that can replace the call, and the reason where there are none."""
+    """The choices that can replace the call, and the reason if there are none."""
     if not callers:
         return [], f"Inductor has no template for {name}"
     (final,) = lowering.graph_outputs
     made = {buffer.get_name() for buffer in lowering.operations[0].get_outputs()} if lowering.operations else set()
     if len(lowering.operations) != 1 or final.get_name() not in made:
-        return [], f"Inductor makes {name} of several kernels here: no template alone does the same"
+        return [], f"Inductor computes {name} with several kernels here: no single template does the same"
     shape, stride = _as_integers(final.get_size()), _as_integers(final.get_stride())
     if shape != tuple(result.shape) or not _same_strides(shape, stride, result.stride()):
         return [], f"Inductor's choices for {name} would write a result that lies otherwise in memory"
@@ -298,7 +298,7 @@ def _is_original_call(caller: Any, name: str, inputs: list[Any]) -> bool:
 
 
 def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:
-    """Begins to compile a choice, once a core is free; the future fails where the compilation does, or takes too long.
+    """Begins to compile a choice, once a core is free; the future fails if the compilation does, or takes too long.
 
     Templates of Triton are compiled in Inductor's processes, into Triton's cache, and other choices on threads.
     """

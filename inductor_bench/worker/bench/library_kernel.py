@@ -123,7 +123,7 @@ class ChosenOperator(Operator):
 
 
 def open_operator(recorded: dict[str, Any], folder: str) -> Operator:
-    """The call of a file, with cuDNN's search where the file asks for it."""
+    """The call of a file, with cuDNN's search if the file asks for it."""
     operator = Operator(recorded, folder)
     return SearchedOperator(recorded, folder) if operator.is_searched() else operator
 
@@ -240,7 +240,7 @@ def describe(operator: Operator) -> Described:
 def product_type(operator: Operator, arguments: Arguments) -> str | None:
     """The element type of products of these arguments: the first floating-point dtype, without ``torch.``.
 
-    It is ``tf32`` where a GPU may compute float32 products in TF32 under the switches that the file recorded.
+    It is ``tf32`` if a GPU may compute float32 products in TF32 under the switches that the file recorded.
     """
     tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
     dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None

@@ -173,7 +173,7 @@ def make_config(facts: Config) -> Any:
 
     options = {name: facts[name] for name in LAUNCH_OPTIONS if name in facts}
     made = triton.Config({name: value for name, value in facts.items() if name not in options}, **options)
-    made.found_by_coordesc = made.found_by_combo_autotune = True  # this ends Inductor's own searches
+    made.found_by_coordesc = made.found_by_combo_autotune = True  # this ends Inductor's searches
     return made
 
 
@@ -183,7 +183,7 @@ class TritonBenchKernel:
     Args:
         module: the imported file.
         file: the harness's object of a variant; ``None`` for that of the file.
-        heuristics: the decorator of the kernel, where another variant has read it from the file.
+        heuristics: the decorator of the kernel, if another variant has read it from the file.
     """
 
     tolerances: Mapping[str, float] = TOLERANCES

@@ -22,7 +22,7 @@ from . import processor
 from .processor import usable_cpus
 from .runtime import Bind, Roofs
 
-# Measures the roofs of a processor with torch's own kernels: bandwidths of memory and cache, rates of products.
+# Measures the roofs of a processor with torch's kernels: bandwidths of memory and cache, rates of products.
 #
 # Bytes are the program's reads and writes: a store counts once, although most processors read the line first. The bytes
 # of kernels that are compared with these roofs are counted in the same way. Other work on the machine lowers the
@@ -51,7 +51,7 @@ def measure_cpu_peaks() -> Roofs:
 
 
 def last_level_cache_bytes(folder: Path = _CPU_FOLDER) -> int | None:
-    """The total bytes of the last-level caches of the usable processors; ``None`` where the system does not say."""
+    """The total bytes of the last-level caches of the usable processors; ``None`` if the system does not say."""
     caches: dict[tuple[int, str], int] = {}
     for cpu in usable_cpus():
         for index in (folder / f"cpu{cpu}" / "cache").glob("index*"):

@@ -54,7 +54,7 @@ def measure_gpu(device: torch.device) -> Roofs:
 
 
 def triton_kernels() -> ModuleType | None:
-    """The file ``triton`` with its kernels; ``None`` where Triton is missing or cannot compile."""
+    """The file ``triton`` with its kernels; ``None`` if Triton is missing or cannot compile."""
     try:
         from . import triton_peaks as peaks_triton
     except ImportError:
@@ -106,10 +106,10 @@ def _measure_cache(kernels: ModuleType | None, cache: int, multiprocessors: int)
         data = torch.randn(2 * count, device="cuda")
         sweep = kernels.Sweep(data, multiprocessors)
 
-        def swept(passes: int) -> float:
+        def sweep_time(passes: int) -> float:
             return sustained_time(lambda: sweep.launch(16 * passes), _WINDOW_S)
 
-        bandwidth = max(bandwidth, _slope_rate(swept, 16.0 * sweep.bytes))
+        bandwidth = max(bandwidth, _slope_rate(sweep_time, 16.0 * sweep.bytes))
     return bandwidth
 
 
@@ -152,7 +152,7 @@ def _measure_products(properties: Any) -> dict[str, float]:
 
 
 def _best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
-    """The best rate over sizes and layouts, without sizes that take too long; 0 where the device lacks the product."""
+    """The best rate over sizes and layouts, without sizes that take too long; 0 if the device lacks the product."""
     best = 0.0
     for size in _MATRIX_SIZES:
         work = 2.0 * size**3
@@ -187,7 +187,7 @@ def _float8_product(size: int) -> list[Callable[[], object]]:
 def tf32_products(allowed: bool) -> Iterator[None]:
     """Allows or forbids TF32 in float32 products on CUDA in the block, and restores every setting. (2.13)
 
-    The setting has an older and a newer name, and torch raises an error where the two disagree. The older name sets
+    The setting has an older and a newer name, and torch raises an error if the two disagree. The older name sets
     both, but cannot express all values of the newer, which is therefore restored separately.
     """
     matmul: Any = torch.backends.cuda.matmul

@@ -198,7 +198,7 @@ class NvidiaRuntime:
         """Adds the current GPU's facts. An AMD GPU gets no compute capability: its version only looks like one."""
         device = replace(environment.device, cuda=torch.version.cuda or torch.version.hip)
         if self.is_present():
-            with suppress(RuntimeError):  # a GPU that serves another process alone, or is full: its first use tells it
+            with suppress(RuntimeError):  # a GPU that serves only another process, or is full: its first use tells it
                 device = self._describe(device)
         return replace(environment, device=device)
 
@@ -272,7 +272,7 @@ class NvidiaRuntime:
 
 @functools.cache
 def _shared_launch_gap() -> dict[str, float]:
-    """The gap between two launches; that of another worker of this device where one has measured it."""
+    """The gap between two launches; that of another worker of this device if one has measured it."""
     shared = Path(os.environ.get(LAUNCH_GAP, ""))
     known = read_json(shared) if shared.is_file() else None
     gap = launch_gap(known)

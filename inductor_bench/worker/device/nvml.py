@@ -141,7 +141,7 @@ class Driver:
         return self._call(function, *arguments) == SUCCESS
 
     def _call(self, function: str, *arguments: Any) -> int | None:
-        """The status that a function of NVML returns; ``None`` where this driver lacks the function."""
+        """The status that a function of NVML returns; ``None`` if this driver lacks the function."""
         found = getattr(self._library, function, None)
         return None if found is None else int(found(*arguments))
 
@@ -161,7 +161,7 @@ def driver_of_current_gpu() -> Driver | None:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, from NVML where its Python binding is installed, otherwise from ``nvidia-smi``."""
+    """The NVIDIA driver's version, from NVML if its Python binding is installed, otherwise from ``nvidia-smi``."""
     return _nvml_driver() or _smi_driver()
 
 
@@ -235,7 +235,7 @@ def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> Dev
 
 
 def _read_busy(driver: Driver, pause: Callable[[float], None]) -> float | None:
-    """The median utilization of a few readings; ``None`` where the driver tells none."""
+    """The median utilization of a few readings; ``None`` if the driver tells none."""
     shares = []
     for _ in range(READINGS):
         pause(BETWEEN_READINGS_S)
@@ -275,7 +275,7 @@ class GpuClock(NamedTuple):
 
 
 class ClockWatch:
-    """Reads the clock of a GPU every :data:`BETWEEN_CLOCKS_S` seconds on a thread of its own, during a measurement.
+    """Reads the clock of a GPU every :data:`BETWEEN_CLOCKS_S` seconds on a separate thread, during a measurement.
 
     Args:
         driver: the driver's view of the GPU; ``None`` to read nothing.
@@ -320,13 +320,13 @@ class ClockSummary:
 
 
 def describe_clocks(clocks: Sequence[GpuClock], highest_mhz: int | None = None) -> ClockSummary:
-    """Summarizes the clock during a measurement; without values where the GPU was idle all the time.
+    """Summarizes the clock during a measurement; without values if the GPU was idle all the time.
 
     Readings before the clock reaches :data:`RISEN` times its median are left out, because the arguments are made then.
 
     Args:
         clocks: the readings, in order.
-        highest_mhz: the GPU's maximum clock; ``None`` where it is unknown.
+        highest_mhz: the GPU's maximum clock; ``None`` if it is unknown.
     """
     working = [clock for clock in clocks if not clock.limits & IDLE]
     if not working:

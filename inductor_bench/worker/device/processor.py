@@ -13,7 +13,7 @@ TOOL_LIMIT_S = 10.0
 
 
 def cpu_name() -> str:
-    """The processor's model name, or its architecture where the name is unknown."""
+    """The processor's model name, or its architecture if the name is unknown."""
     for text in (_read("/proc/cpuinfo"), output_of("lscpu"), output_of("sysctl", "machdep.cpu.brand_string")):
         for line in text.splitlines():
             key, _, value = line.partition(":")
@@ -30,7 +30,7 @@ def usable_cpus() -> tuple[int, ...]:
 
 
 def vector_isa() -> str:
-    """The vector instructions that torch's own kernels use here, for example ``avx512``; ``default`` for none.
+    """The vector instructions that torch's kernels use here, for example ``avx512``; ``default`` for none.
 
     They follow from ``ATEN_CPU_CAPABILITY`` and the processor. Inductor's ``pick_vec_isa`` follows from the same, but
     is not used here, because it compiles and loads test programs first, which takes seconds.
@@ -39,7 +39,7 @@ def vector_isa() -> str:
 
 
 def memory_bytes() -> int | None:
-    """The size of the machine's memory in bytes; ``None`` where it is unknown."""
+    """The size of the machine's memory in bytes; ``None`` if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -47,7 +47,7 @@ def memory_bytes() -> int | None:
 
 
 def output_of(*command: str) -> str:
-    """The standard output of a system tool; empty where the tool is missing or fails."""
+    """The standard output of a system tool; empty if the tool is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=True)
     except (OSError, subprocess.SubprocessError):

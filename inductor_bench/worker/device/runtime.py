@@ -106,7 +106,7 @@ class DeviceRuntime(Protocol):
         """Resets the peak of :meth:`peak_memory_bytes`."""
 
     def peak_memory_bytes(self) -> int | None:
-        """The peak memory in bytes since the reset; ``None`` where it is unknown."""
+        """The peak memory in bytes since the reset; ``None`` if it is unknown."""
 
     def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
         """Captures the launches of a call as a graph, and returns a function that replays it.
@@ -126,7 +126,7 @@ class DeviceRuntime(Protocol):
         """
 
     def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
-        """Times a kernel alone, as its standalone file does; returns ``cold``, ``warm`` and ``method``.
+        """Times a kernel by itself, as its standalone file does; returns ``cold``, ``warm`` and ``method``.
 
         Args:
             launch: the encoded ``Launch``.
@@ -198,7 +198,7 @@ class AcceleratorRuntime:
         raise InductorBenchError(f"no way to time a kernel on a {self.device.type} device is known")
 
     def _torch(self) -> Any:
-        """Torch's module for devices of this type; ``None`` where this torch has none."""
+        """Torch's module for devices of this type; ``None`` if this torch has none."""
         return getattr(torch, self.device.type, None)
 
 
@@ -208,7 +208,7 @@ class AcceleratorRuntime:
 
 
 class SharedDevice:
-    """The turns of a process at its GPU. All methods do nothing where the GPU is not shared."""
+    """The turns of a process at its GPU. All methods do nothing if the GPU is not shared."""
 
     def __init__(self) -> None:
         self._turn = DeviceTurn()

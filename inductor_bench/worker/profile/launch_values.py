@@ -97,12 +97,12 @@ def record_values(
     Args:
         module: the compiled module.
         run: calls the module once, with its initial inputs. It should have run before.
-        folder: the folder of the files; made where it is missing.
+        folder: the folder of the files; made if it is missing.
         limit_bytes: maximum size of each file. Of a launch that reads more, the largest storages are left out.
         wanted: the launches to record, as an earlier run listed them; ``None`` for all.
 
     Returns:
-        The launches that have a file, whose name is in their storages' values; and the failure where the disk was full:
+        The launches that have a file, whose name is in their storages' values; and the failure if the disk was full:
         later launches have no file.
     """
     keys = None if wanted is None else {launch_key(launch) for launch in wanted}

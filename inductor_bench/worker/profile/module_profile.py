@@ -42,7 +42,7 @@ STOLEN = 8
 
 @dataclass(frozen=True)
 class Counters:
-    """Readings of counters that only grow, with times in seconds; ``None`` where the system has no such counter."""
+    """Readings of counters that only grow, with times in seconds; ``None`` if the system has no such counter."""
 
     time_s: float
     cpu_time_s: float
@@ -164,7 +164,7 @@ def measure_run(
         repeat: the wanted number of profiled iterations; slow modules get fewer.
         trace: the file for the Chrome trace.
         text: the file for the text that the module's harness prints under ``-p``.
-        module: the module, whose C++ kernels are marked for the profiler where they need it.
+        module: the module, whose C++ kernels are marked for the profiler if they need it.
 
     Returns:
         The details, without those of :func:`module_profile.with_details`.
@@ -276,7 +276,7 @@ def set_switches(switches: Mapping[str, bool]) -> None:
 # Makes the references of standalone files: fingerprints of the outputs of a module's kernels.
 #
 # The kernels are called with the arguments that their standalone files make, so that a file can check its outputs on
-# any machine later. A kernel that computes NaNs from normal numbers gets positive ones where these give fewer: a
+# any machine later. A kernel that computes NaNs from normal numbers gets positive ones if these give fewer: a
 # model's variances are positive, and a square root of a negative number takes longer (NVIDIA H200, batch norm in
 # inference: 192 instead of 110 µs).
 

@@ -240,7 +240,7 @@ def watch_launches(
     """Runs a module once and lists its distinct launches in the order of their first occurrence.
 
     Args:
-        module: the compiled module; it is unchanged afterwards, also if ``run`` raises.
+        module: the compiled module; it is unchanged afterwards, even if ``run`` raises.
         run: calls the module once, in this thread. It should have run before, so that no kernel is tuned meanwhile.
         limit_bytes: maximum size of integer and bool storages that are recorded exactly. Larger storages are recorded
             as bounds, within which values can be drawn. Floats are drawn, except for very small storages.

@@ -64,7 +64,7 @@ def find_regions(tensors: Sequence[torch.Tensor]) -> list[Region]:
     """The regions of plain tensors, in the order of their first view.
 
     Tensors whose extents overlap share a region. Views of disjoint parts of one storage have regions of their own, so
-    that a pool or a flat buffer of parameters is split. A region is the whole storage where the storage is at most
+    that a pool or a flat buffer of parameters is split. A region is the whole storage if the storage is at most
     1 MiB larger than its single region.
     """
     by_storage: dict[tuple[str, int], list[int]] = {}
@@ -134,7 +134,7 @@ class ValueReader:
         self._parts: list[torch.Tensor] = []
 
     def read(self, region: Region, views: Sequence[torch.Tensor]) -> Values | Pending:
-        """The values of a region, of which a launch reads ``views``."""
+        """The values of a region that a launch reads through ``views``."""
         if region.size == 0:
             return ZEROS
         if self.is_exact(region):

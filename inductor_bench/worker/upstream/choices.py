@@ -31,7 +31,7 @@ _BACKENDS = "ATEN,TRITON,CPP"
 def autotuned(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Iterator[None]:
     """Lowers calls in the block as max-autotune does; ``choose`` is given the choices of each before they are timed.
 
-    Where it returns one of them, Inductor takes it and times nothing, except a kernel of CUTLASS.
+    If it returns one of them, Inductor takes it and times nothing, except a kernel of CUTLASS.
     """
     from torch._inductor import config, select_algorithm
 
@@ -54,7 +54,7 @@ def autotuned(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Ite
 
 
 def find_choice(callers: Sequence[Any], config: Config) -> Any:
-    """The first choice with these fields, which :func:`name_choices` gave it; ``None`` where there is none.
+    """The first choice with these fields, which :func:`name_choices` gave it; ``None`` if there is none.
 
     Another list of choices may name it by fewer fields, or by more.
     """
@@ -62,7 +62,7 @@ def find_choice(callers: Sequence[Any], config: Config) -> Any:
 
 
 def name_choices(callers: Sequence[Any]) -> list[tuple[Config, Any]]:
-    """Unique configurations of the distinct choices: their tile where that is unique, otherwise all their fields."""
+    """Unique configurations of the distinct choices: their tile if that is unique, otherwise all their fields."""
     named: list[tuple[Config, Any]] = []
     for caller in callers:
         config = _fields(caller)
@@ -117,7 +117,7 @@ def _parse_fields(caller: Any) -> Config:
 
 
 def original_call(callers: Sequence[Any], operator: str) -> Any:
-    """The choice that is the library call itself; the first one where there is none."""
+    """The choice that is the library call itself; the first one if there is none."""
     name = operator.partition(".")[2]
     same = [one for one in callers if _describe_kind(one) == {"backend": "aten", "call": name}]
     return (same or list(callers))[0]
@@ -133,7 +133,7 @@ class LoweredCall:
 
 
 def sizes_of(tensors: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]] | None:
-    """The element types and sizes of tensors that are being lowered; ``None`` where sizes are symbols."""
+    """The element types and sizes of tensors that are being lowered; ``None`` if sizes are symbols."""
     try:
         return [(str(one.get_dtype()).removeprefix("torch."), tuple(map(int, one.get_size()))) for one in tensors]
     except TypeError:
@@ -141,7 +141,7 @@ def sizes_of(tensors: Sequence[Any]) -> list[tuple[str, tuple[int, ...]]] | None
 
 
 def layouts_of(caller: Any) -> list[InputLayout] | None:
-    """The layouts of a choice's inputs; ``None`` where sizes are symbols."""
+    """The layouts of a choice's inputs; ``None`` if sizes are symbols."""
     sizes = sizes_of(caller.input_nodes)
     try:
         strides = [tuple(map(int, one.get_stride())) for one in caller.input_nodes]
@@ -182,7 +182,7 @@ def _plain(value: Any) -> Any:
 
 
 def adjust_lowerings(operators: Collection[str], lower: Lower) -> None:
-    """Calls ``lower(find_call, original)`` in the place of each lowering of these operators.
+    """Calls ``lower(find_call, original)`` instead of each lowering of these operators.
 
     ``find_call()`` describes the call, and ``original()`` does what Inductor would have done.
     """
@@ -209,7 +209,7 @@ def _adjusted(operator: str, original: Callable[..., Any], lower: Lower) -> Call
 
 
 def adjust_compilation(compile_fx: Any, compile_with: Callable[[Any, Callable[[], Any]], Any]) -> None:
-    """Calls ``compile_with(graph_module, compile_graph)`` in the place of each graph's compilation.
+    """Calls ``compile_with(graph_module, compile_graph)`` instead of each graph's compilation.
 
     ``compile_fx`` is torch's module. Compilation changes the graph of the module. (2.11, 2.13, 2.15)
     """

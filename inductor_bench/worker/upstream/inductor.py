@@ -53,7 +53,7 @@ def load_compiled_module(path: Path) -> ModuleType:
     """Imports a compiled module from its file. Its kernels are compiled, but not launched. (2.11, 2.13)"""
     from torch._inductor.codecache import PyCodeCache
 
-    # torch's own loader, so that kernels find their module by its name
+    # torch's loader, so that kernels find their module by its name
     return PyCodeCache.load_by_key_path(path.stem, str(path))
 
 
@@ -300,7 +300,7 @@ def operator_overload(name: str) -> Any:
 def compile_nothing() -> None:
     """Leaves every function of this process uncompiled. (2.11, 2.13, 2.15)
 
-    ``TORCH_COMPILE_DISABLE`` alone makes functions with ``fullgraph=True`` fail since torch 2.13.
+    ``TORCH_COMPILE_DISABLE`` by itself makes functions with ``fullgraph=True`` fail since torch 2.13.
     """
     from torch import compiler
 

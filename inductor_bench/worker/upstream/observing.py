@@ -61,7 +61,7 @@ def describe_graph(compiled: Any) -> GraphFacts:
 
 
 def _refusal(compiled: Any) -> str:
-    """Inductor's reason for not wrapping a graph in CUDA graphs; it gives reasons only where they were asked for."""
+    """Inductor's reason for not wrapping a graph in CUDA graphs; it gives reasons only if they were asked for."""
     reason = getattr(compiled, "disabled_cudagraphs_reason", None)
     information = getattr(compiled, "cudagraph_info", None)
     return reason or ", ".join(getattr(information, "cudagraph_fail_reasons", None) or ())
@@ -299,7 +299,7 @@ def triton_signature(kernel: Any) -> tuple[dict[str, str], frozenset[str]]:
 
 
 VARIABLE = "TEARDOWN_CUPTI"
-"""The variable that Kineto reads at the end of a profile: it detaches CUPTI where the value is 1."""
+"""The variable that Kineto reads at the end of a profile: it detaches CUPTI if the value is 1."""
 
 WAITS, WAIT_S = 5, 0.01
 
@@ -308,9 +308,9 @@ WAITS, WAIT_S = 5, 0.01
 def detaching_cupti() -> Iterator[None]:
     """Detaches CUPTI after the profile that ends inside; attached, it slows each launch. (2.9 to 2.15; read only)
 
-    Kineto detaches it in a thread of its own, when a call of CUDA's runtime returns: the synchronisations are such
+    Kineto detaches it in a separate thread, when a call of CUDA's runtime returns: the synchronisations are such
     calls. The variable is removed after them, because profiles in quick succession crash with it (kineto issue 1169).
-    It is not set where the program or torch has set it, and where the process does not use CUDA: on a machine without a
+    It is not set if the program or torch has set it, and if the process does not use CUDA: on a machine without a
     GPU each call of a torch that was built with CUDA fails. CUDA before 12.6 crashes at a profile after it.
     """
     import torch

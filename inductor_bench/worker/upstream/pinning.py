@@ -30,7 +30,7 @@ CppCompile = Callable[[Any, list[str], str], Any]
 
 
 def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
-    """Calls ``made`` with each new ``CachingAutotuner``, and ``precompile`` in the place of its compilation.
+    """Calls ``made`` with each new ``CachingAutotuner``, and ``precompile`` instead of its compilation.
 
     ``precompile`` gets the autotuner and the original. It is not called in a compile worker, whose results have no
     launchers; there a failure of the adjusted configurations is repeated with ``autotuner.configs`` as ``made`` left
@@ -75,7 +75,7 @@ def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
 
 
 FALLBACK = "inductor_bench_fallback_configs"
-"""Attribute of an autotuner: the configurations to compile where those of ``configs`` do not compile."""
+"""Attribute of an autotuner: the configurations to compile if those of ``configs`` do not compile."""
 
 
 def kernel_key(autotuner: Any) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def launchers_with(autotuner: Any, values: Config) -> list[Any]:
 
 
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
-    """The launcher of a configuration, which is compiled where the kernel has none. (2.11, 2.13)
+    """The launcher of a configuration, which is compiled if the kernel has none. (2.11, 2.13)
 
     With ``keep``, Inductor keeps the kernel's own launchers. It may search from one of them, or unload those that it
     does not choose (2.13). Then another launcher is compiled.
@@ -150,7 +150,7 @@ def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
 def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
     """Makes the Triton kernels of a loaded module run in these configurations, whatever Inductor would choose.
 
-    A kernel in whose configuration it does not compile here keeps its own. Where several of its launchers have these
+    A kernel in whose configuration it does not compile here keeps its own. If several of its launchers have these
     values, they differ in other constants, and Inductor chooses among them. (2.11, 2.13)
 
     Args:
@@ -195,7 +195,7 @@ def distinguish_caches(codecache: Any, digest: str) -> None:
 
 
 def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str], Any]) -> None:
-    """Calls ``compile_with(original, compiler, types, source)`` in the place of each C++ kernel's compilation.
+    """Calls ``compile_with(original, compiler, types, source)`` instead of each C++ kernel's compilation.
 
     (2.11, 2.13)
     """

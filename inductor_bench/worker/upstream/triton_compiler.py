@@ -46,7 +46,7 @@ def warm_compiler() -> None:
 
 
 def hash_compiler() -> None:
-    """Hashes Triton's own files, which each process does before it compiles or loads its first kernel. (2.11, 2.13)"""
+    """Hashes Triton's files, which each process does before it compiles or loads its first kernel. (2.11, 2.13)"""
     with contextlib.suppress(ImportError, RuntimeError):  # Triton is not installed
         from torch._inductor.runtime.triton_compat import triton_key
 
@@ -145,7 +145,7 @@ def _error_message(error: Exception) -> str:
 def read_binary(cubin: bytes) -> dict[str, int]:
     """``registers``, ``spills`` (as Triton counts them) and ``instructions`` (without NOPs) of a binary. (Triton 3.6)
 
-    Empty where Triton's disassembler is missing.
+    Empty if Triton's disassembler is missing.
     """
     import triton
 
