@@ -85,7 +85,7 @@ def test_an_option_is_described_with_its_form_choices_and_default() -> None:
     )
     assert words(mode) == r"`--mode MODE`: The \*x\*, as `--y` or `a --z`. One of `a`, `b` or `c`."
     tries = click.Option(["--try"], is_flag=False, flag_value="a", multiple=True, help="Try it.")
-    assert words(tries) == "`--try VALUE`: Try it. Without a value: `a`. May be given again."
+    assert words(tries) == "`--try VALUE`: Try it. Without a value: `a`. May be repeated."
     check = click.Option(["--check/--no-check"], default=True, show_default=True, help="Compare.")
     assert words(check) == "`--check / --no-check`: Compare. Default: `--check`."
 
@@ -117,7 +117,7 @@ def test_every_field_of_a_record_is_described(root: Any) -> None:
 class Inner:
     """What stands in its holder's object."""
 
-    # the time, where it was
+    # the time, if it was
     # measured
     time_s: float | None = None
     bare: int = 0
@@ -142,7 +142,7 @@ def test_a_field_without_a_description_is_seen() -> None:
 def test_fields_have_types_and_units_and_inline_ones_stand_in_their_place() -> None:
     assert [record.field_words(one) for one in fields.fields_of(Planted)] == [
         "`first` (number): a share. It has its full stop.",
-        "`time_s` (number or null; seconds): the time, where it was measured.",
+        "`time_s` (number or null; seconds): the time, if it was measured.",
         "`bare` (whole number): ",
         "`second` (object with numbers by name): shares that nobody has.",
         "`sizes_bytes` (list of whole numbers; bytes): the sizes.",

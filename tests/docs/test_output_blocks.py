@@ -56,7 +56,7 @@ def faults_of(shown: Any) -> Iterator[str]:
 
 
 def unknown(command: str) -> str:
-    """Why a command, script or test does not exist; empty where it does."""
+    """Why a command, script or test does not exist; empty if it does."""
     program, _, rest = command.partition(" ")
     if program == "inductor-bench":
         return refusal(rest)
