@@ -2,7 +2,7 @@
 
 ``start``      `inductor-bench --help` as a whole process, against `python -c pass`.
 ``trace``      reading a large trace, time and peak memory, against `json.load` of the same file.
-``extract``    the 521 kernels of a recorded mixnet_l training step as files, against parsing the two modules alone.
+``extract``    the 521 kernels of a recorded mixnet_l training step as files, against only parsing the two modules.
 ``breakdown``  the whole breakdown, against the manual's way: the program, then each module with `-p`.
 ``accuracy``   what `benchmark_accuracy.py` finds with the kernels of a RUN (--run, or --keep of a breakdown); on a GPU.
 """
@@ -224,7 +224,7 @@ def measure_accuracy(folder: Path | None) -> list[Row]:
         return []
     output = folder.with_name(f"{folder.name}-accuracy")
     script = [sys.executable, "scripts/benchmark_accuracy.py", str(folder), "--output", str(output)]
-    subprocess.run(script, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)  # it fails where a target is not reached
+    subprocess.run(script, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)  # it fails if a target is not reached
     rows = json.loads((output / "accuracy.json").read_text())["rows"]
     return [Row(f"{r['id']} {r['quantity']}", r["found"], "", r["target"], r["reached"]) for r in rows]
 

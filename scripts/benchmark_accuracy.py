@@ -56,7 +56,7 @@ class Stopped(Exception):
 
 
 def measure(options: argparse.Namespace, outcomes: Path) -> None:
-    """Lets a process measure, and another one go on where that is lost.
+    """Lets a process measure, and another one go on if that is lost.
 
     Raises:
         Stopped: by a signal.
@@ -94,7 +94,7 @@ def measure(options: argparse.Namespace, outcomes: Path) -> None:
 
 
 def end(child: subprocess.Popen[Any]) -> None:
-    """Ends a process at once; workers of its own end when their pipes do."""
+    """Ends a process at once; its workers end when their pipes do."""
     child.kill()
     child.wait()
 

@@ -1,4 +1,4 @@
-"""What ``apply --verify`` finds where nothing is pinned: ``python scripts/benchmark_apply.py [PROGRAM]``.
+"""What ``apply --verify`` finds if nothing is pinned: ``python scripts/benchmark_apply.py [PROGRAM]``.
 
 PROGRAM is a file of ``scripts/programs`` (``changed.py``). One of its kernels is retuned, the record says that nothing
 won, and the program is compared with itself, ``--times`` times. No difference may be found.

@@ -104,7 +104,7 @@ def done_models(folder: Path) -> list[tuple[str, str]]:
 
 
 def pace(driver: Driver, among: Collection[str]) -> float | None:
-    """Models per second among these, summed over the GPUs, each between its first and its last; ``None`` where one had
+    """Models per second among these, summed over the GPUs, each between its first and its last; ``None`` if one had
     fewer."""
     total = 0.0
     for device in driver.devices.split(","):

@@ -1,4 +1,4 @@
-"""What ``compare`` finds where nothing changed, and where one thing did: ``python scripts/benchmark_compare.py``.
+"""What ``compare`` finds if nothing changed, and if one thing did: ``python scripts/benchmark_compare.py``.
 
 The program is ``scripts/programs/changed.py``. It is broken down ``--runs`` times with fresh caches, and every two
 runs are compared: no code may differ, and nothing but changed configs may be slower or faster. Then it is broken down
@@ -40,7 +40,7 @@ from inductor_bench.store.folder import RunFolder
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "scripts" / "programs" / "changed.py"
 SMALL_PROGRAM = ROOT / "scripts" / "programs" / "perceptron.py"
-CERTAIN = re.compile(r"certain|surely|beyond noise|slower|faster|differ beyond", re.IGNORECASE)
+CERTAIN = re.compile(r"certain|surely|reliably|beyond noise|slower|faster|differ beyond", re.IGNORECASE)
 """What a comparison of a program with itself must not say."""
 WITHIN = 0.2
 """Largest error of a size, as a share of it."""
@@ -53,7 +53,7 @@ class InjectedChange:
     Attributes:
         variables: the variables of the environment that make it.
         causes: the kinds of the part that it belongs to.
-        kernels: a pattern for the names of the kernels that it concerns; empty where its size is that of the step.
+        kernels: a pattern for the names of the kernels that it concerns; empty if its size is that of the step.
     """
 
     name: str

@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--kernels", type=int, default=500, help="of each model")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--keep", type=Path, help="make the batch here, and use it again where it is there already")
+    parser.add_argument("--keep", type=Path, help="make the batch here, and use it again if it is there already")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         batch = arguments.keep or Path(name) / "batch"

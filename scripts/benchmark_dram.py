@@ -8,7 +8,7 @@ second counts. A FOLDER with the results of an earlier call is compared again wi
 Kernels of one name, and library calls of one graph with equal operators and sizes, are one row. The verdict: of the 30
 rows with the longest time, the share of time whose prediction is within 20% of the count, or differs from it by at most
 2% of what the fastest row moves in that time, which changes no limit. It is also printed for other shares of the cache
-than the tool takes for usable. Reads are also judged alone: what one kernel writes is counted where another one
+than the tool takes for usable. Reads are also judged separately: what one kernel writes is counted if another one
 pushes it out of the cache. Bytes of eager kernels are not predicted: those that ``ncu``
 counts between the graph calls pass through the model's cache.
 """

@@ -2,7 +2,7 @@
 
 ``python scripts/benchmark_kernels.py RUN [RUN…] [--jobs N] [--at-least SECONDS] [--budget SECONDS] [--json FILE]``.
 First N processes check the files beside each other, then one process times those that are dear enough, dearest first.
-A file's own cold and warm times bracket its time in the model, ± 5%, where the file is faithful.
+A file's own cold and warm times bracket its time in the model, ± 5%, if the file is faithful.
 
 Every outcome is appended to FILE as one line of JSON as soon as it is known; the last line about a file counts. What
 was found is summed up also after a SIGTERM, and a file that takes its process with it costs only itself.
@@ -134,7 +134,7 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     async def ask(self, task: str, path: Path) -> dict[str, Any]:
-        """The answer to a task, with ``failed`` where there is none, and then ``why``."""
+        """The answer to a task, with ``failed`` if there is none, and then ``why``."""
         process = self._process = self._process or await asyncio.create_subprocess_exec(
             *(sys.executable, __file__, "--serve"),
             stdin=asyncio.subprocess.PIPE,
@@ -176,7 +176,7 @@ class Trial:
     async def run(self) -> None:
         if self._options.checks:
             await self._try_each("check", self.outcomes, self._options.jobs)
-            # What found no room beside the others may find it alone.
+            # What found no room beside the others may find it by itself.
             await self._try_each("check", [one for one in self.outcomes if OUT_OF_MEMORY in one.why], 1)
         sound = [one for one in self.dear if one.ran or not self._options.checks]
         sound.sort(key=lambda one: -one.weight_s)

@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def run_until(command: Sequence[str], environment: Mapping[str, str], limit_s: float | None) -> None:
-    """Runs a command, and interrupts it after a time, or where this script is interrupted or ended."""
+    """Runs a command, and interrupts it after a time, or if this script is interrupted or ended."""
     with subprocess.Popen(command, env=environment) as process:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: process.send_signal(signal.SIGINT))

@@ -13,7 +13,7 @@
 ``tied``      the share of the compiled graphs' device time that is tied to a kernel and a call.
 ``observed``  blocks of steps with the observation's hooks against blocks without them, interleaved in one process.
 
-``--rounds 0`` is for programs that compile for minutes: it runs the breakdown alone, and after the tool's window the
+``--rounds 0`` is for programs that compile for minutes: it runs only the breakdown, and after the tool's window the
 observed program itself profiles ten steps for ``busy``. ``--no-cost`` leaves out ``observed``.
 """
 
@@ -48,7 +48,7 @@ SKIP = 10
 ENDLESS = 10**9
 
 Ranks = Sequence[Mapping[str, Any]]
-"""What each rank of a program printed; one where it has a single process."""
+"""What each rank of a program printed; one if it has a single process."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def compare(command: list[str], run: Path, alone: Sequence[Ranks]) -> Iterator[C
     Args:
         command: what starts the program.
         run: the folder of the breakdown.
-        alone: what the ranks printed in each process without the tool. Where there is none, the observed program
+        alone: what the ranks printed in each process without the tool. If there is none, the observed program
             profiles itself after the tool's window.
     """
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
@@ -130,7 +130,7 @@ def compare(command: list[str], run: Path, alone: Sequence[Ranks]) -> Iterator[C
 
 
 def profiled_times(path: Path) -> tuple[int, Sequence[float]]:
-    """The number of the first profiled step and the times of all, by the tool's trace; none where it holds no step."""
+    """The number of the first profiled step and the times of all, by the tool's trace; none if it holds no step."""
     try:
         trace = read_program_trace(path, MARKERS)
     except InductorBenchError as error:
@@ -166,7 +166,7 @@ def check_times(name: str, first: int, times_s: Sequence[float], own_s: Sequence
 
 
 def check_busy(tool_s: Sequence[float | None], own: Ranks) -> Iterator[Check]:
-    """Compares the busy times of the least busy ranks; nothing where a side has none, as on a CPU.
+    """Compares the busy times of the least busy ranks; nothing if a side has none, as on a CPU.
 
     Args:
         tool_s: the tool's busy time of each rank, ``None`` without a profile.

@@ -160,7 +160,7 @@ def _format_args(arguments: Event, wide: tuple[str, ...] = ()) -> str:
 
 
 def measure_readers(trace: Path, rounds: int) -> dict[str, tuple[float, float]]:
-    """The best time in seconds and the peak resident memory in bytes of each reader, in processes of their own."""
+    """The best time in seconds and the peak resident memory in bytes of each reader, in separate processes."""
     results: dict[str, tuple[float, float]] = {}
     for _ in range(rounds):
         for name, code in READERS.items():
@@ -192,7 +192,7 @@ def benchmark(iterations: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the table; exit code 0 where the reader takes no longer than ``json.load`` and a third of its memory."""
+    """Print the table; exit code 0 if the reader takes no longer than ``json.load`` and a third of its memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2)

@@ -49,7 +49,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("page", nargs="*", type=Path, help="a page; all of them where none is given")
+    parser.add_argument("page", nargs="*", type=Path, help="a page; all of them if none is given")
     for path in parser.parse_args(words).page or pages_with_output(FOLDER):
         for line in lines(path.resolve()):
             print(line)

@@ -5,7 +5,7 @@
 and the batch in ``tests/data``, and for what the builders in ``tests/support`` make. Nothing is measured.
 ``python scripts/same_figures.py compare BEFORE AFTER`` compares two folders, which two versions of the code rendered:
 each result and format must hold the same numbers, as often; words may differ. A file of one side that the other lacks,
-and each number that is gone, rarer, or more often there, is listed. The exit code is 1 where a file or a number is
+and each number that is gone, rarer, or more often there, is listed. The exit code is 1 if a file or a number is
 gone. A terminal cuts long names, so its figures are those of four widths together.
 """
 

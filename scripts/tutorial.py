@@ -1,4 +1,4 @@
-"""Types every command of ``docs/tutorial.md`` in turn, in a folder of its own, and records the page again.
+"""Types every command of ``docs/tutorial.md`` in turn, in a separate folder, and records the page again.
 
 ``python scripts/tutorial.py [--work FOLDER] [--store]``. The folder gets a copy of ``examples``, the RUNs, and
 ``output.txt`` with all that was printed. ``--store`` replaces the RUNs in ``tests/data/documented`` and the blocks of
@@ -35,7 +35,7 @@ class Typed:
     Attributes:
         command: the line of the page.
         text: stdout and stderr as a terminal shows them.
-        code: the exit code; ``None`` where the command was skipped.
+        code: the exit code; ``None`` if the command was skipped.
         time_s: its duration.
     """
 

@@ -60,7 +60,7 @@ class Log:
             found = {"why": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
         self.write(step, subject, **found)
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # raises where the device can no longer be used by this process
+            torch.cuda.synchronize()  # raises if the device can no longer be used by this process
 
     def write(self, step: str, subject: str, **facts: Any) -> None:
         with self._path.open("a", encoding="utf-8") as stream:

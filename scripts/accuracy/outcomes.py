@@ -84,7 +84,7 @@ def class_of(time_s: float) -> TimeClass:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; ``reached`` is ``None`` where there is no target or nothing was measured."""
+    """One line of the table; ``reached`` is ``None`` if there is no target or nothing was measured."""
 
     id: str
     quantity: str

@@ -38,7 +38,7 @@ NOTES = (
 
 
 def draw_errors(outcomes: Sequence[Outcome], about: str) -> bytes | None:
-    """A PNG file in memory; ``None`` where nothing was compared."""
+    """A PNG file in memory; ``None`` if nothing was compared."""
     kernels = [one for one in outcomes if one["step"] == "kernel"]
     found = {method: errors(kernels, method) for method in METHODS}
     times = [truth for points in found.values() for truth, _, _ in points]

@@ -118,8 +118,8 @@ def limits(option: click.Option) -> Iterator[str]:
         yield f"{low} {kind.min:g}." if kind.max is None else f"From {kind.min:g} to {kind.max:g}."
     if not option.is_flag and isinstance(option.flag_value, str):
         yield f"Without a value: `{option.flag_value}`."
-    if option.multiple and "again" not in (option.help or ""):
-        yield "May be given again."
+    if option.multiple and "repeated" not in (option.help or ""):
+        yield "May be repeated."
 
 
 def choices_of(kind: click.Choice) -> str:  # type: ignore[type-arg]

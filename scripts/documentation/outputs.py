@@ -50,7 +50,7 @@ class Origin:
 
     Attributes:
         command: what made them; several commands stand behind each other with a semicolon.
-        on: the device and the versions; empty where the command is repeated here.
+        on: the device and the versions; empty if the command is repeated here.
         date: the day of the measurement, as ``2026-11-23``.
     """
 

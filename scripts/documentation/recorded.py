@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 RECORD = "record.json"
 KEPT = (RECORD, "modules/*.py")
-"""``report``, ``query`` and ``apply`` read the record alone; ``compare`` also reads the kernels' code."""
+"""``report``, ``query`` and ``apply`` read only the record; ``compare`` also reads the kernels' code."""
 
 DAY = (1980, 1, 1, 0, 0, 0)
 """The date of each file in an archive, so that equal RUNs give equal archives."""

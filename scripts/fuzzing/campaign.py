@@ -103,7 +103,7 @@ def run_campaign(
     first: int = 0,
     told: Callable[[int, int, int], None] = lambda done, count, faulty: None,
 ) -> list[Result]:
-    """Tries so many inputs of these kinds, of all where none is named.
+    """Tries so many inputs of these kinds, of all if none is named.
 
     Args:
         first: the smallest number of an input.
@@ -180,7 +180,7 @@ def _keep(keep: Path, place: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Removes a folder, also where it holds some that nobody may read."""
+    """Removes a folder, even if it holds some that nobody may read."""
     if not folder.exists():
         return
     for parent, names, _ in os.walk(folder):

@@ -226,6 +226,6 @@ def generator(seed: int, number: int) -> tuple[str, random.Random]:
 
 
 def make_input(seed: int, number: int, place: Path, base: Path) -> tuple[str, Input]:
-    """Makes an input in a folder of its own; the same again for the same seed and number."""
+    """Makes an input in a separate folder; the same again for the same seed and number."""
     kind, drawn = generator(seed, number)
     return kind, KINDS[kind][1](Desk(place, base, drawn))

@@ -1,4 +1,4 @@
-"""One damaged input: the command runs on it in a process of its own, and what it did to the machine is looked at."""
+"""One damaged input: the command runs on it in a separate process, and what it did to the machine is looked at."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path) ->
 
 
 def read_summary(place: Path, run: Path) -> dict[str, Any] | None:
-    """What of a RUN's record must not be lost, by module, read in a process of its own; ``None`` of one that cannot be
+    """What of a RUN's record must not be lost, by module, read in a separate process; ``None`` of one that cannot be
     read."""
     answer = place / "summary"
     ended = execute(place, (str(run), str(answer)), LIMITS, _write_summary)

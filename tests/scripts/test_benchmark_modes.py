@@ -1,4 +1,4 @@
-"""What ``scripts/benchmark_modes.py`` says of a process, and what it does where it is ended itself."""
+"""What ``scripts/benchmark_modes.py`` says of a process, and what it does if it is ended itself."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_the_least_busy_ranks_are_compared_whichever_they_are() -> None:
     assert alone.words == "18.200 ms, 1.0000 of the profiler's 18.200 ms"
 
 
-def test_no_busy_time_is_compared_where_a_side_has_none() -> None:
+def test_no_busy_time_is_compared_if_a_side_has_none() -> None:
     assert not list(check_busy([None, None], [rank(0, 0.02)])), "no profile"
     assert not list(check_busy([0.02], [rank(0, 0.0)])), "a CPU"
     assert not list(check_busy([0.02], [{"rank": 0, "step_s": 0.09}])) and not list(check_busy([0.02], []))
