@@ -193,7 +193,7 @@ def data() -> Path:
 
 @pytest.fixture
 def tool(tmp_path: Path) -> Tool:
-    """Runs ``inductor-bench`` with the given arguments, in a folder of its own, without a terminal."""
+    """Runs ``inductor-bench`` with the given arguments, in a separate folder, without a terminal."""
 
     def run(*arguments: str | Path, timeout: float = 600, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **variables}

@@ -74,7 +74,7 @@ def test_a_failure_is_tried_again_and_keeps_its_exit_code(compiler: Compiler) ->
     assert compiler.started == 2
 
 
-def test_a_library_is_linked_by_the_faster_linker_where_there_is_one(compiler: Compiler) -> None:
+def test_a_library_is_linked_by_the_faster_linker_if_there_is_one(compiler: Compiler) -> None:
     (compiler.folder / "source.cpp").write_text("one")
     words = ("source.cpp", "-O3", "-o", "out.so", "-shared")
     assert compiler.run(*words) == 0

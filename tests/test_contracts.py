@@ -318,7 +318,7 @@ def test_a_question_which_device_it_is_is_seen(text: str) -> None:
         assert device_questions(room, text) == []
 
 
-def test_a_question_to_a_device_is_none_about_its_kind() -> None:
+def test_asking_a_device_is_not_a_comparison_of_its_type() -> None:
     for text in (
         "device_of(kind).runs_on_host == True",
         "ask(device='cpu')",
@@ -450,7 +450,7 @@ def test_each_room_says_what_it_is_for() -> None:
 
 
 def named_imports(text: str, within: str = "") -> set[str] | None:
-    """The rooms that a docstring says may be imported; ``None`` where it does not say so.
+    """The rooms that a docstring says may be imported; ``None`` if it does not say so.
 
     Args:
         text: of a room's ``__init__``.
@@ -574,7 +574,7 @@ def test_the_names_of_formats_stand_in_their_tables_only() -> None:
 
 
 def own_files() -> list[str]:
-    """The files of the project: those that git would take, or the package's where there is no checkout."""
+    """The files of the project: those that git would take, or the package's if there is no checkout."""
     if shutil.which("git"):
         command = ["git", "ls-files", "-co", "--exclude-standard"]
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

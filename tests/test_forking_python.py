@@ -1,4 +1,4 @@
-"""The program that stands for ``python`` in tests: a fork sees what a process of its own would, and ends like one."""
+"""The program that stands for ``python`` in tests: a fork sees what a separate process would, and ends like one."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OWN = "from torch._inductor.runtime import triton_heuristics\ndef get_args(): ..
 TEXTS = {
     "binary": ("\x00", "is not a standalone kernel file"),
     "train": ("print('a program')\nraise SystemExit('it was run')\n", "is not a standalone kernel file"),
-    "inductor": (OWN, "is Inductor's own code, without the arguments that kernels had"),
+    "inductor": (OWN, "is Inductor's code, without the arguments that kernels had"),
     "raises": ("RECORDED = {}\nraise ValueError('no good')\n", "ValueError: no good"),
     "needs": ("RECORDED = {}\nimport a_package_of_nobody\n", "No module named 'a_package_of_nobody'"),
     "exits": ("RECORDED = {}\nraise SystemExit(4)\n", "ended the process when it was imported (4)"),
@@ -43,8 +43,8 @@ HINTS = {
     "inductor": "extract MODULE",
     "needs": "install a_package_of_nobody",
     "killed": "more memory than there is",
-    "starved": "run it where there is more",
-    "huge": "run it where there is more",
+    "starved": "run it on a machine with more",
+    "huge": "run it on a machine with more",
     "crashes": "crashes.py may say more",
     "triton": "install triton",
     "call": "doctor",
@@ -82,7 +82,7 @@ def bad_files(folder: Path) -> dict[Path, str]:
     return {
         **found,
         latin: "is not a Python file",
-        module: "is Inductor's own code",
+        module: "is Inductor's code",
         huge: "out of memory: ",
         wide: "is written for vectors of 4096 bits; this machine has: ",
     }

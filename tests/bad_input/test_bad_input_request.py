@@ -1,4 +1,4 @@
-"""Requests that cannot be carried out: one line with what and why, one with what to do, exit code 2 (1 where the fault
+"""Requests that cannot be carried out: one line with what and why, one with what to do, exit code 2 (1 if the fault
 is in what lies there and not in the request), no RUN folder, and nothing that was there is touched."""
 
 from __future__ import annotations

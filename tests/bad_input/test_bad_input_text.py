@@ -57,7 +57,7 @@ def test_an_event_without_a_time_is_damaged_and_costs_only_itself(name: str, val
 
 
 @pytest.mark.parametrize("value", ["1.5", "9" * 25, "1e300", "null", "[]", '"9999999999999999999999"', "NaN"])
-def test_an_id_that_is_none_links_nothing(value: str, tmp_path: Path) -> None:
+def test_an_invalid_id_links_nothing(value: str, tmp_path: Path) -> None:
     trace = traced(tmp_path, ",\n".join([event(), event(ts="9", args='{"External id": ' + value + "}")]))
     assert [op.external_id for op in trace.host_ops] == [7, -1]
     assert not trace.truncated

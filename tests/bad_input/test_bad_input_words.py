@@ -62,7 +62,7 @@ def test_the_error_that_ended_a_program(text: str, error: str) -> None:
             "NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'CUDA' backend",
             "install both",
         ),
-        ("timm is installed but broken: OSError: x", "versions that go together"),
+        ("timm is installed but broken: OSError: x", "versions that fit together"),
         ("ValueError: bad", ""),
     ],
 )
@@ -84,7 +84,7 @@ ModuleNotFoundError: Could not import module 'BertModel'. Are this object's requ
 
 def test_the_error_that_caused_the_last_one_leads_to_the_hint() -> None:
     caused = "The above exception was the direct cause of the following exception:"
-    assert "torchvision does not go with this torch" in remedy_of_end(CAUSED.format(between=caused))
+    assert "torchvision does not fit this torch" in remedy_of_end(CAUSED.format(between=caused))
     assert remedy_of_end(CAUSED.format(between="step 2: the error above was handled")) == ""
     assert remedy_of_end("ended without an error") == ""
 
@@ -97,5 +97,5 @@ def test_a_program_and_a_named_model_that_fail_with_torchvision_get_the_same_hin
     said = "timm is installed but broken: RuntimeError: operator torchvision::nms does not exist"
     write_json(refusal, codec.encode(Refusal("program", said, "")))
     (of_model,) = program_failures(BreakdownRequest("timm:test_vit", "timm"), ended, refusal, compiled=False)
-    assert "torchvision does not go with this torch" in of_program.hint
+    assert "torchvision does not fit this torch" in of_program.hint
     assert of_program.hint == of_model.hint and of_model.message == said

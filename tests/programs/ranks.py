@@ -1,4 +1,4 @@
-"""Data-parallel training of a small model, for torchrun. Each rank compiles into a folder of its own."""
+"""Data-parallel training of a small model, for torchrun. Each rank compiles into a separate folder."""
 
 import os
 import sys

@@ -77,7 +77,7 @@ def loop() -> None:
             torch._dynamo.reset()
         if KIND == "exit" and number == STEPS // 2 and os.fork() == 0:
             optimizer.step()
-            os._exit(0)  # torch's own exit handlers wait for threads that a forked child lacks
+            os._exit(0)  # torch's exit handlers wait for threads that a forked child lacks
 
 
 with torch.profiler.profile() if KIND == "profiler" else contextlib.nullcontext() as own:

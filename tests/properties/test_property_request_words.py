@@ -152,7 +152,7 @@ def test_a_record_holds_a_request_but_for_where_it_is_written(request: Breakdown
     assert left_out == {"trace", "output", "force", "redact", "plots", "variables"}
 
 
-def test_what_is_typed_for_a_batch_precedes_its_list_also_where_it_is_the_default() -> None:
+def test_what_is_typed_for_a_batch_precedes_its_list_even_if_it_is_the_default() -> None:
     typed = ["--seed", "0", "--inference", "--amp", "fp16", "--values", "drawn", "--python", "p"]
     request = parsed("batch", typed)
     assert request.overrides == {"seed": 0, "training": False, "amp": "float16"}, "drawn is what help calls the default"

@@ -50,7 +50,7 @@ def test_a_cleaned_text_is_one_line_without_control_characters(text: str) -> Non
 @given(texts, st.integers(0, 60))
 def test_a_shortened_text_has_at_most_that_many_columns(text: str, width: int) -> None:
     assert names.cells(names.end(text, width)) <= width
-    assert names.cells(names.middle(text, width)) <= width
+    assert names.cells(names.cut_middle(text, width)) <= width
     if width >= 8:
         assert names.cells(names.short(text, width)) <= width
         assert names.cells(names.label(text, width)) <= width
