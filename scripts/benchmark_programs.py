@@ -278,7 +278,7 @@ def part_that_fits(step_s: float | None, lap_s: float, parts: Mapping[str, float
 def answered(
     record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], run: Path, row: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The seconds from the last profiled step to the first line; nothing where the profile names no step of a lap."""
+    """The seconds from the last profiled step to the first line; nothing if the profile names no step of a lap."""
     ranks = [rank for rank in record.get("ranks") or () if rank.get("trace")]
     if not ranks or row["first_line_s"] is None:
         return {}
