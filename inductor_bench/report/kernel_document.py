@@ -344,7 +344,7 @@ def _sum_blocks(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Bl
     after = sum(calls * each.best_s for calls, each in weighted)
     which = "their calls in an iteration" if known else "one call of each"
     faster = sum(each.verdict == "faster" for _, each in retuned)
-    counts = f"{faster} faster, {len(retuned) - faster} unchanged"
+    counts = f"{faster} faster, {len(retuned) - faster} as they were"
     yield Sentence(f"{len(retuned)} kernels retuned in {units.seconds(took_s)}: {counts}", LEAD)
     state = retuned[0][1].state
     yield Sentence(f"{which}: {units.seconds(before)} → {units.seconds(after)} {state}, {before / after:.2f}x")

@@ -31,10 +31,10 @@ from inductor_bench.workflows.progress import Silent
 class Bench(KernelSession):
     """A kernel session whose requests get fixed answers. ``asked`` lists the types of the requests."""
 
-    def __init__(self, options: KernelRequest, folder: Path, use: DeviceUse | None) -> None:
+    def __init__(self, request: KernelRequest, folder: Path, use: DeviceUse | None) -> None:
         pool = WorkerPool("python", folder, {})
         super().__init__(
-            options, pool, Silent(), make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
+            request, pool, Silent(), make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         )
         self.peaks, self.use, self.asked = {"cuda": None, "cpu": None}, use, list[type[WorkerRequest[Any]]]()
         self.clock_of: Callable[[], float] = lambda: 1980.0

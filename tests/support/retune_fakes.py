@@ -100,14 +100,14 @@ class Engine:
         self._outcome = outcome
 
     def __call__(
-        self, options: KernelRequest, progress: object, report: OnResult, stakes: Mapping[str, object]
+        self, request: KernelRequest, progress: object, report: OnResult, stakes: Mapping[str, object]
     ) -> KernelOutcome:
-        assert stakes.keys() >= set(options.targets), "it is known what is at stake with each"
-        assert options.autotune is not None
-        self.requests.append(options)
-        for file in options.targets:
+        assert stakes.keys() >= set(request.targets), "it is known what is at stake with each"
+        assert request.autotune is not None
+        self.requests.append(request)
+        for file in request.targets:
             self.begun.append(Path(file).stem)
-            found = self._outcome(file, options.autotune)
+            found = self._outcome(file, request.autotune)
             if isinstance(found, BaseException):
                 raise found
             report(found, run_builder.GPU)
@@ -136,8 +136,8 @@ def main(words: list[str]) -> int:
 
         retuning.run_kernel = Engine(outcome)  # type: ignore[assignment]
         retuning.visible_gpus = lambda: ("0",)
-        options = BreakdownRequest(str(folder.path), retune=RetuneRequest(method, top))
-        run = retuning.autotune_run(run, folder, options, Silent(), folder.save)
+        request = BreakdownRequest(str(folder.path), retune=RetuneRequest(method, top))
+        run = retuning.autotune_run(run, folder, request, Silent(), folder.save)
     return 1 if run.failures else 0
 
 

@@ -47,7 +47,7 @@ SPACE = {"value": (0, 2, 3, 4)}
 class Work:
     """Stands in for ``KernelSession``: a kernel takes the time of its file and its configuration."""
 
-    options: KernelRequest = field(default_factory=lambda: KernelRequest(("first.py",)))
+    request: KernelRequest = field(default_factory=lambda: KernelRequest(("first.py",)))
     wrong: tuple[int, ...] = ()
     kernels: dict[int, tuple[str, int]] = field(default_factory=dict)
     peaks: dict[str, None] = field(default_factory=lambda: {"cpu": None})
@@ -215,7 +215,7 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
         ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config it is slower"),
         ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and its config takes some of it back"),
         ((1.4, "slower"), (1.02, "slower"), "most of the difference is the config"),
-        ((1.0, "same"), (0.8, "faster"), "in one config it is faster: its own undoes that"),
+        ((1.0, "same"), (0.8, "faster"), "in the same config it is faster, which its own config cancels"),
         ((1.0, "same"), (1.0, "same"), ""),
         ((0.98, "undecided"), (0.8, "faster"), ""),
     ],
@@ -239,7 +239,7 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
     table, _, words = text.partition("second.py is faster\n")
     assert "first.py " in table and "second.py " in table, "two kernels of one name go by their files"
     rows = [line.split()[:4] for line in words.splitlines()]
-    assert ["as", "they", "stand", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
+    assert ["as", "they", "are", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
     assert "both in value=0" in words and "first in value=0; second in value=4" in words
     assert "most of the difference is the config" in words and "both compute the same" in words
     text = shown(TimedPair(first, second, "cold", standing, standing, standing, "they differ", False))
