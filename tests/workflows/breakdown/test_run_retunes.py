@@ -189,7 +189,7 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
     run = retune(folder, monkeypatch, Engine(lambda file, method: retuned(file, method, "NVIDIA L4")))
     (failure,) = run.failures
     assert (
-        "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "it was measured on" in failure.hint
+        "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "measured on" in failure.hint
     )
     assert {one.row.problem for one in run.retunes if one.file} == {INTERRUPTED}
     monkeypatch.setattr(retuning, "visible_gpus", tuple)
