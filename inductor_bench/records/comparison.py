@@ -55,7 +55,7 @@ class Change:
 
     a_s: float  # seconds of A
     b_s: float  # seconds of B
-    delta_s: float  # seconds of B less those of A
+    delta_s: float  # seconds of B minus those of A
     # lower end of the interval of the difference in seconds; ``None`` if no uncertainty is known
     low_s: float | None
     high_s: float | None  # upper end of that interval
@@ -91,7 +91,7 @@ class GraphChange:
     b: str | None  # its label in B; ``None`` if only A has it
     a_s: float  # seconds in A
     b_s: float  # seconds in B
-    delta_s: float  # seconds of B less those of A
+    delta_s: float  # seconds of B minus those of A
     a_calls: float  # the number of its calls in A
     b_calls: float  # the number of its calls in B
     alike: float  # the share of their kernels' time, 0 to 1, in kernels that both have
@@ -118,7 +118,7 @@ class KernelChange:
 
     a: tuple[KernelSide, ...]  # the kernels of A
     b: tuple[KernelSide, ...]  # the kernels of B
-    delta_s: float  # seconds of B less those of A
+    delta_s: float  # seconds of B minus those of A
     low_s: float  # lower end of the interval of the difference in seconds
     high_s: float  # upper end of that interval
     verdict: str  # the verdict on B: ``faster``, ``slower``, ``same`` or ``undecided``

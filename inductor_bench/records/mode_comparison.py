@@ -149,7 +149,7 @@ class ModeFigures:
     graph_breaks: int = 0  # the number of graph breaks
     work: DeviceWork | None = None  # the device's work in a step of the first round
     agreement: Agreement | None = None  # the comparison of the outputs in the first round
-    to_eager: StepRatio | None = None  # the ratio to the row ``eager``; ``None`` for itself and if there is none
+    to_eager: StepRatio | None = None  # the ratio to the row ``eager``; ``None`` for that row, and if there is none
     to_fastest: StepRatio | None = None  # the ratio to the row with the shortest step; ``None`` for itself
     # number of steps after which the compilation has paid off against ``eager``; ``None`` if it never does, or that
     # is undecided

@@ -30,7 +30,7 @@ class IdleTime:
     The gaps are those of the profiled runs, whose host side is slower than that of unprofiled runs.
     """
 
-    time_s: float  # the wall time less the busy time, in seconds
+    time_s: float  # the wall time minus the busy time, in seconds
     count: float  # the number of gaps
     median_s: float  # the median gap in seconds
     longest_s: float  # the longest gap in seconds

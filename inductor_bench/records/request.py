@@ -60,7 +60,7 @@ class RetuneRequest:
         help="Then retune the kernels that take most time (--top sets how many), like `kernel --autotune`.",
     )
     top: int = option(10, "--top", shared=True)  # the number of kernels
-    # the limit of all of it in seconds
+    # the time limit of the whole retune in seconds
     budget_s: float | None = option(
         None,
         "--budget",

@@ -78,7 +78,7 @@ class Retune:
     # the measurement of the file with all candidates. It has no ``tuning`` if the budget was spent before.
     kernel: MeasuredKernel | None = None
     # the reason why there is no measurement, or why the best configuration is wrong in the program. ``None`` beside a
-    # ``kernel`` of ``None`` means that the retune has not come to an end
+    # ``kernel`` of ``None`` means that the retune is not finished
     failure: Failure | None = None
     # the run from which the tuning was taken over; ``None`` if the kernel was tuned for this run
     known_from: TuningOrigin | None = None

@@ -62,10 +62,10 @@ class Peaks:
     """The measured peaks of a device: the roofs to which shares of peak refer."""
 
     device: str  # the name of the device
-    memory_bandwidth: float  # of large copies in the device's memory
+    memory_bandwidth: float  # the bandwidth of large copies in the device's memory
     matmul_flops: dict[str, float]  # dense FLOPs per second by dtype (``float16``, ``bfloat16``, ``float32``, ``tf32``)
     cache_bytes: int | None = None  # size of the L2 cache of a GPU, of the last-level cache of a CPU
-    cache_bandwidth: float | None = None  # of data in the cache
+    cache_bandwidth: float | None = None  # the bandwidth of data in the cache
     launch_floor_s: float | None = None  # device seconds of an empty kernel; GPU only
     threads: int | None = None  # the number of threads that were used; CPU only
     torch: str = ""  # the version of torch that measured
@@ -103,7 +103,7 @@ class Run:
     request: BreakdownRequest  # the options of the run
     environment: Environment  # the machine and the versions
     peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
-    capture: Capture = field(default_factory=Capture)  # what capturing the program told
+    capture: Capture = field(default_factory=Capture)  # what the capture of the program found
     modules: tuple[ModuleRecord, ...] = ()  # the compiled modules
     failures: tuple[Failure, ...] = ()  # the steps that failed
     retunes: tuple[Retune, ...] = ()  # the retunes of the most expensive kernels

@@ -162,7 +162,7 @@ class MeasuredKernel:
     config: Config  # the configuration that was timed
     cold: Timing  # times of one call with emptied caches
     # times of one call with the data of the previous call in the caches; ``None`` for a kernel of a run that was
-    # retuned without a measurement of its own
+    # retuned without being measured separately
     warm: Timing | None
     method: str  # the way of timing
     work: Inline[CallWork] = CallWork()  # the work of one call

@@ -188,9 +188,7 @@ def test_what_a_budget_did_not_last_for_on_an_h200_says_so() -> None:
 def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run = retune(folder, monkeypatch, Engine(lambda file, method: retuned(file, method, "NVIDIA L4")))
     (failure,) = run.failures
-    assert (
-        "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "measured on" in failure.hint
-    )
+    assert "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "measured on" in failure.hint
     assert {one.row.problem for one in run.retunes if one.file} == {INTERRUPTED}
     monkeypatch.setattr(retuning, "visible_gpus", tuple)
     options = BreakdownRequest(str(folder.path), retune=RetuneRequest("max", 2))
