@@ -64,7 +64,7 @@ def step_of(run: Run) -> Program | None:
 
 
 def is_beside_step(run: Run, failure: Failure) -> bool:
-    """Whether a failure concerns only a module's own run, where the program's step answers what was asked."""
+    """Whether a failure concerns only a module's own run, if the program's step answers what was asked."""
     return failure.stage == "profile" and failure.kind != "interrupted" and step_of(run) is not None
 
 

@@ -90,7 +90,7 @@ def target_of(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
 def exit_code(run: Run) -> int:
     """Returns the exit code for a record: 1 for a failure, even though the rest was measured and shown.
 
-    A module that cannot run by itself is none where the program's step is explained.
+    A module that cannot run by itself is no failure if the program's step is explained.
     """
     if any(failure.kind == "interrupted" for failure in run.failures):
         return EXIT_INTERRUPTED

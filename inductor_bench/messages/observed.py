@@ -71,9 +71,9 @@ COMPILE_USE = ".compile.json"
 class CompileCall:
     """One place that calls ``torch.compile``."""
 
-    place: str  # ``file:line`` in the program; empty where it is unknown
+    place: str  # ``file:line`` in the program; empty if it is unknown
     backend: str  # the name of the backend
-    disabled: str = ""  # the argument or the variable that makes the call do nothing; empty where none does
+    disabled: str = ""  # the argument or the variable that makes the call do nothing; empty if none does
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class CompileUse:
 
     pid: int
     calls: tuple[CompileCall, ...] = ()  # in their order, each place once
-    disabled_by: str = ""  # the variable that disables Dynamo; empty where it is not disabled
-    stance: str = ""  # the stance of ``torch.compiler.set_stance``; empty where Dynamo is not imported
-    frames: int | None = None  # the number of functions that reached Dynamo; ``None`` where it does not say
+    disabled_by: str = ""  # the variable that disables Dynamo; empty if it is not disabled
+    stance: str = ""  # the stance of ``torch.compiler.set_stance``; empty if Dynamo is not imported
+    frames: int | None = None  # the number of functions that reached Dynamo; ``None`` if it does not say
 
 
 # The messages of a comparison of modes: what a process of the program changes, and what it reports.

@@ -27,7 +27,7 @@ _EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
 
 
 def read_source_line(stack: str) -> SourceLine | None:
-    """The innermost frame of a formatted stack outside torch; the last frame where all frames are torch's."""
+    """The innermost frame of a formatted stack outside torch; the last frame if all frames are torch's."""
     frames = [_source_line(match) for match in _FRAME.finditer(stack)]
     if not frames:
         return None
@@ -84,13 +84,13 @@ class SkippedFrame:
 
     name: str  # its bare name
     place: str  # ``file:line`` of its first line
-    cause: str = ""  # ``file:line`` of the construct that Dynamo does not compile; empty where it names none
-    reason: str = ""  # what Dynamo says of the construct, in one line; empty where it says nothing
+    cause: str = ""  # ``file:line`` of the construct that Dynamo does not compile; empty if it names none
+    reason: str = ""  # what Dynamo says of the construct, in one line; empty if it says nothing
     in_loop: bool = False  # whether it says that the construct stands in a loop
 
 
 def read_skipped_frame(metrics: Mapping[str, object], graph_break: str = "") -> SkippedFrame | None:
-    """The frame of Dynamo's metrics of one compilation; ``None`` where a graph was made. (2.13; 2.9 read only)
+    """The frame of Dynamo's metrics of one compilation; ``None`` if a graph was made. (2.13; 2.9 read only)
 
     Args:
         metrics: the entry ``compilation_metrics``.

@@ -178,7 +178,7 @@ def has_optimizer() -> bool:
 
 
 def device_in_use() -> str:
-    """The type of the accelerator that this process uses; empty where it uses the CPU alone. (2.13)"""
+    """The type of the accelerator that this process uses; empty if it uses only the CPU. (2.13)"""
     import torch
 
     for kind, device in DEVICES.items():
@@ -189,7 +189,7 @@ def device_in_use() -> str:
 
 
 def dynamo_switch() -> str:
-    """The variable or the setting that disables Dynamo now; empty where it is enabled or not imported. (2.13)"""
+    """The variable or the setting that disables Dynamo now; empty if it is enabled or not imported. (2.13)"""
     config = sys.modules.get("torch._dynamo.config")
     if config is None or not config.disable:
         return ""
@@ -198,7 +198,7 @@ def dynamo_switch() -> str:
 
 
 def dynamo_stance() -> str:
-    """The stance of ``torch.compiler.set_stance``; empty where Dynamo is not imported. (2.13)"""
+    """The stance of ``torch.compiler.set_stance``; empty if Dynamo is not imported. (2.13)"""
     stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     return str(getattr(stance, "stance", ""))
 
