@@ -202,7 +202,7 @@ def read_laps(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_record(run: Path) -> dict[str, Any]:
-    """The program's step in the record, with the numbers of each process's timed steps; empty where there is none."""
+    """The program's step in the record, with the numbers of each process's timed steps; empty if there is none."""
     try:
         record = json.loads((run / "record.json").read_text(encoding="utf-8"))
         evidence = json.loads((run / "evidence.json").read_text(encoding="utf-8"))
