@@ -23,7 +23,6 @@ from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, re
 from .module_reader import read_header
 from .syntax import parse
 
-
 # Names the functions that Dynamo compiled, such as ``Block.forward``.
 #
 # The structured trace tells the file, the line and the bare name of a compiled function. The class of its object stands
