@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,18 @@ def test_damaged_files_are_compiled_again(program: Path, tmp_path: Path) -> None
     second = break_down("second", cache, program)
     assert second.code == 0 and observed(second) == observed(first)
     assert second.record["capture"]["compiled_earlier"] == 0
+
+
+@pytest.mark.slow
+def test_two_breakdowns_at_once_write_one_cache(program: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (cache / "peaks").mkdir(parents=True)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda name: break_down(name, cache, program), ("first", "second"))
+    third = break_down("third", cache, program)
+    assert first.code == second.code == third.code == 0
+    assert observed(first) == observed(second) == observed(third)
+    assert third.record["capture"]["compiled_earlier"] == 1
 
 
 @pytest.mark.slow
