@@ -275,6 +275,9 @@ EAGER = "INDUCTOR_BENCH_EAGER"
 """Type of the device of the steps, if the program runs without compilation and its steps are only timed; else empty.
 """
 
+COMPILE_CACHE = "INDUCTOR_BENCH_COMPILE_CACHE"
+"""The folder from which torch may take what earlier runs compiled; empty where it compiles everything."""
+
 PYTHON_STARTED = "python.started"
 """Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""
 

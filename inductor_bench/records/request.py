@@ -138,6 +138,12 @@ class BreakdownRequest:
     )
     # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
+    # whether everything was to be compiled anew
+    cold: bool = option(
+        False,
+        "--cold",
+        help="Compile everything anew, without what earlier breakdowns compiled.",
+    )
     # whether the program was also to run without compilation
     eager: bool = option(False, "--eager", help="Also time the program's steps without compilation, in a second run.")
     # limit of each started process in seconds

@@ -85,8 +85,10 @@ class Capture:
     recompiles: tuple[str, ...] = ()  # torch's messages about recompilations
     uncompiled: str = ""  # why the program compiled nothing; empty if it did, and if no reason was observed
     # what compilation took, the longest phase first, with empty caches. Of several processes it is that of the one that
-    # compiled longest.
+    # compiled longest. Empty where an earlier run compiled a module and what that took is not known.
     compile_phases: tuple[CompilePhase, ...] = ()
+    compiled_earlier: int = 0  # the number of modules that an earlier run compiled, and that this one took from a cache
+    compiled_at: str = ""  # when the latest of them was compiled (ISO 8601); empty where none was
 
 
 @dataclass(frozen=True)

@@ -17,104 +17,11 @@ from types import UnionType
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.code import (
-    AOT_AUTOGRAD,
-    AUTOTUNING,
-    CODE_GENERATION,
-    CUDA_GRAPHS,
-    DYNAMO,
-    KERNELS,
-    LOWERING,
-    CapturedCode,
-    CompilePhase,
-    total_s,
-)
+from ..records.code import CapturedCode, CompilePhase, total_s
+from .compile_phases import CompileClock, Frame, FrameCompilation
 from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines
 from .module_reader import read_header
 from .syntax import parse
-
-# Adds up what compilation took in each of its phases, from the timed events of torch's structured trace.
-#
-# Torch writes a begin and an end of each timed part of a compilation (2.9 to 2.15), one within the other. Each moment
-# counts for the innermost part that belongs to a phase.
-
-
-_PHASES = {
-    "dynamo": DYNAMO,
-    "entire_frame_compile": DYNAMO,
-    "backend_compile": AOT_AUTOGRAD,
-    "entire_backward_compile": AOT_AUTOGRAD,
-    "_recursive_pre_grad_passes": LOWERING,
-    "_recursive_joint_graph_passes": LOWERING,
-    "inductor_compile": LOWERING,
-    "compile_fx.<locals>.fw_compiler_base": LOWERING,
-    "compile_fx.<locals>.bw_compiler": LOWERING,
-    "code_gen": CODE_GENERATION,
-    "PyCodeCache.load_by_key_path": KERNELS,
-    "compile_file": KERNELS,
-    "async_compile.wait": KERNELS,
-    "async_compile.precompile": KERNELS,
-    "reload_kernel_in_parent": KERNELS,
-    "benchmark_fused_nodes": AUTOTUNING,
-    "pad_mm_benchmark": AUTOTUNING,
-    "CachingAutotuner.benchmark_all_configs": AUTOTUNING,
-    "CachingAutotuner.coordinate_descent_tuning": AUTOTUNING,
-    "CachingAutotuner.combo_sequential_autotune": AUTOTUNING,
-    "cudagraphify.get_container": CUDA_GRAPHS,
-    "CUDAGraphNode.record": CUDA_GRAPHS,
-}
-"""The events that begin a phase. Every other event belongs to the phase of the event around it."""
-
-_TEMPLATES = re.compile(r".*_template_(autotuning|precompiling)")
-"""The events in which Inductor compiles and times candidates for a library call; they are named after the call."""
-
-
-_LATEST_US = 1e17
-"""Microseconds since 1970 from which a time is damage, and none of torch's."""
-
-_SHORTEST_US = 1.0
-"""Microseconds of the shortest phase that is told."""
-
-
-class CompileClock:
-    """The timed events of one process, in their order."""
-
-    def __init__(self) -> None:
-        self._times_us: dict[str, float] = {}
-        self._open: list[tuple[str, str]] = []  # the events that have begun, each with its phase
-        self._now_us = 0.0
-
-    def take(self, event: Any) -> None:
-        """Takes one event as torch writes it; what is no begin or end of a timed part is ignored."""
-        match event:
-            case {"name": str(name), "ts": int() | float() as now_us, "ph": "B" | "E" as side} if (
-                0 <= now_us < _LATEST_US
-            ):
-                self._advance(float(now_us))
-                if side == "B":
-                    self._open.append((name, self._phase_of(name)))
-                elif any(name == opened for opened, _ in self._open):
-                    while self._open.pop()[0] != name:  # an inner part that an exception ended without a word
-                        pass
-
-    def _advance(self, now_us: float) -> None:
-        if self._open and (phase := self._open[-1][1]):
-            self._times_us[phase] = self._times_us.get(phase, 0.0) + max(0.0, now_us - self._now_us)
-        self._now_us = now_us
-
-    def _phase_of(self, name: str) -> str:
-        around = self._open[-1][1] if self._open else ""
-        if around == AUTOTUNING or _TEMPLATES.fullmatch(name):  # candidates are compiled in order to be timed
-            return AUTOTUNING
-        return _PHASES.get(name, around)
-
-    def phases(self) -> tuple[CompilePhase, ...]:
-        """The phases with their seconds, the longest first."""
-        found = (
-            CompilePhase(phase, time_us / 1e6) for phase, time_us in self._times_us.items() if time_us >= _SHORTEST_US
-        )
-        return tuple(sorted(found, key=lambda phase: -phase.time_s))
-
 
 # Names the functions that Dynamo compiled, such as ``Block.forward``.
 #
@@ -236,6 +143,7 @@ _HEADER = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ (?:(\d{1,18}) )?.*?\] (\{
 _RANK = re.compile(r"_rank_(\d+)_")
 _HANDLES = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
 _STACKS = "inductor_provenance_tracking_kernel_stack_traces"
+_CACHE_HIT = "fx_graph_cache_hit"
 _GUARDS = "dynamo_cpp_guards_str"
 _WANTED = (
     "inductor_output_code",
@@ -249,6 +157,7 @@ _WANTED = (
     "dynamo_start",
     "compilation_metrics",
     "chromium_event",
+    _CACHE_HIT,
     '"str":',
 )
 _TYPES: dict[str, type | UnionType] = {
@@ -268,7 +177,8 @@ _TYPES: dict[str, type | UnionType] = {
 class StructuredTrace:
     """The structured trace of one program."""
 
-    codes: tuple[CapturedCode, ...] = ()  # the compiled modules
+    # the compiled modules of each process, those of one compilation of a frame together
+    codes: tuple[CapturedCode, ...] = ()
     graph_breaks: tuple[str, ...] = ()  # distinct graph breaks as ``file:line: reason``
     # one ``file:line function: reason`` for each recompilation; the reason is the failed guard of the most recent cache
     # entry
@@ -280,6 +190,7 @@ class StructuredTrace:
     compile_phases: tuple[CompilePhase, ...] = ()
     # the functions that Dynamo tried to compile and that run uncompiled, in the order of the attempts
     skipped: tuple[SkippedFrame, ...] = ()
+    compilations: tuple[FrameCompilation, ...] = ()  # of all processes, with or without modules
 
 
 @dataclass(frozen=True)
@@ -304,14 +215,17 @@ class _TraceProcess:
     rank: int | None
     codes: list[CapturedCode] = field(default_factory=list)
     frames: list[CompiledFrame | None] = field(default_factory=list)  # one for each of ``codes``
+    owners: list[Frame] = field(default_factory=list)  # the compilation of each of ``codes``
     graph_breaks: list[str] = field(default_factory=list)
     recompiles: list[str] = field(default_factory=list)
     skipped: list[SkippedFrame] = field(default_factory=list)
     torch_version: str | None = None
     writers: list[tuple[str, int | None]] = field(default_factory=list)
+    cached: set[int] = field(default_factory=set)  # the places of those of ``codes`` that came from a cache
     clock: CompileClock = field(default_factory=CompileClock)
     _strings: dict[int, str] = field(default_factory=dict)
     _frames: dict[Any, CompiledFrame] = field(default_factory=dict)
+    _starts: dict[Frame, int] = field(default_factory=dict)
     _pending_roles: dict[tuple[Any, Any], list[str]] = field(default_factory=dict)
     _breaks: dict[tuple[Any, Any], str] = field(default_factory=dict)
 
@@ -321,6 +235,8 @@ class _TraceProcess:
             self._take_code(entry)
         elif entry.artifact == _STACKS:
             self._take_stacks(entry)
+        elif entry.artifact == _CACHE_HIT:
+            self._take_hit(entry)
         elif entry.artifact == "dynamo_graph_break_reason":
             self.graph_breaks.append(read_graph_break(entry.payload))
             self._breaks[entry.frame] = entry.payload
@@ -338,7 +254,7 @@ class _TraceProcess:
                 case [str(text), int(number)]:
                     self._strings[number] = text
         elif "chromium_event" in head:
-            self.clock.take(_json(entry.payload))
+            self.clock.take(_json(entry.payload), self._owner(entry))
         elif "dynamo_start" in head:
             self._take_frame(entry)
         elif "compilation_metrics" in head:
@@ -364,6 +280,7 @@ class _TraceProcess:
         )
         self.codes.append(code)
         self.frames.append(self._frames.get(frame_id))
+        self.owners.append(self._owner(entry))
         self.writers.append((code.path, entry.head["pid"]))
 
     def _take_stacks(self, entry: _Entry) -> None:
@@ -385,11 +302,40 @@ class _TraceProcess:
                 self.codes[place] = replace(code, stack_traces=found)
                 return
 
+    def _owner(self, entry: _Entry) -> Frame:
+        """The compilation that an entry is of: after a reset of Dynamo its numbers begin again."""
+        return (*entry.frame, max(1, self._starts.get(entry.frame, 1)))
+
+    def _take_hit(self, entry: _Entry) -> None:
+        """The latest module of this compilation came from a cache: torch says so after the module's text."""
+        if self.owners and self.owners[-1] == self._owner(entry):
+            self.cached.add(len(self.codes) - 1)
+
+    def in_order(self) -> list[tuple[CapturedCode, CompiledFrame | None]]:
+        """The modules with their frames, those of one compilation together: a backward graph is compiled with its
+        forward graph where it comes from a cache, and on its first use where it does not."""
+        first: dict[Frame, int] = {}
+        for place, owner in enumerate(self.owners):
+            first.setdefault(owner, place)
+        places = sorted(range(len(self.codes)), key=lambda place: first[self.owners[place]])
+        return [(self.codes[place], self.frames[place]) for place in places]
+
+    def compilations(self, process: int) -> Iterator[FrameCompilation]:
+        """Yields its compilations."""
+        phases = self.clock.phases_by_frame()
+        for owner in dict.fromkeys([*self.owners, *phases]):
+            places = [place for place, of in enumerate(self.owners) if of == owner]
+            compiled = [self.codes[place].path for place in places if place not in self.cached]
+            cached = [self.codes[place].path for place in places if place in self.cached]
+            yield FrameCompilation(process, tuple(compiled), tuple(cached), phases.get(owner, ()))
+
     def _take_frame(self, entry: _Entry) -> None:
         match entry.head["dynamo_start"].get("stack"):
             case [*_, {"filename": int(number), **frame}]:
                 file = self._strings.get(number, "?")
                 self._frames[entry.frame[0]] = CompiledFrame(file, frame.get("line"), str(frame.get("name")))
+        if not entry.head.get("attempt"):
+            self._starts[entry.frame] = self._starts.get(entry.frame, 0) + 1
 
     def _recompile(self, entry: _Entry) -> str:
         reasons = _json(entry.payload)
@@ -412,7 +358,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
     codes = [
         replace(code, compiled_name=compiled_name(frame, functions_of)) if frame else code
         for process in processes
-        for code, frame in zip(process.codes, process.frames, strict=True)
+        for code, frame in process.in_order()
     ]
     keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
     phases = [process.clock.phases() for process in processes]
@@ -425,6 +371,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         writers=frozenset(writer for process in processes for writer in process.writers),
         compile_phases=max(phases, key=total_s, default=()),
         skipped=tuple(dict.fromkeys(frame for process in processes for frame in process.skipped)),
+        compilations=tuple(one for number, process in enumerate(processes) for one in process.compilations(number)),
     )
 
 

@@ -209,8 +209,9 @@ def lend_probes(compile_cache: Path) -> None:
         return
     with contextlib.suppress(OSError):
         for library in store.glob("*.so"):
-            if library.lstat().st_uid == os.getuid():
-                _copy(library, compile_cache / library.name[1:3] / library.name)
+            lent = compile_cache / library.name[1:3] / library.name
+            if library.lstat().st_uid == os.getuid() and not lent.exists():
+                _copy(library, lent)
 
 
 def keep_probes(compile_cache: Path) -> None:

@@ -54,6 +54,7 @@ from .modules.targets import (
     resolve_target,
     title_of,
 )
+from .modules.warm_compilation import shared_compile_cache
 from .pins import make_pins
 from .progress import Progress
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
@@ -291,13 +292,15 @@ class _Breakdown:
                 self._draw_step()
 
     def measure(self) -> None:
-        environment = capture_environment(self._folder.work, dict(self._request.variables)) | self._redaction.variables
-        on_line, limit = self._progress.output, self._request.timeout_s
-        with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
-            pool.get_ready(self._early_workers())
-            self._measure(pool)
-        keep_for_later_runs(self._folder.work)
-        self._time_eager(environment)
+        with shared_compile_cache(self._request, self._python, self._folder.work, self._progress) as cache:
+            variables = dict(self._request.variables)
+            environment = capture_environment(self._folder.work, variables, cache) | self._redaction.variables
+            on_line, limit = self._progress.output, self._request.timeout_s
+            with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
+                pool.get_ready(self._early_workers())
+                self._measure(pool)
+            keep_for_later_runs(environment)
+            self._time_eager(environment)
         self._autotune()
 
     def _early_workers(self) -> int:

@@ -33,7 +33,7 @@ from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, first_fr
 from ..store.redaction import Redaction
 from ..store.run_files import unpacked_run
 from .breakdown import run_breakdown
-from .modules.measured_environment import PLACES, SETTINGS
+from .modules.measured_environment import COLD, PLACES, SETTINGS
 from .modules.targets import find, is_command
 from .progress import Progress
 
@@ -203,7 +203,7 @@ def _check(request: CompareRequest) -> None:
     if len(request.pythons) > 2:
         raise UsageError("--python is given more than twice", "give that of A and that of B")
     for name, _ in request.variables:
-        if name in SETTINGS or name in PLACES:
+        if name in SETTINGS or name in COLD or name in PLACES:
             raise UsageError(f"{name} cannot be compared: the measurement itself sets it", "leave it out")
 
 
@@ -248,6 +248,7 @@ def _request(request: CompareRequest, side: str, place: Path) -> BreakdownReques
         variables=(*request.breakdown.variables, *variables),
         stop=True,
         plots=False,
+        cold=True,  # each run chooses its configs by itself
     )
 
 

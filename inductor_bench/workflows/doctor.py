@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import units
 from ..devices.protocol import CPU
 from ..devices.table import best_device, device_of
 from ..launch.diagnosis import GO_TOGETHER
@@ -17,6 +18,7 @@ from ..records.base import Failure
 from ..records.model_sources import LIBRARIES
 from ..records.request import DoctorRequest
 from ..records.run import Environment, Peaks
+from ..store.compile_cache import LIMIT_BYTES, compile_cache_bytes, compile_cache_problem, compile_cache_root
 from ..store.tables import INSTALL as INSTALL_DUCKDB
 from .modules.module_profiling import take_survey
 from .progress import Progress
@@ -91,6 +93,7 @@ def _checks(environment: Environment) -> tuple[Check, ...]:
         _compiler(environment),
         _accelerator(environment),
         _disk(),
+        check_compile_cache(),
     )
 
 
@@ -153,6 +156,16 @@ def check_package(name: str, purpose: str, hint: str, pool: WorkerPool, module: 
     if f"No module named '{name}'" in found.error:
         return Check(name, "optional", f"not installed ({purpose})", hint)
     return Check(name, "broken", f"importing it fails ({purpose}): {found.error}", found.hint or GO_TOGETHER)
+
+
+def check_compile_cache() -> Check:
+    """The check of the folder with what earlier breakdowns compiled: its size, and whether it can be used."""
+    problem = compile_cache_problem()
+    if problem:
+        hint = "each breakdown compiles everything; name another folder in INDUCTOR_BENCH_CACHE"
+        return Check("compile cache", "broken", problem, hint)
+    sizes = f"{units.size(compile_cache_bytes())} of at most {units.size(LIMIT_BYTES)}"
+    return Check("compile cache", "ok", f"{compile_cache_root()}, {sizes}")
 
 
 def _disk() -> Check:

@@ -461,6 +461,17 @@ def test_compilation_is_reported_by_phase_with_the_next_command() -> None:
     assert "against-eager" not in kinds(run)
 
 
+def test_a_compilation_of_an_earlier_run_is_said_to_be_one() -> None:
+    run = compiled(step_runs.transformer())
+    whole, part = "compiled earlier, 2026-11-25: ", "compiled earlier (1 of 4 modules, 2026-11-25): "
+    for earlier, begins in ((4, whole), (1, part)):
+        capture = Capture(
+            compile_phases=PHASES, structured=4, compiled_earlier=earlier, compiled_at="2026-11-25T10:00:00+00:00"
+        )
+        text = the(replace(run, capture=capture), "compile-time").text
+        assert text.startswith(f"{begins}compilation with empty caches took 14.0 s: compilers of kernels 61%")
+
+
 def test_compilation_pays_off_after_some_steps_or_never() -> None:
     run = step_runs.transformer()
     faster = the(compiled(run, 0.054), "against-eager")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -21,7 +22,15 @@ from inductor_bench.report.doctor_document import doctor_document
 from inductor_bench.report.formats import as_json
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store.caches import peaks_key, save_peaks
-from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, check_packages, run_doctor
+from inductor_bench.store.compile_cache import open_compile_cache
+from inductor_bench.workflows.doctor import (
+    Check,
+    DoctorReport,
+    check_compile_cache,
+    check_package,
+    check_packages,
+    run_doctor,
+)
 from inductor_bench.workflows.progress import Silent
 
 PEAKS = Peaks(
@@ -82,6 +91,20 @@ def test_what_is_missing_says_how_to_get_it() -> None:
     assert not report.healthy
     assert lines[2:4] == ["missing  C++ compiler  none on the PATH", "→ install g++"]
     assert lines[5:] == ["Failed", "- the worker exited with code 1", "Hint: see below", "| Boom", "| Bang"]
+
+
+def test_the_cache_of_compiled_code_has_a_place_and_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path))
+    cache = open_compile_cache("place")
+    (cache.folder / "a").write_bytes(bytes(2_000_000))
+    cache.close()
+    check = check_compile_cache()
+    assert (check.status, check.found) == ("ok", f"{tmp_path}/compiled, 2.00 MB of at most 5.00 GB")
+    shutil.rmtree(tmp_path / "compiled")
+    (tmp_path / "compiled").touch()
+    check = check_compile_cache()
+    assert check.status == "broken" and "compiled is no folder" in check.found
+    assert "INDUCTOR_BENCH_CACHE" in check.hint and DoctorReport((check,), Environment()).healthy
 
 
 @pytest.mark.parametrize(

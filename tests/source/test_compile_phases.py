@@ -17,7 +17,8 @@ from inductor_bench.records.code import (
     LOWERING,
     total_s,
 )
-from inductor_bench.source.structured_trace import CompileClock, read_structured_trace
+from inductor_bench.source.compile_phases import CompileClock
+from inductor_bench.source.structured_trace import read_structured_trace
 
 Row = tuple[float, str, str]
 """The second, ``B`` or ``E``, and the name of an event."""

@@ -25,6 +25,7 @@ from ...devices.table import DEVICES
 from ...messages.observed import (
     CAPTURE_FOLDER,
     COMPARISON,
+    COMPILE_CACHE,
     EAGER,
     LIVE,
     OBSERVE,
@@ -96,6 +97,8 @@ def observe(codecache: ModuleType) -> None:
         steps.note_module()
 
     inductor.watch_compiled_modules(codecache, on_load)
+    if cache := os.environ.get(COMPILE_CACHE):
+        inductor.key_caches_by_lines(codecache, cache)
     _write(folder / f"{owner}.followed", "")
 
     save_at_exit(steps.finish, save_measured)

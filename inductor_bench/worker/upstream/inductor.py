@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -172,6 +173,36 @@ def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> None:
         return module
 
     codecache.PyCodeCache.load_by_key_path = classmethod(load_by_key_path)
+
+
+def key_caches_by_lines(codecache: ModuleType, folder: str) -> None:
+    """Makes the user's lines and the number of threads a part of the keys of Inductor's and AOTAutograd's caches.
+
+    A graph whose lines have moved is compiled again, because a cached one comes with the lines that it had. Where the
+    program has chosen another folder than ``folder`` for its caches, they are passed by. (2.13; 2.9, 2.11 read only)
+    """
+    details = codecache.FxGraphHashDetails
+    original = details.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> None:
+        if codecache.cache_dir() != folder:
+            raise codecache.BypassFxGraphCache("the program has chosen a folder for its caches")
+        original(self, gm, *arguments, **keywords)
+        self.inductor_bench_lines = _digest_of_lines(gm)
+
+    details.__init__ = init
+
+
+def _digest_of_lines(gm: Any) -> str:
+    """A hash of the lines of the program that the nodes of a graph come from, and of the number of threads."""
+    import torch
+
+    digest = hashlib.sha256(str(torch.get_num_threads()).encode())
+    for module in gm.modules() if gm is not None else ():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            digest.update(f"{node.name}\n{node.meta.get('stack_trace')}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def is_profiler_running() -> bool:

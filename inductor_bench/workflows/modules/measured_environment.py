@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...launch.diagnosis import SAFE_PATH
 from ...launch.worker import expose_package, join_paths
+from ...messages.observed import COMPILE_CACHE
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...store.caches import keep_probes, lend_probes
@@ -22,12 +23,27 @@ SETTINGS = {
     "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
     "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
     "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
-    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
     "INDUCTOR_PROVENANCE": "1",
     "PYTHONUNBUFFERED": "1",
 }
 """The variables that a measurement needs, whatever the user sets."""
+
+COLD = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+"""The variables with which torch compiles everything anew."""
+
+WARM = {
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE": "0",
+    "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE": "0",
+    "TORCHINDUCTOR_BUNDLED_AUTOTUNE_REMOTE_CACHE": "0",
+    "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
+    "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_REMOTE_PGO": "0",
+}
+"""The variables with which torch takes from a folder what an earlier process compiled, and from nowhere else.
+
+What Dynamo learned of shapes in an earlier process would make it compile other graphs, and fewer."""
 
 PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TMPDIR", "TRITON_CACHE_DIR")
 """The variables whose folders the tool chooses."""
@@ -35,36 +51,45 @@ PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TMPDIR", "TRITON_CACHE_DIR"
 NO_VARIABLES: Mapping[str, str] = {}
 
 
-def capture_environment(work: Path, variables: Mapping[str, str] = NO_VARIABLES) -> dict[str, str]:
+def capture_environment(
+    work: Path, variables: Mapping[str, str] = NO_VARIABLES, cache: Path | None = None
+) -> dict[str, str]:
     """The environment in which modules are compiled for measurement and run, with its own caches and temporary files.
 
-    The FX and AOTAutograd caches are off, because a cache hit compiles nothing and prints nothing. Turning off all
-    caches would put each module into a folder of its own, which changes the hashes of its kernels.
+    Without a cache of earlier runs the FX and AOTAutograd caches are off. Turning off all caches would put each module
+    into a folder of its own, which changes the hashes of its kernels.
 
     Args:
-        work: the folder of the caches and temporary files.
+        work: the folder of the temporary files.
         variables: further variables of the user; :data:`SETTINGS` win over them.
+        cache: the folder with what earlier runs compiled; ``None`` to compile everything anew.
     """
-    environment = {**os.environ, **variables}
-    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
-        environment.pop(name, None)
     folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     _share_precompiled_headers(folders["tmp"])
-    lend_probes(folders["cache"])
+    caches = cache or folders["cache"]
+    lend_probes(caches)
     return {
-        **environment,
-        **SETTINGS,
-        "TORCHINDUCTOR_CACHE_DIR": str(folders["cache"].resolve()),
+        **compiling_variables(variables, warm=cache is not None),
+        "TORCHINDUCTOR_CACHE_DIR": str(caches.resolve()),
+        COMPILE_CACHE: str(caches.resolve()) if cache else "",
         "TORCH_TRACE": str(folders["torch_trace"].resolve()),
         "TMPDIR": str(folders["tmp"].resolve()),
     }
 
 
-def keep_for_later_runs(work: Path) -> None:
-    """Keeps what later runs need not compile again, before the folder of the caches is removed."""
-    keep_probes(work / "cache")
+def compiling_variables(variables: Mapping[str, str], *, warm: bool) -> dict[str, str]:
+    """The variables that decide what torch compiles, without the folders."""
+    environment = {**os.environ, **variables}
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
+        environment.pop(name, None)
+    return {**environment, **SETTINGS, **(WARM if warm else COLD)}
+
+
+def keep_for_later_runs(environment: Mapping[str, str]) -> None:
+    """Keeps what later runs need not compile again, before the folder of the caches may be removed."""
+    keep_probes(Path(environment["TORCHINDUCTOR_CACHE_DIR"]))
 
 
 def observed_environment(request: BreakdownRequest, work: Path, environment: Mapping[str, str]) -> dict[str, str]:

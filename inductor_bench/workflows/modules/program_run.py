@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
 from ...launch.process import ProcessResult, run_process
-from ...messages.observed import UNCOMPILED, Observation, Refusal, RunProgram
+from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
 from ...records.evidence import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
@@ -33,6 +33,7 @@ from ...store.redaction import Redaction
 from ..progress import Progress
 from .measured_environment import observed_environment
 from .uncompiled import read_uses, why_uncompiled, without_settling
+from .warm_compilation import compile_times
 
 # Reads what the processes of a program observed, from the folder of the capture.
 
@@ -322,6 +323,9 @@ def capture_program(
     why = ""
     if not modules:
         steps, touches, why = _without_graphs(work / "observed" / UNCOMPILED, structured)
+    cache = environment.get(COMPILE_CACHE)
+    times = compile_times(structured, Path(cache) if cache else None)
+    printed += tuple(path for path in times.cached if path not in printed)  # torch prints only what it compiles
     capture = Capture(
         printed=len(printed),
         structured=len(structured.codes),
@@ -330,8 +334,10 @@ def capture_program(
         time_s=ended.time_s,
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
-        compile_phases=structured.compile_phases,
         uncompiled=why,
+        compile_phases=times.phases,
+        compiled_earlier=len(times.cached),
+        compiled_at=times.compiled_at,
     )
     absent = no_python(request, ended, work / "observed", python)
     if absent is not None and (request.kind == COMMAND or not modules):
