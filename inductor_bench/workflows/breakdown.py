@@ -40,7 +40,7 @@ from ..version import __version__
 from .apply import read_environment, require_same
 from .modules.eager_run import time_eager
 from .modules.extraction import RunInMaking
-from .modules.keep_evidence import draw_step, keep_captured, with_profile
+from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
 from .modules.module_profiling import Profiling, take_survey
@@ -181,17 +181,28 @@ def _verify(
 PROFILE = "profile"
 """The stage in which the modules are measured."""
 
+GOES_ON = "the steps are measured; the program goes on"
+"""The stage from the answer to the program's end."""
+
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of missing modules."""
 
+Answer = Callable[[Run], None]
+"""Takes a record that holds the program's step, and nothing of its modules yet."""
+
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
 
 
-def run_breakdown(request: BreakdownRequest, progress: Progress) -> BreakdownOutcome:
+def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer = lambda run: None) -> BreakdownOutcome:
     """Breaks down a target of any kind.
+
+    Args:
+        request: what is broken down, and how.
+        progress: is told what happens.
+        answer: is given the record as soon as the program's steps are measured, while the program goes on.
 
     Raises:
         UsageError: the target is missing, or the options do not fit it.
@@ -206,7 +217,7 @@ def run_breakdown(request: BreakdownRequest, progress: Progress) -> BreakdownOut
     title = folder_title_of(request)
     with new_run_folder(request.output, title, force=request.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
-        breakdown = _Breakdown(request, listed, folder, redaction, progress)
+        breakdown = _Breakdown(request, listed, folder, redaction, progress, answer)
         try:
             breakdown.measure()
         except KeyboardInterrupt as stop:
@@ -227,7 +238,9 @@ class _Breakdown:
         folder: RunFolder,
         redaction: Redaction,
         progress: Progress,
+        answer: Answer,
     ) -> None:
+        self._answer = answer
         self._request = request  # unredacted, because the program needs the secrets
         self._listed = listed
         self._folder = folder
@@ -238,6 +251,7 @@ class _Breakdown:
         self._redaction = redaction
         shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
         self._evidence = Evidence()
+        self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
         own_folder(folder.work)
         self.run = Run(
@@ -316,7 +330,7 @@ class _Breakdown:
         if not captured.modules:
             return
         self._stage = PROFILE
-        self._observe(keep_captured(captured, self._request, self._folder))
+        self._keep(captured)
         pool.get_ready(self._workers(len(captured.modules)))
         request = self._request
         profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
@@ -326,14 +340,31 @@ class _Breakdown:
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
+            what = (self._request, self._folder, environment, self._python, self._progress)
             with self._program_turn():
-                return capture_program(self._request, self._folder, environment, self._python, self._progress)
+                return capture_program(*what, self._answer_early)
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
             for path in missing
         )
         return CapturedProgram(modules, Capture(), failures)
+
+    def _answer_early(self, captured: CapturedProgram) -> None:
+        """Adds the program's step while the program goes on, and gives the answer out."""
+        with suppress(InductorBenchError):  # what cannot be read or written now is tried again at the program's end
+            self.run = replace(self.run, capture=captured.capture)
+            self._keep(captured, early=True)
+            self._analyse()
+            self.save()
+            if self.run.program is not None:
+                self._answer(self.run)
+                self._progress.stage(GOES_ON)
+
+    def _keep(self, captured: CapturedProgram, *, early: bool = False) -> None:
+        """Keeps in the RUN what the program's processes observed."""
+        self._observe(keep_captured(captured, self._request, self._folder, self._kept_traces, early=early))
+        self._files.forget()
 
     def _program_turn(self) -> AbstractContextManager[object]:
         """A script may use the device at any time. Other programs and workers take turns at it themselves."""
@@ -412,7 +443,7 @@ class _Breakdown:
         if self._request.retune is None:
             return
         self._stage = AUTOTUNE
-        self.run = autotune_run(self.run, self._folder, self._request, self._progress, self._keep)
+        self.run = autotune_run(self.run, self._folder, self._request, self._progress, self._take)
         if self._request.retune.verify:
             self._verify()
 
@@ -420,10 +451,10 @@ class _Breakdown:
         self._stage = VERIFY
         with self._program_turn():
             what = (self.run, self._request, self._folder, self._python)
-            self._fail(*verify_retunes(*what, self._progress, self._keep))
+            self._fail(*verify_retunes(*what, self._progress, self._take))
         self.save()
 
-    def _keep(self, run: Run) -> None:
+    def _take(self, run: Run) -> None:
         self.run = run
         self.save()
 

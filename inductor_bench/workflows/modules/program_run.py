@@ -18,7 +18,7 @@ from ...launch.process import ProcessResult, run_process
 from ...messages.observed import Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
-from ...records.evidence import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
+from ...records.evidence import DONE, FAILED, PROFILING, TIMING, ObservedSteps, ObservedTouches
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture
@@ -45,6 +45,9 @@ PATIENCE_S = 10.0
 
 SETTLE_S = 1.0
 """Seconds for the other ranks to say that they are done, after the last one that is known did."""
+
+ENDED = frozenset({DONE, FAILED})
+"""The states of an observation that is over."""
 
 
 @dataclass(frozen=True)
@@ -167,19 +170,28 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended then.
         tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
+        answer: called once when the steps are measured, while the program still runs.
     """
 
-    def __init__(self, folder: Path, stops: bool, tell: Callable[[], None]) -> None:
-        self._folder, self._stops, self._tell = folder, stops, tell
+    def __init__(
+        self, folder: Path, stops: bool, tell: Callable[[], None], answer: Callable[[], None] = lambda: None
+    ) -> None:
+        self._folder, self._stops, self._tell, self._answer = folder, stops, tell, answer
         self._done_s: float | None = None
-        self._told = False
+        self._answered = self._told = False
 
     def is_finished(self) -> bool:
         """Whether the program can be ended now."""
-        if self._told or not self._is_measured():
+        if self._told:
+            return False
+        states = self._states()
+        if DONE not in states or {TIMING, PROFILING} & set(states):
             return False
         now_s = time.monotonic()
         self._done_s = self._done_s or now_s
+        if not self._answered and (set(states) <= ENDED or now_s - self._done_s >= SETTLE_S):
+            self._answered = True
+            self._answer()
         if self._stops:
             return now_s - self._done_s >= SETTLE_S
         if now_s - self._done_s >= PATIENCE_S:
@@ -187,12 +199,11 @@ class StepWatch:
             self._tell()
         return False
 
-    def _is_measured(self) -> bool:
+    def _states(self) -> list[str]:
         try:
-            states = [steps.state for steps in read_steps(self._folder)]
+            return [steps.state for steps in read_steps(self._folder)]
         except InductorBenchError:
-            return False
-        return DONE in states and not {TIMING, PROFILING} & set(states)
+            return []
 
 
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
@@ -283,11 +294,13 @@ def capture_program(
     environment: Mapping[str, str],
     python: str,
     progress: Progress,
+    answer: Callable[[CapturedProgram], None] = lambda captured: None,
 ) -> CapturedProgram:
     """Runs the program of a request, and finds the modules that it compiled.
 
     A program that fails after it has compiled modules becomes a failure in the result, with its modules.
-    ``environment`` comes from ``environment.capture_environment``.
+    ``environment`` comes from ``environment.capture_environment``. ``answer`` is called once when the program's steps
+    are measured, while the program goes on, with what is known of it by then.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -296,32 +309,48 @@ def capture_program(
     refusal = work / "refusal.json"
     observed = observed_environment(request, work, environment)
     command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
-    watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
+    watch = StepWatch(
+        work / "observed",
+        request.stop,
+        lambda: progress.note(MEASURED),
+        lambda: answer(read_program(work, log, is_whole=False)),
+    )
     ended = run_program(request, command, observed, log, progress, watch)
+    found = read_program(work, ended.log, is_whole=ended.ok)
+    capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)
+    failures = found.failures
+    absent = no_python(request, ended, work / "observed", python)
+    if absent is not None and (request.kind == COMMAND or not found.modules):
+        failures += (absent,)
+    else:
+        failures += program_failures(request, ended, refusal, compiled=bool(found.modules))
+    return replace(found, capture=capture, failures=failures, stopped=ended.stopped)
+
+
+def read_program(work: Path, log: Path, *, is_whole: bool) -> CapturedProgram:
+    """What a program has compiled and measured, as far as its processes have told it.
+
+    Args:
+        work: the folder of the capture.
+        log: what the program has printed.
+        is_whole: whether the program has ended well; if not, a module may be there that was never loaded.
+    """
     structured, failures = _read_trace(work / "torch_trace")
-    printed = printed_module_paths(read_text(ended.log))
+    printed = printed_module_paths(read_text(log))
     seen = read_observations(work / "observed")
-    if not ended.ok:
+    if not is_whole:
         structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
-    modules = _join_modules(printed, structured, seen)
     capture = Capture(
         printed=len(printed),
         structured=len(structured.codes),
         disagreement=_disagreement(printed, structured),
-        exit_code=0 if ended.stopped else ended.exit_code,
-        time_s=ended.time_s,
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
         compile_phases=structured.compile_phases,
     )
-    absent = no_python(request, ended, work / "observed", python)
-    if absent is not None and (request.kind == COMMAND or not modules):
-        failures += (absent,)
-    else:
-        failures += program_failures(request, ended, refusal, compiled=bool(modules))
     steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
-    modules = _without_refused_graphs(modules, steps)
-    return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
+    modules = _without_refused_graphs(_join_modules(printed, structured, seen), steps)
+    return CapturedProgram(modules, capture, failures, steps, touches=touches)
 
 
 def run_program(
