@@ -13,6 +13,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from .errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 GAP_S = 0.5
@@ -29,11 +31,13 @@ class _State:
     Attributes:
         last_s: when the last signal came, by the monotonic clock.
         holds: the number of blocks that must not be interrupted and that the main thread is in.
+        number: the signal of the last interruption.
         is_due: whether an interruption waits for the end of such a block, or was dropped and is to be raised again.
     """
 
     def __init__(self) -> None:
         self.last_s = float("-inf")
+        self.number: int = signal.SIGINT
         self.holds = 0
         self.is_due = False
 
@@ -52,11 +56,18 @@ def install() -> None:
     sys.unraisablehook = _raise_again
 
 
+def exit_code() -> int:
+    """The exit code of a command that was interrupted: 143 by SIGTERM, else 130."""
+    return EXIT_TERMINATED if _state.number == signal.SIGTERM else EXIT_INTERRUPTED
+
+
 def _interrupt(number: int, frame: Any) -> None:
     now_s = time.monotonic()
     together, _state.last_s = now_s - _state.last_s < GAP_S, now_s
     if together and not _state.is_due:
         return
+    if not _state.is_due:
+        _state.number = number
     _state.is_due = _state.holds > 0
     if not _state.is_due:
         raise KeyboardInterrupt

@@ -51,7 +51,7 @@ With --autotune, whatever of it is not there yet is retuned; an earlier run is n
 is proven in the program; for an earlier run only where this tool runs the model (a factory or a named model).
 
 Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
-out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
+out as typed, 3 for a bug in this tool, 130 after Ctrl-C and 143 after SIGTERM (what was measured until then is shown).
 """
 
 
@@ -68,9 +68,14 @@ def command(context: click.Context, /, **values: Any) -> int:
     name, view = take_view(values)
     form = FORMATS.get(name)
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
-        from ..workflows.breakdown import run_breakdown
+        from ..workflows.breakdown import StoppedBreakdown, run_breakdown
 
-        outcome = run_breakdown(request, console, lambda run: show_answer(run, console))
+        try:
+            outcome = run_breakdown(request, console, lambda run: show_answer(run, console))
+        except StoppedBreakdown as stop:
+            if stop.outcome.run.program is not None or stop.outcome.run.modules:
+                show(form, stop.outcome.run, place_view(view, stop.outcome.folder, console), console)
+            raise
         show(form, outcome.run, place_view(view, outcome.folder, console), console)
         if not form.names_folder:
             console.note(f"Written: {outcome.folder}")

@@ -23,7 +23,6 @@ from .. import interruption
 from ..errors import (
     EXIT_BUG,
     EXIT_FAILURE,
-    EXIT_INTERRUPTED,
     FREE_SPACE,
     InductorBenchError,
     UnwritableError,
@@ -134,7 +133,7 @@ def _run(given: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as stop:
         # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
         Console().error(str(stop.__cause__ or stop) or "interrupted")
-        return EXIT_INTERRUPTED
+        return interruption.exit_code()
     except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:

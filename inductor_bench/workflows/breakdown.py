@@ -19,6 +19,7 @@ from ..analysis.module_analysis import trace_environment
 from ..analysis.program_step import describe_program
 from ..devices.table import common_device
 from ..errors import InductorBenchError
+from ..interruption import uninterrupted
 from ..launch.executors import cores_of_this_process
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
@@ -44,7 +45,7 @@ from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_pr
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
 from .modules.module_profiling import Profiling, take_survey
-from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled
+from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled, read_program
 from .modules.targets import (
     find_listed_modules,
     find_secrets,
@@ -70,6 +71,14 @@ class BreakdownOutcome:
     written: tuple[Path, ...] = ()
 
 
+class StoppedBreakdown(KeyboardInterrupt):
+    """The user stopped a breakdown; ``outcome`` holds what is known."""
+
+    def __init__(self, outcome: BreakdownOutcome) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {outcome.folder}")
+        self.outcome = outcome
+
+
 def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
     """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
     try:
@@ -79,14 +88,31 @@ def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
         return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
 
 
-def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None) -> Failure:
-    """The failure of a run that was interrupted in a stage, with the command that shows or finishes it."""
+def describe_interruption(
+    run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None, graphs: int = 0
+) -> Failure:
+    """The failure of a run that was interrupted in a stage: what is missing, and what shows or finishes it.
+
+    Args:
+        run: what is known of it.
+        stage: the stage.
+        folder: the RUN.
+        retune: what is retuned, if anything.
+        graphs: the number of the program's graphs, as far as it is known.
+    """
     count, place = len(run.modules), shlex.quote(str(folder.path))
-    kept = f"; {plural(count, 'module')} measured until then" if count else ""
-    hint = f"inductor-bench report {place}" if count else ""
+    is_known = count or run.program is not None
+    hint = f"inductor-bench report {place}" if is_known else ""
     if stage in (AUTOTUNE, VERIFY) and retune is not None:
         hint = _finishing_command(run, stage, place, retune)
-    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
+    missing = ""
+    if stage == CAPTURE:
+        missing = " while the program ran: no step was measured"
+        if run.program is not None:
+            missing = " while the program ran: its step is known, its graphs and kernels were not measured"
+    elif stage == PROFILE and count < graphs:
+        missing = f" when {count} of {plural(graphs, 'graph')} {'was' if count == 1 else 'were'} measured"
+    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{missing}", hint)
 
 
 def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
@@ -178,6 +204,9 @@ def _verify(
     return found
 
 
+CAPTURE = "capture"
+"""The stage in which the program runs."""
+
 PROFILE = "profile"
 """The stage in which the modules are measured."""
 
@@ -207,7 +236,7 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
     Raises:
         UsageError: the target is missing, or the options do not fit it.
         InductorBenchError: the RUN folder cannot be written.
-        KeyboardInterrupt: the user stopped the breakdown; the RUN folder holds the modules that were measured before.
+        StoppedBreakdown: the user stopped the breakdown; the RUN folder holds what was measured before.
     """
     target, redaction = resolve_target(request), find_secrets(request)
     if target.kind == "run":
@@ -219,13 +248,14 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
         end_marked(left)
         breakdown = _Breakdown(request, listed, folder, redaction, progress, answer)
         try:
-            breakdown.measure()
+            try:
+                breakdown.measure()
+            finally:
+                breakdown.conclude()
+            progress.stage("writing the report")
+            return report_run(breakdown.run, folder, plots=request.plots)
         except KeyboardInterrupt as stop:
-            breakdown.interrupted()
-            raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
-        finally:
-            breakdown.conclude()
-        return report_run(breakdown.run, folder, plots=request.plots)
+            raise StoppedBreakdown(breakdown.interrupted()) from stop
 
 
 class _Breakdown:
@@ -247,7 +277,7 @@ class _Breakdown:
         self._progress = progress
         interpreter = interpreter_of(request.arguments) if request.kind == COMMAND else None
         self._python = request.python or interpreter or default_python()
-        self._stage = "capture"
+        self._stage = CAPTURE
         self._redaction = redaction
         shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
         self._evidence = Evidence()
@@ -292,16 +322,30 @@ class _Breakdown:
         self.run = self._redaction.run(self.run)
         self._folder.save(self.run)
 
-    def interrupted(self) -> None:
-        """Adds the interruption, and then the program's step where that was observed and is not there yet."""
-        failure = describe_interruption(self.run, self._stage, self._folder, self._request.retune)
-        self.run = replace(self.run, failures=(*self.run.failures, failure))
-        self.conclude()
-        if self._stage == PROFILE:
-            self._progress.stage("adding the program's step (Ctrl-C leaves it out)")
-            with suppress(KeyboardInterrupt, OSError):
+    def interrupted(self) -> BreakdownOutcome:
+        """Adds what was observed and is not in the record yet, and the interruption. A further one leaves both out."""
+        if self._stage in (CAPTURE, PROFILE):
+            self._progress.stage("adding what was observed until now (Ctrl-C leaves it out)")
+            with suppress(KeyboardInterrupt, OSError, InductorBenchError):
+                self._keep_captured_so_far()
                 self._analyse()
                 self._draw_step()
+        with uninterrupted():
+            graphs, retune = len(self._evidence.modules), self._request.retune
+            failure = describe_interruption(self.run, self._stage, self._folder, retune, graphs)
+            self.run = replace(self.run, failures=(*self.run.failures, failure))
+            self.conclude()
+        if self.run.program is None and not self.run.modules:
+            return BreakdownOutcome(self.run, self._folder.path)
+        return report_run(self.run, self._folder, plots=False)
+
+    def _keep_captured_so_far(self) -> None:
+        """Reads what a program that was ended left behind, if it has not told its steps before."""
+        if self._stage == CAPTURE and self._listed is None and self.run.program is None:
+            captured = read_program(self._folder.work, self._folder.logs / "program.log", is_whole=False)
+            if captured.steps:
+                self.run = replace(self.run, capture=captured.capture)
+                self._keep(captured, early=True)
 
     def measure(self) -> None:
         environment = capture_environment(self._folder.work, dict(self._request.variables)) | self._redaction.variables
