@@ -13,8 +13,6 @@ import time
 from types import TracebackType
 from typing import Any
 
-from .errors import EXIT_INTERRUPTED, EXIT_TERMINATED
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 GAP_S = 0.5
@@ -56,9 +54,9 @@ def install() -> None:
     sys.unraisablehook = _raise_again
 
 
-def exit_code() -> int:
-    """The exit code of a command that was interrupted: 143 by SIGTERM, else 130."""
-    return EXIT_TERMINATED if _state.number == signal.SIGTERM else EXIT_INTERRUPTED
+def was_terminated() -> bool:
+    """Whether the last interruption was a SIGTERM."""
+    return _state.number == signal.SIGTERM
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -20,7 +20,6 @@ from ..analysis.program_step import describe_program
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
-from ..launch.executors import cores_of_this_process
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import VERIFY, Failure
@@ -351,23 +350,14 @@ class _Breakdown:
         environment = capture_environment(self._folder.work, dict(self._request.variables)) | self._redaction.variables
         on_line, limit = self._progress.output, self._request.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
-            pool.get_ready(self._early_workers())
+            pool.get_ready(beside_program=self._listed is None)
             self._measure(pool)
         keep_for_later_runs(self._folder.work)
         self._time_eager(environment)
         self._autotune()
 
-    def _early_workers(self) -> int:
-        """The number of workers that get ready while a program compiles, whose graphs are not known yet."""
-        least = self._workers(graphs=2 if self._request.training else 1)
-        return max(least, cores_of_this_process() // 4) if self._listed is None else least
-
-    def _workers(self, graphs: int) -> int:
-        """The number of workers for the unprofiled graphs and the survey after them."""
-        return 1 + (0 if self._request.trace is not None else graphs)
-
     def _measure(self, pool: WorkerPool) -> None:
-        captured = self._capture(pool.environment)
+        captured = self._capture(pool)
         self.run = replace(self.run, capture=captured.capture)
         self._fail(*captured.failures)
         self.save()
@@ -375,18 +365,18 @@ class _Breakdown:
             return
         self._stage = PROFILE
         self._keep(captured)
-        pool.get_ready(self._workers(len(captured.modules)))
+        pool.get_ready()
         request = self._request
         profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
         for module, label in labelled(captured.modules):
             self._measure_module(profiling, module, label)
         self._conclude(pool)
 
-    def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
+    def _capture(self, pool: WorkerPool) -> CapturedProgram:
         if self._listed is None:
-            what = (self._request, self._folder, environment, self._python, self._progress)
+            what = (self._request, self._folder, pool.environment, self._python, self._progress)
             with self._program_turn():
-                return capture_program(*what, self._answer_early)
+                return capture_program(*what, lambda captured: self._answer_early(captured, pool))
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
@@ -394,8 +384,9 @@ class _Breakdown:
         )
         return CapturedProgram(modules, Capture(), failures)
 
-    def _answer_early(self, captured: CapturedProgram) -> None:
+    def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
         """Adds the program's step while the program goes on, and gives the answer out."""
+        pool.get_ready()
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again at the program's end
             self.run = replace(self.run, capture=captured.capture)
             self._keep(captured, early=True)

@@ -1,4 +1,4 @@
-"""A breakdown that is stopped at any moment: the screen shows all that is known, and the exit code says how it ended."""
+"""A breakdown that is stopped at any moment: the screen shows all that is known, the exit code says how it ended."""
 
 from __future__ import annotations
 
