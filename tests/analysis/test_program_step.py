@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import statistics
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
+from ...launch.executors import cores_of_this_process
 from ...launch.process import ProcessResult, run_process
+from ...launch.worker import CORES_OF_THE_PROGRAM
 from ...messages.observed import Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
@@ -44,7 +46,7 @@ PATIENCE_S = 10.0
 """Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
 
 SETTLE_S = 1.0
-"""Seconds for the other ranks to say that they are done, after the last one that is known did."""
+"""Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
 
 ENDED = frozenset({DONE, FAILED})
 """The states of an observation that is over."""
@@ -177,6 +179,7 @@ class StepWatch:
         self, folder: Path, stops: bool, tell: Callable[[], None], answer: Callable[[], None] = lambda: None
     ) -> None:
         self._folder, self._stops, self._tell, self._answer = folder, stops, tell, answer
+        self._profiled_s: float | None = None
         self._done_s: float | None = None
         self._answered = self._told = False
 
@@ -184,14 +187,14 @@ class StepWatch:
         """Whether the program can be ended now."""
         if self._told:
             return False
-        states = self._states()
-        if DONE not in states or {TIMING, PROFILING} & set(states):
-            return False
-        now_s = time.monotonic()
-        self._done_s = self._done_s or now_s
-        if not self._answered and (set(states) <= ENDED or now_s - self._done_s >= SETTLE_S):
+        now_s, steps = time.monotonic(), self._read_steps()
+        states = {one.state for one in steps}
+        if not self._answered and self._is_answerable(steps, states, now_s):
             self._answered = True
             self._answer()
+        if DONE not in states or {TIMING, PROFILING} & states:
+            return False
+        self._done_s = self._done_s or now_s
         if self._stops:
             return now_s - self._done_s >= SETTLE_S
         if now_s - self._done_s >= PATIENCE_S:
@@ -199,11 +202,24 @@ class StepWatch:
             self._tell()
         return False
 
-    def _states(self) -> list[str]:
+    def _is_answerable(self, steps: Sequence[ObservedSteps], states: Set[str], now_s: float) -> bool:
+        """Whether all ranks are measured, or are profiled and not done for a while: long steps fill a long window.
+
+        On few cores the answer would disturb that window.
+        """
+        if PROFILING in states or not any(one.state == DONE or one.trace for one in steps):
+            self._profiled_s = None
+            return False
+        self._profiled_s = self._profiled_s or now_s
+        if TIMING in states and cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+            return False
+        return states <= ENDED or now_s - self._profiled_s >= SETTLE_S
+
+    def _read_steps(self) -> tuple[ObservedSteps, ...]:
         try:
-            return [steps.state for steps in read_steps(self._folder)]
+            return read_steps(self._folder)
         except InductorBenchError:
-            return []
+            return ()
 
 
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import breakdown_runs as runs
@@ -61,9 +60,9 @@ class Observed:
     def _answer(self) -> None:
         self.answers += 1
 
-    def say(self, *states: str) -> int:
+    def say(self, *states: str, trace: str = "") -> int:
         for rank, state in enumerate(states):
-            steps = replace(ObservedSteps(pid=rank + 1, device="cpu", state=state), rank=rank)
+            steps = ObservedSteps(pid=rank + 1, device="cpu", state=state, rank=rank, trace=trace)
             (self._folder / f"{rank + 1}.steps.json").write_text(json.dumps(encode(steps)))
         self.watch.is_finished()
         return self.answers
@@ -80,6 +79,18 @@ def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeyp
     assert seen.say(DONE, WAITING) == 0
     monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
     assert seen.say(DONE, WAITING) == 1
+
+
+@pytest.mark.parametrize(("cores", "answers"), [(8, 1), (2, 0)])
+def test_a_long_window_is_not_waited_for_if_there_are_cores(
+    cores: int, answers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(program_run, "cores_of_this_process", lambda: cores)
+    seen = Observed(tmp_path)
+    assert seen.say(PROFILING, PROFILING, trace="a") == 0
+    assert seen.say(TIMING, TIMING, trace="a") == answers
+    assert seen.say(DONE, DONE, trace="a") == 1
 
 
 def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
