@@ -45,6 +45,9 @@ COMPILING_NICENESS = 10
 RARE_COLLECTION = (100_000, 50, 100)
 """Thresholds of the garbage collector in a process that compiles: with Python's own it takes 5% of a compilation."""
 
+DEVICE_FILES = ("/dev/nvidia", "/dev/dri/")
+"""What the drivers of NVIDIA's and Intel's GPUs open, and keep open."""
+
 JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 """The function of a job. Its arguments are the job and a function that saves a part of the answer."""
 
@@ -134,10 +137,10 @@ def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> 
 
 
 def has_looked_at_devices() -> bool:
-    """Whether this process, or the one that it is a fork of, has opened an NVIDIA GPU: CUDA refuses such a fork."""
+    """Whether this process, or the one that it is a fork of, has opened a GPU: its driver refuses such a fork."""
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{number}").startswith("/dev/nvidia"):
+            if os.readlink(f"/proc/self/fd/{number}").startswith(DEVICE_FILES):
                 return True
     return False
 
