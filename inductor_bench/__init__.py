@@ -68,7 +68,7 @@ def extract(
             A RUN knows the arguments that the kernels really had; a module is run once, in a process of its own.
         output: the folder to write, new or empty.
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
-        category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
+        category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.base.Category``).
         top: at most this many kernels: of a RUN those that take the most time, of other sources the first ones.
         options: the other fields of ``records.request.ExtractRequest``:
             ``values="recorded"`` writes the tensors that the kernels read into safetensors files beside them; without
@@ -143,7 +143,7 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
 
     Args:
         path: as for :func:`bench`.
-        method: ``max``, ``coordesc`` or ``exhaustive``.
+        method: as in ``--autotune``: the name of one of ``autotune.methods.METHODS``.
         options: the other fields of ``records.request.KernelRequest``:
             ``state`` is the state of the caches, ``cold`` or ``warm``, in which times are compared. ``budget_s`` is the
             limit of the search in seconds. ``save`` is the path to which the fastest kernel is written. The options of

@@ -64,7 +64,6 @@ PROGRAMS = {
     "lightning_trainer": "Lightning's Trainer",
     "skipped": "Dynamo skips the frame",
     "breaks": "graph breaks, a recompilation",
-    "convnet": "timm, mixnet",
     "few_ddp": "DDP, 25 steps",
     "sharded": "FSDP2 with checkpointing",
 }
@@ -129,10 +128,18 @@ def command_of(name: str) -> list[str]:
     return [sys.executable, *launcher, str(FOLDER / f"{name}.py")]
 
 
+def environment_of(command: Sequence[str]) -> dict[str, str]:
+    """The environment of a program: one of a single process sees one GPU, because trainers take all that they see."""
+    if "-m" in command:
+        return dict(os.environ)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+
+
 def observe(command: Sequence[str], run: Path, laps: Path, output: Path, limit_s: float) -> dict[str, Any]:
     """Breaks a program down, and keeps its screen as ``output`` with the suffix ``.txt``."""
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
-    variables = {**os.environ, "STEP_ENDS": str(laps), "COLUMNS": "160"}
+    variables = environment_of(command) | {"STEP_ENDS": str(laps), "COLUMNS": "160"}
     lines: list[tuple[float, str]] = []
     begin_s = time.perf_counter()
     with output.with_suffix(".err.txt").open("w", encoding="utf-8") as errors:
@@ -195,12 +202,15 @@ def read_laps(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_record(run: Path) -> dict[str, Any]:
-    """The program's step in the record; empty where there is none."""
+    """The program's step in the record, with the numbers of each process's timed steps; empty where there is none."""
     try:
         record = json.loads((run / "record.json").read_text(encoding="utf-8"))
+        evidence = json.loads((run / "evidence.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record.get("program") or {}
+    steps = [process["steps"] for process in evidence.get("processes") or () if process.get("steps")]
+    numbers = {one["pid"]: one.get("step_numbers") for one in steps}
+    return {**record["program"], "step_numbers": numbers} if record.get("program") else {}
 
 
 def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,14 +224,18 @@ def compare(record: Mapping[str, Any], own: Sequence[Mapping[str, Any]], row: Ma
     times = [seconds for kind, seconds in laps["laps"] if is_step(laps, kind)]
     first, count = record.get("settled_after", 0), len(record.get("step_times_s") or ())
     parts = medians(laps["parts"])
-    part = part_that_fits(found["step_s"], statistics.median(times[len(times) // 2 :]), parts)
-    by_number = bool(count) and not part and first + count <= len(times)
-    same = times[first : first + count] if by_number else times[len(times) // 2 :]
+    usual_s = statistics.median(record["step_times_s"]) if count else None
+    part = part_that_fits(usual_s, statistics.median(times[len(times) // 2 :]), parts)
+    numbers = record.get("step_numbers", {}).get(laps["pid"]) or list(range(first, first + count))
+    low, high = record.get("level") or (0, 0)
+    numbers = numbers[low : high or count]
+    by_number = bool(numbers) and not part and numbers[-1] < len(times)
+    same = [times[number] for number in numbers] if by_number else times[len(times) // 2 :]
     found |= {
         "lap": laps["kind"],
         "laps": len(times),
         "own_step_s": statistics.median(same),
-        "over": f"{first}-{first + count - 1}" if by_number else "settled",
+        "over": f"{len(numbers)} of {numbers[0]}-{numbers[-1]}" if by_number else "settled",
         "parts": parts,
         "kinds": medians(laps["laps"]),
         "compiled": laps["compiled"],
@@ -286,7 +300,7 @@ def run_alone(command: Sequence[str], row: Mapping[str, Any], limit_s: float) ->
         return {}
     process = subprocess.Popen(
         command,
-        env={**os.environ, "PROFILE": "1"},
+        env=environment_of(command) | {"PROFILE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -296,16 +296,14 @@ def headline(comparison: RunComparison, limit: float | None = None) -> str:
         return f"A and B are not comparable: {'; '.join(comparison.reasons)}. No verdict: {times}."
     if comparison.verdict in (SLOWER, FASTER):
         share = units.percent(abs(step.delta_s) / step.a_s if step.a_s else None)
-        return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval(comparison)})."
+        return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval_words(comparison)})."
     if comparison.verdict == SAME:
         return f"B takes as long as A, within {units.whole_percent(EFFECT)}: {times} ({change})."
+    change += f", {interval_words(comparison)}"
     if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
-        small = units.whole_percent(EFFECT)
-        return f"The difference is too small to count: {times} ({change}, {interval(comparison)}); less than {small}."
-    return (
-        f"Undecided: {times} ({change}, {interval(comparison)}). The noise between runs is "
-        f"±{units.percent(step.noise)}, {step.noise_source}."
-    )
+        return f"The difference is too small to count: {times} ({change}); less than {units.whole_percent(EFFECT)}."
+    noise = f"±{units.percent(step.noise)}, {step.noise_source}"
+    return f"Undecided: {times} ({change}). The noise between runs is {noise}."
 
 
 def is_above(comparison: RunComparison, limit: float) -> bool:
@@ -322,7 +320,7 @@ def _judged(comparison: RunComparison, limit: float) -> str:
     return "passed, although the interval reaches above it" if is_open else "passed"
 
 
-def interval(comparison: RunComparison) -> str:
+def interval_words(comparison: RunComparison) -> str:
     """The interval of the step's difference: ``between +0.21 ms and +0.40 ms``."""
     step = comparison.step
     if step.low_s is None or step.high_s is None:

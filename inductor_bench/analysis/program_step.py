@@ -14,7 +14,7 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
-from ..records.program import GRAPH, CallStretch, Program, RankSteps, StepKind, Timeline
+from ..records.program import GRAPH, CallStretch, ClockReading, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
@@ -40,7 +40,7 @@ TIED_ENOUGH = 0.995
 # Finds the loops within a step: calls of compiled graphs that repeat, as the tokens of a request do.
 
 
-LEAST_REPETITIONS = 2
+LEAST_REPETITIONS = 3
 """Least number of repetitions that make a loop."""
 
 LONGEST_UNIT = 64
@@ -379,6 +379,11 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         level=steps.level,
         before_profile=steps.before_profile,
         first_timed=min(observed.step_numbers, default=observed.settled_after),
+        clocks=tuple(
+            ClockReading(observed.step_numbers.index(one.step), one.mhz, one.limits)
+            for one in observed.clocks
+            if one.step in observed.step_numbers
+        ),
         other_steps=tuple(_other_steps(leading)),
         stretches=leading.stretches,
         step_source=observed.source,

@@ -8,7 +8,7 @@ The time that the hardware needs for one call is the longest of
 
 - the time of its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache (the data
   then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit). Where it is known which
-  bytes of a program's step come from DRAM (``traffic.residence``), the longer of their time at the memory roof and the
+  bytes of a program's step come from DRAM (``analysis.residence``), the longer of their time at the memory roof and the
   time of all bytes at the cache roof;
 - the time of its matrix FLOPs at the dense matrix roof of its element type;
 - the launch floor, the time of an empty GPU kernel.
@@ -52,11 +52,8 @@ class TimedWork:
     time_s: float  # device time in seconds
     calls: float  # number of calls
     work: LeastWork  # the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products
-    tf32: bool = False  # whether float32 products may use TF32
-    # the bytes that DRAM serves in the program's step, and the others; ``None`` where nothing is known about the step
-    dram_bytes: float | None = None
-    # the bytes that DRAM serves in the program's step, and the others; ``None`` where nothing is known about the step
-    cache_bytes: float | None = None
+    dram_bytes: float | None = None  # the bytes that DRAM serves in the program's step; ``None`` if unknown
+    cache_bytes: float | None = None  # the bytes that the cache serves there; ``None`` if unknown
 
 
 def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> RooflineResult:
@@ -150,7 +147,7 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
         else:
             needs["memory"] = work.moved_bytes / peaks.memory_bandwidth
     if work.flops:
-        roof = matrix_roof(work.dtype, peaks, tf32=timed.tf32)
+        roof = matrix_roof(work.dtype, peaks)
         if roof is None:
             return None
         needs["compute"] = work.flops / roof

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..devices.table import device_of
-from ..records.base import Category
+from ..records.base import Category, Failure
 from ..records.kernel import Kernel
 from ..records.module import CategoryTotal, ModuleRecord
 from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Program, RankSteps
@@ -61,6 +61,11 @@ class GraphUse:
 def step_of(run: Run) -> Program | None:
     """The program whose step is the currency of a run; ``None`` where no step was profiled."""
     return run.program if run.program is not None and run.program.parts else None
+
+
+def is_beside_step(run: Run, failure: Failure) -> bool:
+    """Whether a failure concerns only a module's own run, where the program's step answers what was asked."""
+    return failure.stage == "profile" and failure.kind != "interrupted" and step_of(run) is not None
 
 
 def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..analysis.step_costs import is_beside_step
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.model_sources import help_lines
 from ..records.request import BreakdownRequest, target_fields
@@ -102,7 +103,10 @@ def target_of(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def exit_code(run: Run) -> int:
-    """Returns the exit code for a record: 1 for any failure, even though the rest was measured and shown."""
+    """Returns the exit code for a record: 1 for a failure, even though the rest was measured and shown.
+
+    A module that cannot run by itself is none where the program's step is explained.
+    """
     if any(failure.kind == "interrupted" for failure in run.failures):
         return EXIT_INTERRUPTED
-    return EXIT_FAILURE if run.failures else EXIT_OK
+    return EXIT_OK if all(is_beside_step(run, failure) for failure in run.failures) else EXIT_FAILURE

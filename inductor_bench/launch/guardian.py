@@ -47,7 +47,7 @@ def end_family(mark: str) -> None:
     begin_s, quiet_scans = time.monotonic(), 0
     signalled: set[Process] = set()
     while quiet_scans < SCANS and time.monotonic() - begin_s < LIMIT_S:
-        family, starting = scan(processes(), mark, signalled)
+        family, starting = find_marked(processes(), mark, signalled)
         quiet_scans = 0 if family or starting else quiet_scans + 1
         kill = time.monotonic() - begin_s > GRACE_S
         for process in family if kill else family - signalled:
@@ -60,12 +60,19 @@ def processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def scan(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Process], list[int]]:
-    """Of the processes ``pids`` those with the mark, the ``known`` ones and the descendants of both; and those that
-    have no environment yet.
+def find_marked(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Process], list[int]]:
+    """Finds the processes that belong to a mark: those with it, the ``known`` ones, and the descendants of both.
 
     A process that cleared its environment has no mark, and after the end of its parent nothing tells whose it is:
     whoever saw it before knows it.
+
+    Args:
+        pids: the processes to look at.
+        mark: the mark, in a variable of a process.
+        known: processes that were found before.
+
+    Returns:
+        The processes, and the ids of those that have no environment yet.
     """
     family: set[Process] = set()
     starting: list[int] = []

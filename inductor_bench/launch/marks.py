@@ -152,11 +152,11 @@ def end_marked(mark: str, known: Set[guardian.Process] = frozenset()) -> None:
 
 def find_family(mark: str, known: Set[guardian.Process] = frozenset()) -> set[guardian.Process]:
     """The processes whose mark contains this one, the ``known`` ones that still run, and all their descendants."""
-    family, unread = guardian.scan(guardian.processes(), mark, known)
+    family, unread = guardian.find_marked(guardian.processes(), mark, known)
     for _ in range(READS):
         if not unread:
             break
         time.sleep(BETWEEN_READS_S)
-        more, unread = guardian.scan(unread, mark, family)
+        more, unread = guardian.find_marked(unread, mark, family)
         family |= more
     return family

@@ -57,6 +57,36 @@ class Observation:
     live: dict[str, Any] | None = None
 
 
+# What a process without a compiled graph asked of ``torch.compile``.
+
+
+UNCOMPILED = "uncompiled"
+"""Name of the folder in the capture's folder, in which a process observes its steps until it has a compiled graph."""
+
+COMPILE_USE = ".compile.json"
+"""What ends the name of the file of a :class:`CompileUse` in that folder, after the process's id."""
+
+
+@dataclass(frozen=True)
+class CompileCall:
+    """One place that calls ``torch.compile``."""
+
+    place: str  # ``file:line`` in the program; empty where it is unknown
+    backend: str  # the name of the backend
+    disabled: str = ""  # the argument or the variable that makes the call do nothing; empty where none does
+
+
+@dataclass(frozen=True)
+class CompileUse:
+    """What one process asked of ``torch.compile`` until its end, in which it got no compiled graph."""
+
+    pid: int
+    calls: tuple[CompileCall, ...] = ()  # in their order, each place once
+    disabled_by: str = ""  # the variable that disables Dynamo; empty where it is not disabled
+    stance: str = ""  # the stance of ``torch.compiler.set_stance``; empty where Dynamo is not imported
+    frames: int | None = None  # the number of functions that reached Dynamo; ``None`` where it does not say
+
+
 # The messages of a comparison of modes: what a process of the program changes, and what it reports.
 #
 # They are exchanged in an environment variable and in files, because the output streams belong to the user's program.
@@ -66,9 +96,9 @@ class Observation:
 class ModeChange:
     """The settings that a process puts in place of the program's own."""
 
-    mode: str  # one of ``records.modes.MODES``
+    mode: str  # one of ``records.mode_comparison.MODES``
     options: dict[str, str] = field(default_factory=dict)  # options of ``torch.compile`` by name, as text
-    switches: tuple[str, ...] = ()  # names of ``records.modes.SWITCHES`` that the process sets itself
+    switches: tuple[str, ...] = ()  # names of ``records.mode_comparison.SWITCHES`` that the process sets itself
     # whether the outputs of a factory or a named model are compared with those without compilation
     compares: bool = False
 

@@ -68,7 +68,7 @@ OUTSIDE = "outside of graphs"
 
 
 class Amounts(NamedTuple):
-    """The least work of a kernel; see ``records.kernel.Work``."""
+    """The least work of a kernel; see ``records.kernel.LeastWork``."""
 
     moved_bytes: float | None = None
     flops: float | None = None
@@ -76,7 +76,7 @@ class Amounts(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The roof of a kernel; see ``records.kernel.Judgement``."""
+    """The roof of a kernel; see ``records.kernel.RooflineResult``."""
 
     peak_share: float | None = None
     bound: str = "unknown"

@@ -41,6 +41,15 @@ class OtherSteps:
 
 
 @dataclass(frozen=True)
+class ClockSample:
+    """The clock of a GPU's multiprocessors during a timed step."""
+
+    step: int  # the number of the step
+    mhz: int
+    limits: tuple[str, ...] = ()  # what throttled it, in words
+
+
+@dataclass(frozen=True)
 class ObservedSteps:
     """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
 
@@ -66,6 +75,7 @@ class ObservedSteps:
     steps_before_profile: int = 0  # the number of them that came before the profile; the others came after it
     other_steps: tuple[OtherSteps, ...] = ()  # steps among them that called other graphs than the profiled ones
     window_s: float = 0.0  # the sum of ``step_times_s``
+    clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
     trace: str = ""  # the path of the profiler's trace of the profiled steps; empty where there is none

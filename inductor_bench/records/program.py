@@ -86,6 +86,15 @@ class StepKind:
 
 
 @dataclass(frozen=True)
+class ClockReading:
+    """The clock of the GPU during a timed step."""
+
+    place: int  # the place of the step in ``step_times_s``
+    mhz: int  # of the multiprocessors
+    limits: tuple[str, ...] = ()  # what throttled it, in words
+
+
+@dataclass(frozen=True)
 class CallStretch:
     """A part of the step's calls of compiled graphs: calls that repeat, or calls between such.
 
@@ -151,6 +160,7 @@ class Program:
     level: tuple[int, int] = (0, 0)
     before_profile: int = 0  # the number of ``step_times_s`` that came before the profile
     first_timed: int = 0  # the number of the first timed step, as the program counts them from 0
+    clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
 

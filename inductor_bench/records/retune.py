@@ -239,7 +239,7 @@ class TritonPin:
 class CppPin:
     """The text of one C++ kernel."""
 
-    kernel_id: str  # identifies the kernel; see ``source.identity.cpp_kernel_id``
+    kernel_id: str  # identifies the kernel; see ``source.syntax.cpp_kernel_id``
     name: str  # of the kernel
     config: Config  # the configuration, for people
     source: str  # the changed text

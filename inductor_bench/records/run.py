@@ -83,6 +83,7 @@ class Capture:
     time_s: float | None = None  # seconds that the capture took
     graph_breaks: tuple[str, ...] = ()  # torch's messages about graph breaks
     recompiles: tuple[str, ...] = ()  # torch's messages about recompilations
+    uncompiled: str = ""  # why the program compiled nothing; empty where it did, and where no reason was observed
     # what compilation took, the longest phase first, with empty caches. Of several processes it is that of the one that
     # compiled longest.
     compile_phases: tuple[CompilePhase, ...] = ()

@@ -186,7 +186,7 @@ _RETUNES: Mapping[str, Field] = {
     "calls": Field(NUMBER, "launches of one step or iteration"),
     "time_s": Field(NUMBER, "device time of one step or iteration, all calls"),
     "file": Field(TEXT, "its standalone file, from the RUN folder"),
-    "method": Field(TEXT, "max, coordesc or exhaustive"),
+    "method": Field(TEXT, "how it was tuned, as in --autotune"),
     "tuned_default_s": Field(NUMBER, "one cold call as it stands"),
     "tuned_best_s": Field(NUMBER, "one cold call of the best"),
     "speedup": Field(NUMBER, "of the best over the default"),

@@ -10,7 +10,7 @@ import json
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import UnionType
@@ -27,9 +27,9 @@ from ..records.code import (
     LOWERING,
     CapturedCode,
     CompilePhase,
-    SourceLine,
     total_s,
 )
+from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines
 from .module_reader import read_header
 from .syntax import parse
 
@@ -114,59 +114,6 @@ class CompileClock:
             CompilePhase(phase, time_us / 1e6) for phase, time_us in self._times_us.items() if time_us >= _SHORTEST_US
         )
         return tuple(sorted(found, key=lambda phase: -phase.time_s))
-
-
-# Finds the lines of the user's program in stack traces and messages of the structured trace.
-
-
-_FRAME = re.compile(
-    r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$\n?(?P<code>.*)', re.MULTILINE
-)
-_TORCH = re.compile(r"(?:^|/)(?:site|dist)-packages/torch/|(?:^|/)torch/(?:_dynamo|_inductor|_functorch|nn|autograd)/")
-_MARKERS = re.compile(r"^[\s^~]*$")
-_BREAK_AT = re.compile(r"^Graph break in user code at (.+):(\d+)$", re.MULTILINE)
-_BREAK_REASON = re.compile(
-    r"^Graph Break Reason: (.*?)(?=^(?:User code traceback:|Traceback )|\Z)", re.MULTILINE | re.DOTALL
-)
-_ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace [^\n]*\n*")
-_EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
-
-
-def read_source_line(stack: str) -> SourceLine | None:
-    """The innermost frame of a formatted stack outside torch; the last frame where all frames are torch's."""
-    frames = [_source_line(match) for match in _FRAME.finditer(stack)]
-    if not frames:
-        return None
-    return next((frame for frame in reversed(frames) if not _TORCH.search(frame.file)), frames[-1])
-
-
-def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:
-    """The distinct lines of several stacks, in order."""
-    lines = (read_source_line(stack) for stack in stacks)
-    return tuple(dict.fromkeys(line for line in lines if line is not None))
-
-
-def read_graph_break(text: str) -> str:
-    """Dynamo's message on a graph break as one line, ``file:line: reason``."""
-    place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
-    user_part = text.partition("\nTraceback (most recent call last)")[0]
-    frame = read_source_line(user_part)
-    where = f"{place.group(1)}:{place.group(2)}" if place else f"{frame.file}:{frame.line}" if frame else ""
-    said = _headline(reason.group(1)) if reason else text.strip().partition("\n")[0]
-    return f"{where}: {said}" if where else said
-
-
-def _headline(reason: str) -> str:
-    body = _ATTEMPT.sub("", reason.strip()).strip()
-    first = body.partition("\n")[0].strip()
-    explanation = _EXPLANATION.search(body)
-    return f"{first}: {explanation.group(1).strip()}" if explanation else first
-
-
-def _source_line(match: re.Match[str]) -> SourceLine:
-    code = match.group("code")
-    shown = "" if _MARKERS.match(code) or _FRAME.match(code) else code.strip()
-    return SourceLine(match.group("file"), int(match.group("line")), match.group("function").strip(), shown)
 
 
 # Names the functions that Dynamo compiled, such as ``Block.forward``.
@@ -300,6 +247,7 @@ _WANTED = (
     "aot_forward_graph",
     "aot_inference_graph",
     "dynamo_start",
+    "compilation_metrics",
     "chromium_event",
     '"str":',
 )
@@ -308,6 +256,7 @@ _TYPES: dict[str, type | UnionType] = {
     "artifact": dict,
     "str": list,
     "dynamo_start": dict,
+    "compilation_metrics": dict,
     "frame_id": int | None,
     "frame_compile_id": int | None,
     "attempt": int | None,
@@ -329,6 +278,8 @@ class StructuredTrace:
     writers: frozenset[tuple[str, int | None]] = frozenset()
     # what compilation took in the process that compiled longest, by phase
     compile_phases: tuple[CompilePhase, ...] = ()
+    # the functions that Dynamo tried to compile and that run uncompiled, in the order of the attempts
+    skipped: tuple[SkippedFrame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -355,12 +306,14 @@ class _TraceProcess:
     frames: list[CompiledFrame | None] = field(default_factory=list)  # one for each of ``codes``
     graph_breaks: list[str] = field(default_factory=list)
     recompiles: list[str] = field(default_factory=list)
+    skipped: list[SkippedFrame] = field(default_factory=list)
     torch_version: str | None = None
     writers: list[tuple[str, int | None]] = field(default_factory=list)
     clock: CompileClock = field(default_factory=CompileClock)
     _strings: dict[int, str] = field(default_factory=dict)
     _frames: dict[Any, CompiledFrame] = field(default_factory=dict)
     _pending_roles: dict[tuple[Any, Any], list[str]] = field(default_factory=dict)
+    _breaks: dict[tuple[Any, Any], str] = field(default_factory=dict)
 
     def take(self, entry: _Entry) -> None:
         head = entry.head
@@ -370,6 +323,7 @@ class _TraceProcess:
             self._take_stacks(entry)
         elif entry.artifact == "dynamo_graph_break_reason":
             self.graph_breaks.append(read_graph_break(entry.payload))
+            self._breaks[entry.frame] = entry.payload
         elif entry.artifact == "recompile_reasons":
             self.recompiles.append(self._recompile(entry))
         elif entry.artifact == "torch_version":
@@ -387,6 +341,9 @@ class _TraceProcess:
             self.clock.take(_json(entry.payload))
         elif "dynamo_start" in head:
             self._take_frame(entry)
+        elif "compilation_metrics" in head:
+            skipped = read_skipped_frame(head["compilation_metrics"], self._breaks.pop(entry.frame, ""))
+            self.skipped += [skipped] if skipped is not None else []
         elif _GUARDS in head and (frame := self._frames.get(entry.frame[0])):
             frame.take_guards(entry.payload)
 
@@ -467,6 +424,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         torch_version=versions[0] if versions else None,
         writers=frozenset(writer for process in processes for writer in process.writers),
         compile_phases=max(phases, key=total_s, default=()),
+        skipped=tuple(dict.fromkeys(frame for process in processes for frame in process.skipped)),
     )
 
 

@@ -165,7 +165,7 @@ def _read_device(position: int, entry: Fields) -> TraceDevice:
     )
 
 
-# Reads a Chrome trace of torch.profiler into a ``records.Trace``: host operators, device events and their links.
+# Reads a Chrome trace of torch.profiler into a ``records.traced.Trace``: host operators, device events and their links.
 #
 # It reads CPU traces and the GPU traces of CUDA, ROCm and XPU, with events in any order and any layout of the file.
 

@@ -17,6 +17,7 @@ from ..analysis.evidence_files import EvidenceFiles
 from ..analysis.findings.finding import apply_command, plural, program_words, retune_command
 from ..analysis.module_analysis import trace_environment
 from ..analysis.program_step import describe_program
+from ..devices.protocol import CPU
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
@@ -361,7 +362,7 @@ class _Breakdown:
         self.run = replace(self.run, capture=captured.capture)
         self._fail(*captured.failures)
         self.save()
-        if not captured.modules:
+        if not captured.modules and not captured.steps:
             return
         self._stage = PROFILE
         self._keep(captured)
@@ -425,7 +426,8 @@ class _Breakdown:
         if elsewhere and not attributed:
             return
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
-        device = common_device(one.source.device for one in attributed).type
+        of_steps = (one.steps.device for one in self._evidence.processes)
+        device = common_device([*(one.source.device for one in attributed), *of_steps]).type or CPU.type
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
         found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
@@ -439,7 +441,8 @@ class _Breakdown:
         self._stage = "extract"
         self._draw_step()
         self.save()
-        self._write_kernels()
+        if self._evidence.modules:
+            self._write_kernels()
 
     def _draw_step(self) -> None:
         try:

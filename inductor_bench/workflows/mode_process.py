@@ -174,7 +174,7 @@ class ProgramRunner:
     ) -> ModeProcess | Failure:
         failure = no_python(self._request, ended, observed, self._python)
         if failure is None and not ended.ok:
-            failure = program_failures(self._request, ended, refusal, compiled=False)[0]
+            failure = program_failures(self._request, ended, refusal, explained=False)[0]
         if failure is not None:
             return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
         steps, reports = read_steps(observed), _read_reports(observed)

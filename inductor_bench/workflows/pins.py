@@ -249,7 +249,7 @@ PINS_FILE = "pins.json"
 
 
 PINS_VARIABLE = "INDUCTOR_BENCH_PINS"
-"""Names the file with the pins of a process; see ``worker.capture.variables``."""
+"""Names the file with the pins of a process; see ``messages.observed``."""
 
 
 def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], observe: str) -> dict[str, str]:
@@ -259,7 +259,7 @@ def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], o
         pins: the pins, which are written into ``work``.
         work: the folder for the pins and for what the processes say.
         environment: the environment of the program without them.
-        observe: what the processes observe beside; see ``worker.capture.variables``.
+        observe: what the processes observe beside; see ``messages.observed``.
     """
     work.mkdir(parents=True, exist_ok=True)
     write_json(work / PINS_FILE, codec.encode(pins))

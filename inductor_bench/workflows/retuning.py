@@ -180,7 +180,7 @@ class _Use(NamedTuple):
 def most_expensive(run: Run, folder: RunFolder, options: RetuneRequest) -> list[Retune]:
     """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
 
-    Of many kernels those are left out that can win next to nothing, all together; see ``stake.find_least``.
+    Of many kernels those are left out that can win next to nothing, all together; see ``autotune.methods.find_least``.
 
     Raises:
         InductorBenchError: the index of the standalone files is missing or damaged.

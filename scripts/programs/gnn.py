@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 SMALL = bool(os.environ.get("SMALL"))
-SIZES, NODES, DEGREE, WIDTH, CLASSES, EPOCHS = (3, 50, 4, 16, 4, 12) if SMALL else (9, 20_000, 16, 256, 40, 40)
+SIZES, NODES, DEGREE, WIDTH, CLASSES, EPOCHS = (3, 50, 4, 16, 4, 12) if SMALL else (9, 10_000, 16, 256, 40, 25)
 
 
 class Network(nn.Module):

@@ -20,8 +20,7 @@ class Network(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         layers = [layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.GELU())]
-        self.layers = nn.Sequential(*layers, nn.Linear(WIDTH, 10))
-        self.layers.compile()
+        self.layers = torch.compile(nn.Sequential(*layers, nn.Linear(WIDTH, 10)))
 
     def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
         rows, labels = batch

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 SMALL = bool(os.environ.get("SMALL"))
-SIZE, BATCH, WIDTH, STEPS = (32, 4, 16, 24) if SMALL else (224, 64, 64, 60)
+STORED, SIZE, BATCH, WIDTH, STEPS = (1024, 32, 4, 16, 24) if SMALL else (448, 224, 64, 64, 60)
 
 
 class Images(Dataset[tuple[Tensor, int]]):
@@ -20,7 +20,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         return BATCH * STEPS
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = torch.rand(1, 3, 2 * SIZE, 2 * SIZE)
+        image = torch.rand(1, 3, STORED, STORED)
         image = F.interpolate(image, size=(SIZE, SIZE), mode="bicubic", antialias=True)[0]
         if index % 2:
             image = image.flip(-1)

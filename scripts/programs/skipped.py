@@ -9,7 +9,7 @@ from stopwatch import DEVICE, Laps
 from torch import Tensor
 
 SMALL = bool(os.environ.get("SMALL"))
-DEPTH, WIDTH, ROWS, STEPS = (4, 32, 16, 60) if SMALL else (24, 2048, 4096, 400)
+DEPTH, WIDTH, ROWS, STEPS = (4, 32, 16, 60) if SMALL else (24, 2048, 4096, 200)
 
 
 def main() -> None:

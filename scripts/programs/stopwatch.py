@@ -146,7 +146,7 @@ class Laps:
         """Prints the median of the settled laps and, with ``STEP_ENDS``, writes all of them."""
         ended_s = time.perf_counter()
         _wait()
-        laps = self._timed(whole=True)
+        laps = self._timed(whole=True)[: self._profile_at if self._profiled else None]
         laps = [lap for lap in laps if lap[0] == self.kind] or laps
         settled = [lap[1] for lap in laps[len(laps) // 2 :]]
         report = {"rank": RANK, "kind": self.kind, "laps": self._laps, "compiled": compilations(), **self._found}

@@ -654,6 +654,22 @@ def test_a_failed_profile_leads_to_a_live_one_only_once() -> None:
     assert "--live" not in again("inductor-bench breakdown m.py", failures=broken, request=live)
 
 
+def test_a_graph_that_is_replayed_in_the_step_is_not_to_be_profiled_live() -> None:
+    broken = (Failure("profile", "exit", "exited with 1", subject="decode"),)
+    replayed = replace(step_runs.decode(), command="inductor-bench breakdown m.py", failures=broken)
+    assert not any("--live" in one.command for one in next_commands(replayed, "runs/x-1"))
+    launched = (replace(broken[0], subject="Block.forward"),)
+    run = replace(step_runs.transformer(), command="inductor-bench breakdown m.py", failures=launched)
+    assert next_commands(run, "runs/x-1")[0].command == "inductor-bench breakdown m.py --live"
+
+
+def test_a_step_without_a_compiled_graph_says_why_in_its_first_line() -> None:
+    run = replace(step_runs.host_paced(), modules=(), capture=Capture(uncompiled="torch.compile is never called"))
+    first = headline(run)
+    assert first is not None and "; nothing is compiled: torch.compile is never called. The step: " in first.text
+    assert "inductor-bench doctor" not in [one.command for one in next_commands(run, "runs/x-1")]
+
+
 @pytest.mark.parametrize("command", ["", "inductor_bench.breakdown(...)", "inductor-bench breakdown 'unbalanced"])
 def test_a_command_that_cannot_be_read_is_not_repeated(command: str) -> None:
     broken = (Failure("profile", "exit", "exited with 1"),)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 import step_runs
-from finding_examples import GRADIENT_COPIES
+from finding_examples import GRADIENT_COPIES, SMALL_GRAPHS
 from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
@@ -30,6 +30,7 @@ from inductor_bench.records.program import (
     QUEUED,
     SYNCHRONISING,
     CallStretch,
+    ClockReading,
     Part,
     Program,
 )
@@ -202,6 +203,46 @@ def test_gaps_between_launched_kernels_are_not_the_hosts() -> None:
     assert "host-pace" not in kinds(run) and "kernel-gaps" not in kinds(step_runs.host_paced())
 
 
+def test_graphs_that_are_entered_often_for_little_work_are_named() -> None:
+    found = the(with_parts([*SMALL_GRAPHS]), "small-graphs")
+    assert found.text.startswith("a step enters Block.forward 24 times, on average for 0.100 ms of the device's work,")
+    assert found.gain_s == pytest.approx(0.7e-3) and found.modules == ("block-forward",)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [SMALL_GRAPHS[0]],
+        [SMALL_GRAPHS[0], replace(SMALL_GRAPHS[1], label=LAUNCHING)],
+        [SMALL_GRAPHS[0], replace(SMALL_GRAPHS[1], time_s=0.05e-3)],
+        [replace(SMALL_GRAPHS[0], calls=4), SMALL_GRAPHS[1]],
+        [replace(SMALL_GRAPHS[0], time_s=6e-3, device_time_s=6e-3), SMALL_GRAPHS[1]],
+        [replace(SMALL_GRAPHS[0], device_time_s=None), SMALL_GRAPHS[1]],
+        [*SMALL_GRAPHS, Part(GRAPH, "head", 30, 6e-3, 0, 12e-3)],
+    ],
+    ids=[
+        *("no idle time", "no guards", "short guards", "few calls"),
+        *("long calls", "unknown device time", "most calls are long"),
+    ],
+)
+def test_graphs_are_not_blamed_without_the_evidence_of_many_calls_and_guards(parts: list[Part]) -> None:
+    assert "small-graphs" not in kinds(with_parts(parts))
+
+
+def test_a_backward_graph_is_not_blamed_for_guards() -> None:
+    run = step_runs.transformer()
+    (backward,) = (part for part in run.program.parts if part.label == "Block.backward") if run.program else ()
+    often = replace(backward, calls=100, time_s=5e-3, device_time_s=5e-3)
+    assert "small-graphs" in kinds(with_parts([often, SMALL_GRAPHS[1]]))
+    modules = tuple(replace(one, role="backward") for one in run.modules if one.slug == backward.graph)
+    assert "small-graphs" not in kinds(replace(with_parts([often, SMALL_GRAPHS[1]]), modules=modules))
+
+
+def test_graphs_on_a_cpu_are_not_blamed_for_guards() -> None:
+    program = with_parts([*SMALL_GRAPHS], device="cpu").program
+    assert "small-graphs" not in kinds(replace(step_runs.cpu(), program=program))
+
+
 def test_graph_breaks_have_the_cost_of_python_between_graphs() -> None:
     capture = Capture(graph_breaks=("model.py:3: print",))
     text = the(replace(step_runs.host_paced(), capture=capture), "graph-breaks").text
@@ -242,6 +283,20 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
         "the step's time changes: 47.0 ms for the 15 steps around the profile, 57.0 ms for the 35 after them; the "
         "figures are those of the profiled ones"
     )
+
+
+@pytest.mark.parametrize(
+    ("mhz", "limits", "words"),
+    [
+        (1980, (), ", at the same clock (1980 MHz)"),
+        (1410, ("power cap",), ", where the clock was 1410 and not 1980 MHz: power cap"),
+        (1410, (), ", where the clock was 1410 and not 1980 MHz;"),
+    ],
+)
+def test_a_level_has_the_clock_for_a_cause_only_if_it_changed(mhz: int, limits: tuple[str, ...], words: str) -> None:
+    times, clocks = (47e-3,) * 15 + (57e-3,) * 35, (ClockReading(3, 1980), ClockReading(30, mhz, limits))
+    run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15), clocks=clocks)
+    assert words in the(run, "unsteady-steps").text
 
 
 def test_the_first_line_tells_the_loops_of_a_step() -> None:

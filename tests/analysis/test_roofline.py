@@ -123,7 +123,7 @@ def test_the_launch_floor_bounds_small_kernels_on_a_gpu_only() -> None:
 def test_float32_products_use_tf32_only_where_that_is_known() -> None:
     work = timed(time_s=1.0, calls=1, moved_bytes=1e9, flops=5e12, dtype="float32")
     assert judge_kernel(work, GPU).peak_share == pytest.approx(0.5)
-    assert judge_kernel(replace(work, tf32=True), GPU).peak_share == pytest.approx(0.1)
+    assert judge_kernel(replace(work, work=replace(work.work, dtype="tf32")), GPU).peak_share == pytest.approx(0.1)
     assert matrix_roof("float32", CPU, tf32=True) == 1e11
     assert matrix_roof("float8_e4m3fn", GPU) == matrix_roof("float8_e5m2", GPU) == 2e14
     assert matrix_roof(None, GPU) is None

@@ -17,7 +17,8 @@ from inductor_bench.records.traced import GraphCall, StepWindow, Work
         ("FBFBFB", [Fold((ord("F"), ord("B")), 0, 3)]),
         ("FFFBBB", [Fold((ord("F"),), 0, 3), Fold((ord("B"),), 3, 3)]),
         ("ABC", [Fold(tuple(map(ord, "ABC")), 0, 1)]),
-        ("FFFBFFFB", [Fold(tuple(map(ord, "FFFB")), 0, 2)]),
+        ("FFFBFFFBFFFB", [Fold(tuple(map(ord, "FFFB")), 0, 3)]),
+        ("FFBB", [Fold(tuple(map(ord, "FFBB")), 0, 1)]),
         ("", []),
     ],
 )

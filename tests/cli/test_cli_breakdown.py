@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import step_runs
 
 from inductor_bench.cli import breakdown as verb
 from inductor_bench.cli.options import make_request
@@ -83,3 +85,10 @@ def test_exit_code(kinds: tuple[str, ...], code: int) -> None:
         failures=tuple(Failure("profile", kind, "message") for kind in kinds),
     )
     assert verb.exit_code(run) == code
+
+
+def test_a_module_that_cannot_run_by_itself_is_no_failure_of_an_explained_step() -> None:
+    alone = Failure("profile", "exit", "exited with 1", subject="Block.forward")
+    assert verb.exit_code(replace(step_runs.transformer(), failures=(alone,))) == 0
+    assert verb.exit_code(replace(step_runs.transformer(), failures=(alone, replace(alone, stage="survey")))) == 1
+    assert verb.exit_code(replace(step_runs.transformer(), failures=(alone,), program=None)) == 1

@@ -38,6 +38,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "synchronisations": (LEAST,),
     "data-loading": (LEAST,),
     "allocations": (LEAST,),
+    "small-graphs": (*(f"{program_findings.MANY_CALLS} times", microseconds(program_findings.SHORT_CALL_S), LEAST),),
     "kernel-gaps": (share(program_findings.GAPS),),
     "unsteady-steps": (
         *(share(levels.LEAST_CHANGE), share(levels.APART)),

@@ -15,7 +15,7 @@ import step_runs
 from printed import run_markdown, run_page, run_screen
 
 from inductor_bench.analysis.batch_aggregation import summarize_model
-from inductor_bench.records.base import Category
+from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.request import ModelRequest
@@ -281,3 +281,17 @@ def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
     old = digest(build.mixnet(), tmp_path / "old") if (tmp_path / "old").mkdir() is None else None
     assert [graph.label for graph in old.graphs] == ["forward", "backward"]
     assert old.graphs[0].kernels[0].step.step_share is None
+
+
+def test_modules_that_cannot_run_by_themselves_stand_below_the_answer() -> None:
+    failures = [
+        Failure("profile", "exit", f"{n} exited with 1", "look", log_tail="the end", subject="Block.forward")
+        for n in range(2)
+    ]
+    run = replace(step_runs.transformer(), failures=tuple(failures))
+    lines = shown(run)
+    assert not any(line.startswith("Failed") for line in lines) and "the end" not in "\n".join(lines)
+    place = lines.index("Not run by themselves   their kernels have no figures of their own; the step is measured")
+    assert place > lines.index(next(line for line in lines if line.startswith("Findings")))
+    assert lines[place + 1] == "  - Block.forward: 0 exited with 1."
+    assert "## Failed" not in run_markdown(run) and "## Not run by themselves" in run_markdown(run)

@@ -32,9 +32,16 @@ def record(step_s: float, times: list[float], first: int) -> dict[str, Any]:
 def test_the_laps_of_the_tools_steps_are_compared_by_their_numbers() -> None:
     times = [("step", float(number)) for number in range(1, 11)]
     found = compare(record(4.4, [4.0, 5.0], 3), [laps(*times)], ROW)
-    assert found["over"] == "3-4" and found["own_step_s"] == 4.5
+    assert found["over"] == "2 of 3-4" and found["own_step_s"] == 4.5
     assert found["deviation"] == pytest.approx(4.4 / 4.5 - 1)
     assert found["after_end_s"] == 2.0 and found["profiled_steps"] == 3
+
+
+def test_steps_on_both_sides_of_the_profile_and_at_its_level_have_their_own_numbers() -> None:
+    times = [("step", float(number)) for number in range(10)]
+    seen = record(8.0, [2.0, 7.0, 8.0, 9.0], 2) | {"step_numbers": {7: [2, 7, 8, 9]}, "level": [1, 4]}
+    found = compare(seen, [laps(*times)], ROW)
+    assert found["over"] == "3 of 7-9" and found["own_step_s"] == 8.0 and found["deviation"] == 0.0
 
 
 def test_an_evaluation_between_the_steps_has_no_number() -> None:

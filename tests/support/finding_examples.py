@@ -13,7 +13,18 @@ from quiet_runs import quiet, run_of, with_kernel
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part, StepKind
+from inductor_bench.records.program import (
+    ALLOCATING,
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    GUARDS,
+    IDLE,
+    QUEUED,
+    Part,
+    StepKind,
+)
 from inductor_bench.records.run import Capture, Run
 from inductor_bench.worker.capture.boundaries import LongerLoop
 from inductor_bench.worker.capture.step_measurement import around
@@ -109,11 +120,18 @@ GRADIENT_COPIES = (
 )
 """The parts of a DDP training that copies its gradients out of the buckets."""
 
+SMALL_GRAPHS = (
+    Part(GRAPH, "Block.forward", 24, 2.4e-3, 0, 2.4e-3, 0, 96, "block-forward"),
+    Part(IDLE, GUARDS, 24, 0.7e-3, 0),
+)
+"""The parts of a program that compiles its blocks one by one."""
+
 EXAMPLES: dict[str, Callable[[], Run]] = {
     "host-pace": step_runs.host_paced,
     "synchronisations": step_runs.transformer,
     "data-loading": step_runs.host_paced,
     "allocations": lambda: _parts(Part(IDLE, ALLOCATING, 1, 1e-3, 0)),
+    "small-graphs": lambda: _parts(*SMALL_GRAPHS),
     "kernel-gaps": lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0), Part(IDLE, QUEUED, 90, 2e-3, 0)),
     "cuda-graphs-unused": step_runs.host_paced,
     "cuda-graphs-refused": _refused,

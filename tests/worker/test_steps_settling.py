@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from inductor_bench.records.evidence import ClockSample
 from inductor_bench.worker.capture import step_clock
+from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
+from inductor_bench.worker.capture.schedule import WindowLimits
 from inductor_bench.worker.capture.step_clock import Settling
-from inductor_bench.worker.capture.step_measurement import no_steps_yet
+from inductor_bench.worker.capture.step_measurement import Measurement, no_steps_yet
 
 
 class Program:
@@ -70,3 +75,21 @@ def test_a_compilation_that_makes_a_window_void_counts(monkeypatch: pytest.Monke
     program.step(compiles=True, work_s=1.0)
     program.step()
     assert program.compile_time_s() == pytest.approx(10)
+
+
+def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
+    class Gpu:
+        def clock_mhz(self) -> int:
+            return 1980
+
+        def throttles(self) -> tuple[str, ...]:
+            return ("power cap",)
+
+    measurement = Measurement(tmp_path, WindowLimits(), CalledGraphs())
+    measurement._driver, measurement._next_clock_s = Gpu(), 0.0  # type: ignore[assignment]
+    pattern = Pattern()
+    boundaries = Boundaries(lambda number: None, lambda: None, pattern)
+    for number in range(60):
+        measurement.cross(number, boundaries, number / 32, busy=True, cycle_s=None)
+    assert [clock.step for clock in measurement._clocks] == list(range(0, 60, 4))
+    assert measurement._clocks[0] == ClockSample(0, 1980, ("power cap",))

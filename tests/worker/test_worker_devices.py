@@ -33,6 +33,7 @@ from inductor_bench.worker.device.runtimes import (
     runtime_of,
 )
 from inductor_bench.worker.profile.module_profile import list_launches, measure_graph_replay, measure_run
+from inductor_bench.worker.profile.module_run import ModuleRun
 
 ROCM = "built for ROCm 6.4.43482"
 
@@ -141,7 +142,7 @@ def test_an_amd_gpu_is_described_without_a_compute_capability() -> None:
 def test_an_amd_gpu_is_refused_in_words_wherever_it_is_opened(tmp_path: Path) -> None:
     def profile() -> Any:
         return measure_run(
-            lambda: None, label="x", device="cuda", repeat=1, trace=tmp_path / "trace", text=tmp_path / "text"
+            ModuleRun(len, ()), label="x", device="cuda", repeat=1, trace=tmp_path / "trace", text=tmp_path / "text"
         )
 
     file = SimpleNamespace(launch={}, kernel=SimpleNamespace(configs=[SimpleNamespace(kwargs={}, num_warps=4)]))
@@ -199,7 +200,7 @@ def test_a_cpu_has_a_peak_of_memory_and_no_graphs() -> None:
     runtime.reset_peak_memory()
     assert (runtime.peak_memory_bytes() or 1 << 30) > 1 << 20
     assert not runtime.captures_graphs
-    assert measure_graph_replay(lambda: None, runtime, Details()) == Details(graph_error="a CPU has no graphs")
+    assert measure_graph_replay(ModuleRun(len, ()), runtime, Details()) == Details(graph_error="a CPU has no graphs")
 
 
 def test_a_device_type_without_a_file_is_run_and_not_measured() -> None:

@@ -21,7 +21,7 @@ from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
 from ...records.run import Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
 
-# A finding: one statement about a run. The functions that make findings are in ``rules``.
+# A finding: one statement about a run. The functions that make findings are in the files of ``rule_table``.
 
 
 ADVICE, CAUTION, NOTE, FINE = "advice", "caution", "note", "fine"
@@ -245,7 +245,7 @@ class RunEvidence:
         """The kernels whose time determines the time of the run, the most expensive first.
 
         They belong to graphs in which the device does not wait for the host. Of a program's step they are all kernels;
-        ``table`` says which advice holds while the host sets the pace.
+        ``rule_table`` says which advice holds while the host sets the pace.
         """
         return self.rows if self.in_step else [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
 

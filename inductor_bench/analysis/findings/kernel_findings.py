@@ -399,7 +399,7 @@ def _cost_between_graphs(evidence: RunEvidence) -> str:
     """What Python and guards between compiled graphs cost the step; empty where it is little or unknown."""
     times = idle_labels(evidence.run)
     time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
-    if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s:
+    if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or not evidence.run.modules:
         return ""
     return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
 

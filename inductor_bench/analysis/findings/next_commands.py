@@ -14,6 +14,7 @@ from ...records.kernel import Kernel
 from ...records.mode_comparison import CUDNN_BENCHMARK
 from ...records.model_sources import COMPILED_HERE
 from ...records.module import ModuleRecord
+from ...records.program import GRAPH, Program
 from ...records.request import RetuneRequest
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
 from ...records.run import Run
@@ -23,6 +24,7 @@ from ..step_costs import (
     host_sets_pace,
     idle_share,
     module_time_s,
+    parts_of,
     runs_on_host,
     step_of,
     weight_s,
@@ -63,7 +65,7 @@ def step_headline(run: Run) -> Finding | None:
     program = step_of(run)
     if program is None:
         return None
-    lead, work = step_words(program), work_words(run)
+    lead, work = _lead(run, program), work_words(run)
     busy, idle = 1 - idle_share(run), f"idle {idle_words(run)}" if idle_share(run) >= LEAST else ""
     if runs_on_host(run):
         return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
@@ -72,6 +74,12 @@ def step_headline(run: Run) -> Finding | None:
         return Finding("step", f"{text}. Faster kernels shorten the step only once the host is faster")
     bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
     return Finding("step", ". ".join(filter(None, [bound, _program_savings(run)])))
+
+
+def _lead(run: Run, program: Program) -> str:
+    """The step, and why it holds no compiled graph."""
+    why = run.capture.uncompiled
+    return f"{step_words(program)}; nothing is compiled: {why}. The step" if why else step_words(program)
 
 
 def _joined(*parts: str) -> str:
@@ -108,6 +116,11 @@ def headline(run: Run) -> Finding | None:
     if (step := step_headline(run)) is not None:
         return step
     found = _of_graphs(run)
+    if found is None and run.program is not None and not run.modules:
+        why = run.capture.uncompiled
+        return Finding(
+            "step", f"{step_words(run.program)}, not profiled; nothing is compiled{f': {why}' if why else ''}"
+        )
     if found is None or run.program is None:
         return found
     return replace(found, text=f"{step_words(run.program)}, not profiled; its graphs by themselves: {found.text}")
@@ -208,6 +221,8 @@ def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[Nex
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
     if run.modules:
         commands += _inspection_commands(run, place, sort)
+    elif step_of(run) is not None:
+        commands += _compiling_commands(run)
     elif not commands:
         kinds = {failure.kind for failure in run.failures}
         same = command_again(run) if kinds & {*_PROGRAM_FAILURES, "interrupted"} else ""
@@ -217,6 +232,15 @@ def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[Nex
         else:
             commands.append(NextCommand("inductor-bench doctor", "says what is installed and what is missing"))
     return tuple(dict.fromkeys(commands))
+
+
+def _compiling_commands(run: Run) -> Iterator[NextCommand]:
+    """Suggests what to run for a program that compiled nothing, and whose step is explained."""
+    program = program_words(run)
+    if run.capture.graph_breaks and program:
+        yield NextCommand(f"TORCH_LOGS=graph_breaks {program}", "prints the whole stack of each graph break")
+    if again := command_again(run, elsewhere=True):
+        yield NextCommand(again, "the same once torch.compile compiles it, as another run to compare with")
 
 
 def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
@@ -315,11 +339,13 @@ def _repair_commands(run: Run) -> Iterator[NextCommand]:
         again = command_again(run, timeout_s=limit)
         if again:
             yield NextCommand(again, "gives it more time")
-    if any(_may_succeed_live(failure) for failure in run.failures) and not run.request.live:
+    if any(_may_succeed_live(run, failure) for failure in run.failures) and not run.request.live:
         again = command_again(run, live=True)
         if again:
             yield NextCommand(again, "profiles inside the program, with its own inputs")
 
 
-def _may_succeed_live(failure: Failure) -> bool:
-    return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory")
+def _may_succeed_live(run: Run, failure: Failure) -> bool:
+    """Whether a module may be profiled in the program, which is not possible where that replays a CUDA graph."""
+    replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in parts_of(run, GRAPH))
+    return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory") and not replayed

@@ -170,6 +170,8 @@ def idle_words(run: Run) -> str:
 
 MOST_LINES = 3
 GAPS = 0.03  # share of the step from which gaps between launched kernels are reported
+MANY_CALLS = 8  # calls of one graph in a step from which they are many
+SHORT_CALL_S = 200e-6  # device seconds of a graph's call below which it is short
 
 
 def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
@@ -225,6 +227,36 @@ def host_work(evidence: RunEvidence) -> Iterator[Finding]:
         "step as one graph, or give each step more work"
     )
     yield Finding("host-pace", text, gain_s=sum(times.values()))
+
+
+def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs that the host enters many times in a step for little work, while the device waits."""
+    run = evidence.run
+    time_s = idle_labels(run).get(GUARDS, 0.0)
+    if runs_on_host(run) or time_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    # Autograd calls a backward graph without guards.
+    backward = {module.slug for module in run.modules if module.role == "backward"}
+    entered = [part for part in parts_of(run, GRAPH) if part.graph not in backward]
+    parts = [part for part in entered if _is_often_short(part)]
+    if not parts or 2 * sum(part.calls for part in parts) < sum(part.calls for part in entered):
+        return
+    parts.sort(key=lambda part: -part.calls)
+    words = [f"{part.label} {units.count(part.calls)} times" for part in parts]
+    mean_s = sum(part.device_time_s or 0.0 for part in parts) / sum(part.calls for part in parts)
+    text = (
+        f"a step enters {join_words(words, MOST_NAMED)}, on average for {units.seconds(mean_s)} of the device's work, "
+        f"and the device is idle for {share_words(run, time_s)} of a step while the host checks guards and enters "
+        "graphs: compile more around these calls as one graph, or give each call more work"
+    )
+    found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
+    yield Finding("small-graphs", text, found, gain_s=time_s)
+
+
+def _is_often_short(part: Part) -> bool:
+    """Whether a graph is called many times in a step, each time for little of the device's work."""
+    known = part.device_time_s is not None and part.calls >= MANY_CALLS
+    return known and (part.device_time_s or 0.0) < SHORT_CALL_S * part.calls
 
 
 def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:

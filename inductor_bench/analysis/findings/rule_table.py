@@ -1,6 +1,7 @@
 """The table of rules, and the function that applies them to a run. A new finding needs a rule and a row here.
 
-``rules.busy_machine`` has no row: ``headline`` writes its finding as the first line, and here it removes advice.
+``doubts.disturbed`` has no row: ``headline`` makes its finding the first line. Advice that rests on disturbed figures
+is left out here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Rule(NamedTuple):
     find: Callable[[RunEvidence], Iterator[Finding]]
 
 
-CERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "step-note"), step_findings.certainty)
+UNCERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "step-note"), step_findings.uncertainty)
 """It also applies to a step that was timed and not profiled."""
 
 STEP_RULES = (
@@ -30,6 +31,7 @@ STEP_RULES = (
     Rule(("synchronisations",), program_findings.synchronisations),
     Rule(("data-loading",), program_findings.data_loading),
     Rule(("allocations",), program_findings.allocations),
+    Rule(("small-graphs",), program_findings.small_graphs),
     Rule(("kernel-gaps",), program_findings.gaps_between_kernels),
     Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
     Rule(("cuda-graphs-refused",), program_findings.cuda_graphs_refused),
@@ -42,7 +44,7 @@ STEP_RULES = (
     Rule(("busy-step",), step_findings.busy_step),
     Rule(("unsteady-steps",), step_findings.unsteady_steps),
     Rule(("other-steps",), step_findings.other_steps),
-    CERTAINTY,
+    UNCERTAINTY,
     Rule(("alone-less", "alone-more"), step_findings.off_by_themselves),
     Rule(("against-eager",), program_findings.against_eager),
     Rule(("compile-time",), program_findings.compile_time),
@@ -98,7 +100,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
     about kernels is a note while the host sets the pace of the program's step.
     """
     evidence, disturbed = RunEvidence(run), doubts.disturbed_graphs(run)
-    of_step = STEP_RULES if evidence.in_step else (CERTAINTY,) if run.program is not None else ()
+    of_step = STEP_RULES if evidence.in_step else (UNCERTAINTY,) if run.program is not None else ()
     rules = (*of_step, *RULES)
     every = (finding for rule in rules for finding in rule.find(evidence))
     found = [finding for finding in every if not doubts.rests_on(finding, disturbed)]

@@ -45,6 +45,7 @@ from .program_findings import share_words
 COLD = 2.0  # ratio of the first step to a settled one from which it is reported
 SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
 DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
+SAME_CLOCK = 0.02  # difference of two clocks up to which they count as the same
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
 LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
@@ -117,8 +118,23 @@ def _level_words(program: Program) -> str:
     said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
     return (
         f"the step's time changes: {units.seconds(program.step_time_s)} for the {plural(end - begin, 'step')} around "
-        f"the profile, {said}; the figures are those of the profiled ones"
+        f"the profile, {said}{_clock_words(program)}; the figures are those of the profiled ones"
     )
+
+
+def _clock_words(program: Program) -> str:
+    """How the GPU's clock differed between the steps around the profile and the others; empty if that is unknown."""
+    begin, end = program.level
+    near = [one for one in program.clocks if begin <= one.place < end]
+    far = [one for one in program.clocks if one not in near]
+    if not near or not far:
+        return ""
+    first, second = (statistics.median(one.mhz for one in some) for some in (near, far))
+    if abs(second - first) < SAME_CLOCK * first:
+        return f", at the same clock ({first:.0f} MHz)"
+    limits = dict.fromkeys(limit for one in (far if second < first else near) for limit in one.limits)
+    why = f": {', '.join(limits)}" if limits else ""
+    return f", where the clock was {second:.0f} and not {first:.0f} MHz{why}"
 
 
 def _other_levels(times: Sequence[float], begin: int, end: int) -> Iterator[tuple[Sequence[float], str]]:
@@ -160,7 +176,7 @@ def _longer_profile(program: Program) -> Iterator[Finding]:
         yield Finding("longer-profile", text, level=CAUTION)
 
 
-def certainty(evidence: RunEvidence) -> Iterator[Finding]:
+def uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports what limits the figures of the step, or why it was not profiled."""
     program = evidence.run.program
     if program is None:

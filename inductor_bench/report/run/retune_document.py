@@ -448,7 +448,7 @@ def _proof_row(kernel: AppliedKernel) -> Row:
 
 
 class Applied(Protocol):
-    """The result of ``apply``; see ``workflows.apply.run.ApplyOutcome``."""
+    """The result of ``apply``; see ``workflows.apply.ApplyOutcome``."""
 
     @property
     def folder(self) -> Path | None: ...

@@ -13,7 +13,15 @@ from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.next_commands import headline, next_commands
 from ...analysis.findings.rule_table import findings_beside
-from ...analysis.step_costs import calls_differ, category_totals, graph_use, module_time_s, step_of, weight_s
+from ...analysis.step_costs import (
+    calls_differ,
+    category_totals,
+    graph_use,
+    is_beside_step,
+    module_time_s,
+    step_of,
+    weight_s,
+)
 from ...devices.table import common_device
 from ...errors import InductorBenchError
 from ...records.base import Failure
@@ -141,6 +149,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             step_section(run, parts.timeline),
             rank_section(run),
             *(*on_page, *elsewhere),
+            _not_run(run, view.folder),
             Section("Plots", drawings, on=On.PAGE),
             Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
             *_next(run, view),
@@ -170,7 +179,7 @@ def answer_document(run: Run) -> Document:
 def _failures(run: Run, folder: Path | None) -> Section:
     """Each failure with a hint and its log. Failures come first: they explain missing results."""
     items = []
-    for failure in run.failures:
+    for failure in (one for one in run.failures if not is_beside_step(run, one)):
         log = _log_of(failure, folder)
         place = log if log not in failure.hint else ""
         items.append(Item(sentence(failure_text(failure), run), BAD, failure.hint, log=failure.log_tail, place=place))
@@ -184,6 +193,26 @@ def _failures(run: Run, folder: Path | None) -> Section:
         Items(tuple(items), on=On.PAPER),
     )
     return Section("Failed", blocks, BAD, note=measured)
+
+
+def _not_run(run: Run, folder: Path | None) -> Section:
+    """The modules that could not be run by themselves, below the step that the program made with them."""
+    failures = [one for one in run.failures if is_beside_step(run, one)]
+    items = []
+    for failure in failures:
+        text = f"{names.clean(failure.subject) or 'A module'}: {names.clean(failure.message)}"
+        log = _log_of(failure, folder)
+        items.append(Item(sentence(text, run), NOTE, failure.hint, log=failure.log_tail, place=log))
+    few = tuple(replace(item, log="") for item in items[:MOST_FAILURES])
+    left = len(items) - MOST_FAILURES
+    more = f"and {left} more in record.json" if left > 0 else ""
+    title, whose = ("Not run by itself", "its") if len(items) == 1 else ("Not run by themselves", "their")
+    return Section(
+        title,
+        (Items(few, on=On.TERMINAL), *sentences((more,), NOTE, On.TERMINAL), Items(tuple(items), on=On.PAPER)),
+        NOTE,
+        note=f"{whose} kernels have no figures of their own; the step is measured" if items else "",
+    )
 
 
 def _log_of(failure: Failure, folder: Path | None) -> str:

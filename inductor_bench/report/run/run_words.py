@@ -135,7 +135,8 @@ def heading(run: Run) -> str:
 def machine(run: Run) -> str:
     """Describes the machine in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
     environment = run.environment
-    device = common_device(module.device for module in run.modules)
+    of_steps = [rank.device for rank in run.program.ranks] if run.program and not run.modules else []
+    device = common_device([*(module.device for module in run.modules), *of_steps])
     parts = [device.name_in(environment) or environment.host.cpu]
     if device.runs_on_host and environment.host.threads:
         parts.append(f"{environment.host.threads} thread{'s' * (environment.host.threads > 1)}")

@@ -69,6 +69,8 @@ class OuterLoop:
         """The time of the last iteration before the loop was found."""
         self.begun = 0
         """The number of iterations that began since it was found."""
+        self.is_odd = False
+        """Whether other calls came in the iteration, or some were left out."""
         self._age = age
         self._tokens: list[Token] = []
         self._times_s: list[float] = []
@@ -104,12 +106,13 @@ class OuterLoop:
 
     def _follow(self, token: Token) -> bool:
         """An iteration begins with the loop's first token, also after others that are not the loop's."""
+        fits = token == self._loop[self._place]
+        self.is_odd |= not fits
         if token == self._loop[0]:
-            self._place = 1 % len(self._loop)
+            self._place = 1
             self.begun += 1
             return True
-        if token == self._loop[self._place]:
-            self._place = (self._place + 1) % len(self._loop)
+        self._place = (self._place + fits) % len(self._loop)
         return False
 
 
@@ -166,6 +169,12 @@ class Pattern:
     def is_at_end(self) -> bool:
         """Whether all calls of a cycle have been made, and none of the next one."""
         return self.is_found and not self._others and self._place == 0
+
+    def take_odd(self, *, outer: bool) -> bool:
+        """Whether other calls came since the last time that this was asked: in a cycle, or in the loop around it."""
+        one = self.outer if outer else self
+        odd, one.is_odd = one.is_odd, False
+        return odd
 
     def forget(self) -> None:
         """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
@@ -326,23 +335,24 @@ class Boundaries:
         self._anchor: Origin | None = None
         self._counts: dict[Origin, int] = {}
         self._others: dict[Origin, int] = {}
-        self._is_outer = False
+        self.is_outer = False
+        """Whether the steps are the iterations of the loop around a cycle of calls."""
         self._cycles = 0  # since the loop around them began an iteration
 
     @property
     def loop(self) -> LongerLoop | None:
         """The loop that a step is a part of, if the pattern of calls tells; else ``None``."""
-        return self._pattern.loop if self.source == PATTERN and not self._is_outer else None
+        return self._pattern.loop if self.source == PATTERN and not self.is_outer else None
 
     @property
     def is_at_end(self) -> bool:
         """Whether a step has ended whose end no event tells: all calls of a cycle were made."""
-        return self.source == PATTERN and not self._is_outer and self._pattern.is_at_end
+        return self.source == PATTERN and not self.is_outer and self._pattern.is_at_end
 
     @property
     def may_be_inner(self) -> bool:
         """Whether the steps may be those of an inner loop, whose outer one is not known yet."""
-        return self.source == PATTERN and not self._is_outer and self._pattern.has_other_graphs
+        return self.source == PATTERN and not self.is_outer and self._pattern.has_other_graphs
 
     def event(self, source: str, origin: int) -> None:
         """A mark or an optimizer step."""
@@ -374,11 +384,11 @@ class Boundaries:
             self.source, self.first = PATTERN, 0
         if self.source != PATTERN:
             return
-        if self._is_outer:
+        if self.is_outer:
             self._cycles += 1
             if self._cycles <= OUTER_PATIENCE:
                 return
-            self._is_outer = False
+            self.is_outer = False
             self._restart()
         self._cross(number)
 
@@ -386,10 +396,10 @@ class Boundaries:
         """The beginning of an iteration of the loop around the cycle: these are the steps from now on."""
         if self.source != PATTERN:
             return
-        if not self._is_outer:
+        if not self.is_outer:
             if self._pattern.outer.iteration_s > OUTER_S:
                 return
-            self._is_outer = True
+            self.is_outer = True
             self._restart()
         self._cycles = 0
         self._cross(number)

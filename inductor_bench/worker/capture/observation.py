@@ -6,7 +6,6 @@ the program, with the program's inputs.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import os
@@ -19,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ...devices.protocol import CPU
 from ...devices.table import DEVICES
@@ -42,30 +41,17 @@ from ..upstream import inductor
 from ..upstream import inductor as compiling
 from . import mode_setter
 from .boundaries import CalledGraphs, StepMeasurement
+from .exits import save_at_exit
 from .step_observer import RECOVERABLE, StepObserver, measure_window
+from .uncompiled import leave_uncompiled
 
-# What an observed process saves at its end, however it ends itself.
-
-
-def save_at_exit(finish: Callable[[], None], save: Callable[[], None]) -> None:
-    """Calls ``save`` at the end of this process, and ``finish`` and ``save`` before ``os._exit``.
-
-    ``os._exit`` calls no exit handlers. A forked child ends with it, and saves nothing.
-    """
-    atexit.register(save)
-    owner, leave = os.getpid(), os._exit
-
-    @functools.wraps(leave)
-    def save_and_leave(status: int) -> NoReturn:
-        if os.getpid() == owner:
-            finish()
-            save()
-        leave(status)
-
-    os._exit = save_and_leave
-
+if TYPE_CHECKING:
+    from ..profile.module_run import FirstCall, ModuleRun
 
 DEFAULT_REPEAT = 20
+
+ASKED = "asked for with --live"
+REPLAYED = "the program runs it as a CUDA graph, in which it cannot be profiled"
 
 running: list[StepObserver] = []
 """The observation of this process's steps, once it has begun."""
@@ -98,6 +84,7 @@ def observe(codecache: ModuleType) -> None:
     only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON)
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        leave_uncompiled()
         if only_steps:
             mode_setter.note_module(module)
             steps.note_module()
@@ -191,16 +178,18 @@ class ObservedModule:
         inputs = list(arguments)
         reason = self._live_reason(inputs)
         self._seen = replace(self._seen, live_reason=reason)
+        if self._forced and self._seen.cuda_graphs:
+            self._seen = replace(self._seen, live_reason=ASKED, live_error=REPLAYED)
         busy = bool(reason) and inductor.is_profiler_running()
         if busy:  # a second profiler would end the program's own: a later call is observed
             self._seen = replace(self._seen, live_error="the program's own profiler was running at each call")
             self._observed = False
-        clones = self._clone(inputs) if reason and not busy else None
+        first = self._keep_inputs(inputs) if reason and not busy else None
         del inputs
         result = self._call(arguments)
-        if clones is not None:
+        if first is not None:
             begin_s = time.perf_counter()
-            self._profile(clones)
+            self._profile(first)
             self._exclude(time.perf_counter() - begin_s)
         self.save()
         return result
@@ -210,7 +199,7 @@ class ObservedModule:
         if self._seen.cuda_graphs:
             return ""  # a profile would disturb the program's own capture and its memory pool
         if self._forced:
-            return "asked for with --live"
+            return ASKED
         if os.environ.get(VALUES_LIMIT):
             return "the recorded values that are asked for, which only the program has"
         if re.search(r"\b_frozen_param\d+\b", self._source):
@@ -227,30 +216,30 @@ class ObservedModule:
                 return f"integer input {index} {_describe(value)}, which the file's harness fills with zeros"
         return ""
 
-    def _clone(self, inputs: list[Any]) -> list[Any] | None:
+    def _keep_inputs(self, inputs: list[Any]) -> FirstCall | None:
         import torch
 
+        from ..profile.module_run import FirstCall
+
         try:
-            return [inductor.clone_input(value) for value in inputs]
+            return FirstCall(inputs)
         except torch.OutOfMemoryError:
             self._seen = replace(self._seen, live_error="no memory for a copy of the module's inputs")
             return None
 
-    def _profile(self, clones: list[Any]) -> None:
+    def _profile(self, first: FirstCall) -> None:
         import torch
 
         self._seen = replace(self._seen, live_error="")
 
         from ..device.runtimes import runtime_of
         from ..profile.module_profile import measure_run, with_details
+        from ..profile.module_run import ModuleRun
 
-        device = _device_type(clones, self._source)
-
-        def run() -> Any:
-            return self._call(list(clones))
-
+        device = _device_type(first.copies, self._source)
         try:
             with torch.no_grad(), runtime_of(device).preserve_random_state():
+                run = ModuleRun(self._call, first.copies, first.changed())
                 recorded, error = self._record_values(run)  # first, because a run may write into its inputs
                 measured = measure_run(
                     run,
@@ -266,10 +255,10 @@ class ObservedModule:
         except RECOVERABLE as error:
             # The program goes on after a failure of the measurement, and the module is profiled from its file.
             traceback.print_exc()
-            first = (str(error).splitlines() or [""])[0]
-            self._seen = replace(self._seen, live_error=f"{type(error).__name__}: {first}")
+            said = (str(error).splitlines() or [""])[0]
+            self._seen = replace(self._seen, live_error=f"{type(error).__name__}: {said}")
 
-    def _record_values(self, run: Callable[[], Any]) -> tuple[tuple[Launch, ...] | None, Complaint | None]:
+    def _record_values(self, run: ModuleRun) -> tuple[tuple[Launch, ...] | None, Complaint | None]:
         limit = os.environ.get(VALUES_LIMIT)
         if not limit:
             return None, None

@@ -1,6 +1,6 @@
 """The code that runs at the start of every Python process of a captured program.
 
-It is quick, does not import torch, and does not disturb a program that compiles nothing.
+It is quick, imports neither torch nor its compiler, and waits until the program imports them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
 
 TORCH = "torch"
+DYNAMO_CALLBACK = "torch._dynamo.callback"
 
 Then = Callable[[ModuleType], None]
 
@@ -46,10 +47,24 @@ def install() -> None:
         waiting[EAGER_COMPILER] = _observe_eager
     elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _watch_code_cache
+    if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE)):
+        waiting.update({TORCH: _observe_uncompiled, DYNAMO_CALLBACK: _hear_compilations})
     for name in [name for name in waiting if name in sys.modules]:
         waiting.pop(name)(sys.modules[name])
     if waiting:
         sys.meta_path.insert(0, _AfterImport(waiting))
+
+
+def _observe_uncompiled(torch: ModuleType) -> None:
+    from .uncompiled import observe_uncompiled
+
+    observe_uncompiled(torch)
+
+
+def _hear_compilations(_: ModuleType) -> None:
+    from .uncompiled import hear_compilations
+
+    hear_compilations()
 
 
 def _set_mode(torch: ModuleType) -> None:

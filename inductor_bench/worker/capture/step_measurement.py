@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import time
@@ -20,11 +21,13 @@ from ...records.evidence import (
     PROFILING,
     TIMING,
     WAITING,
+    ClockSample,
     ObservedSteps,
     OtherSteps,
 )
 from ...records.program import LONGER_LOOP, PATTERN
 from ...store import codec
+from ..device.nvml import Driver, driver_of_current_gpu
 from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
@@ -141,6 +144,9 @@ def _variable(name: str) -> int | None:
 # Carries out the schedule of an observation: reads the clock, runs the profiler, and writes what was measured.
 
 
+CLOCKS_S = 0.1
+"""Seconds between two readings of a GPU's clock."""
+
 WRITTEN_EARLY = 8
 """Number of boundaries before the window at which the file is written, for a program that ends without notice."""
 
@@ -188,6 +194,9 @@ class Measurement:
         self._earlier: ObservedSteps | None = None
         """What was measured of other steps, before these began to be measured."""
         self._is_found_anew = False
+        self._driver: Driver | None = None
+        self._clocks: list[ClockSample] = []
+        self._next_clock_s = math.inf
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
@@ -249,7 +258,17 @@ class Measurement:
         moment.graphs = self._graphs.take_called()
         self._moments.append(moment)
         self._settling_time.pass_by(number, arrived_s)
+        if arrived_s >= self._next_clock_s:
+            self._read_clock(number, arrived_s)
         return True
+
+    def _read_clock(self, number: int, arrived_s: float) -> None:
+        """Reads the GPU's clock, at most every :data:`CLOCKS_S` seconds."""
+        assert self._driver is not None
+        mhz = self._driver.clock_mhz()
+        self._next_clock_s = math.inf if mhz is None else arrived_s + CLOCKS_S
+        if mhz is not None:
+            self._clocks.append(ClockSample(number, mhz, self._driver.throttles()))
 
     def cross(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
@@ -260,6 +279,8 @@ class Measurement:
             self._moments = []
             if stays_attached(self._graphs.device):
                 self._schedule.time_first()
+            self._driver = driver_of_current_gpu()
+            self._next_clock_s = math.inf if self._driver is None else 0.0
         if self._clock.is_recording_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
@@ -297,6 +318,8 @@ class Measurement:
             self._read_window()
         if self._schedule.state not in (WAITING, TIMING):
             self._moments, self._was_busy = [], busy
+        if arrived_s >= self._next_clock_s:
+            self._read_clock(number, arrived_s)
         moment.left_s = time.perf_counter()
         self._settling_time.leave(arrived_s, moment.left_s)
 
@@ -429,6 +452,7 @@ class Measurement:
             steps_before_profile=sum(profile is not None and step.number < profile for step in usual),
             window_s=sum(step.time_s for step in usual),
             other_steps=sum_up([step for step in steps if step not in usual]),
+            clocks=tuple(clock for clock in self._clocks if clock.step in {step.number for step in usual}),
         )
 
     def _abandon_profile(self, error: BaseException) -> None:

@@ -46,6 +46,9 @@ OPTIMIZER_PATIENCE = 256
 LISTENING_S = 3.0
 """Seconds after the measurement of an inner loop's steps in which the loop around them may still be found."""
 
+DYNAMO_CALLBACK = "torch._dynamo.callback"
+"""The module of torch that tells of compilations."""
+
 MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
 """The window where modes are compared, which needs a surer mean than a breakdown."""
 
@@ -79,7 +82,7 @@ class StepObserver:
         self._foreign: set[int] = set()
         self._waited_cycles = 0
         self._listens_until_s: float | None = None
-        self._is_attached = self._hears_compilations = False
+        self._is_attached = self._hears_compilations = self._finds_device = False
         self._undo: list[Callable[[], object]] = []
 
     @property
@@ -90,23 +93,38 @@ class StepObserver:
     def begin(self) -> None:
         """Begins to wait for the first compiled module; torch's compiler has just been imported."""
         self._measurement.note_compiler()
-        if "torch._dynamo.callback" in sys.modules:
-            inductor.on_compiling(self._compiles, lambda: None)
-            self._hears_compilations = True
+        if DYNAMO_CALLBACK in sys.modules:
+            self.hear_compilations()
 
-    def begin_eager(self, device: str) -> None:
-        """Begins to time the steps of a program that compiles nothing: it has neither graphs nor a pattern of calls.
+    def begin_eager(self, device: str = "") -> None:
+        """Begins to observe the steps of a program without graphs, which has no pattern of calls.
 
-        ``device`` is the type of the device whose work a step waits for.
+        ``device`` is the type of the device whose work a step waits for; empty for the one that the program uses.
         """
         self._measurement.note_compiler()
-        self._graphs.device = device
+        self._graphs.device, self._finds_device = device, not device
         self._is_attached = True
         try:
             self._stay()
             self._hear_steps()
         except RECOVERABLE as error:
             self._fail(error)
+
+    def hear_compilations(self) -> None:
+        """Begins to hear what the program compiles; Dynamo has just been imported."""
+        if not self.is_done and not self._hears_compilations:
+            inductor.on_compiling(self._compiles, lambda: None)
+            self._hears_compilations = True
+
+    def leave(self) -> None:
+        """Ends the observation without a result, because another one takes its place."""
+        if self.is_done:
+            return
+        try:
+            self._measurement.give_way()
+        except RECOVERABLE:
+            traceback.print_exc()
+        self._detach()
 
     def note_module(self) -> None:
         """Notes that the program loads a compiled module. The first one begins the observation."""
@@ -119,8 +137,7 @@ class StepObserver:
         self.note_change()
 
     def _attach(self) -> None:
-        if not self._hears_compilations:
-            inductor.on_compiling(self._compiles, lambda: None)
+        self.hear_compilations()
         self._stay()
         self.add_hooks()
 
@@ -213,8 +230,8 @@ class StepObserver:
                     self._measurement.is_noisy = True
                 if pattern.is_found and not found:
                     self._measurement.note_pattern()
-                if pattern.is_odd:
-                    self._measurement.is_odd, pattern.is_odd = True, False
+                if pattern.take_odd(outer=self._boundaries.is_outer):
+                    self._measurement.is_odd = True
             if pattern.begins_outer:
                 self._guarded(self._boundaries.iteration, pattern.outer.begun)
             if number is not None and (self._boundaries.source or not self._expects_optimizer()):
@@ -258,6 +275,8 @@ class StepObserver:
             if arrived_s > self._listens_until_s:
                 self._detach()
             return
+        if self._finds_device and not self._graphs.device:
+            self._graphs.device = upstream.device_in_use()
         busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
         if not busy and measurement.pass_within_window(number, arrived_s):
             return
@@ -273,6 +292,8 @@ class StepObserver:
     def _restart(self) -> None:
         self._listens_until_s = None
         self._measurement.restart()
+        if self._boundaries.is_outer:
+            self._measurement.note_pattern()
 
     def _profiler_begins(self, profiler: Any) -> None:
         if self._measurement.is_ours or self.is_done:

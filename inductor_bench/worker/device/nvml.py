@@ -120,6 +120,11 @@ class Driver:
         found = c_ulonglong()
         return found.value if self._read_figure("nvmlDeviceGetCurrentClocksThrottleReasons", byref(found)) else 0
 
+    def throttles(self) -> tuple[str, ...]:
+        """The limits that throttle the clock now, in words."""
+        limits = self.clock_limits()
+        return tuple(dict.fromkeys(word for bit, word in THROTTLES.items() if limits & bit))
+
     def _processes(self, function: str) -> list[GpuProcess]:
         count = c_uint(64)  # of a GPU with more processes the first 64 are enough
         found = (_GpuProcess * count.value)()

@@ -29,6 +29,7 @@ from ..device.runtime import DeviceRuntime, load_in_turn
 from ..device.runtimes import runtime_of
 from ..upstream import inductor, pinning
 from .launch_values import record_values
+from .module_run import ModuleRun, run_of_harness
 from .recorder import watch_launches
 from .storages import with_positive_values
 
@@ -145,16 +146,19 @@ WALL_BUDGET_S = 2.0
 WALL_RUNS = (10, 200)
 PROFILE_BUDGET_S = 10.0
 PROFILE_RUNS_LEAST = 3
+PROFILE_PASSES = 2
+"""Number of times that the harness runs the profiled iterations: first without the profiler."""
+
 GRAPH_REPLAYS = 20
 
 
 def measure_run(
-    run: Run, *, label: str, device: str, repeat: int, trace: Path, text: Path, module: ModuleType | None = None
+    run: ModuleRun, *, label: str, device: str, repeat: int, trace: Path, text: Path, module: ModuleType | None = None
 ) -> Details:
     """Measures a closure that runs a compiled module once.
 
     Args:
-        run: one call of the module; launches may be asynchronous.
+        run: one call of the module; launches may be asynchronous. Its inputs are restored before each call.
         label: the heading of the profile.
         device: the type of the module's device.
         repeat: the wanted number of profiled iterations; slow modules get fewer.
@@ -174,7 +178,7 @@ def measure_run(
     found = Details(
         wall_samples_s=tuple(samples),
         wall_load=load_since(before, len(samples)),
-        peak_memory_bytes=runtime.peak_memory_bytes(),
+        peak_memory_bytes=_own_peak(run, runtime),
         iterations=iterations,
         marked=module is not None and needs_marks(module),
     )
@@ -183,47 +187,58 @@ def measure_run(
         with contextlib.redirect_stdout(printed), contextlib.ExitStack() as marks:
             if module is not None and found.marked:
                 marks.enter_context(marked_kernels(module))
+            run.rotate(PROFILE_PASSES * iterations)
             before = read_counters()
             inductor.print_profile(label, run, iterations, trace)
             return replace(found, profile_load=load_since(before, iterations))
     finally:
+        run.stop_rotating()
         text.write_text(printed.getvalue(), encoding="utf-8")
 
 
-def measure_graph_replay(run: Run, runtime: DeviceRuntime, found: Details) -> Details:
+def _own_peak(run: ModuleRun, runtime: DeviceRuntime) -> int | None:
+    """The device's peak memory without what is kept to restore inputs; on a CPU the peak of the process."""
+    peak = runtime.peak_memory_bytes()
+    return peak if peak is None or runtime.device.runs_on_host else peak - run.kept_bytes
+
+
+def measure_graph_replay(run: ModuleRun, runtime: DeviceRuntime, found: Details) -> Details:
     """Times the module as one CUDA graph, which shows its time without a launch of each kernel by the host.
 
     Returns:
         ``found`` with the times of synchronised replays in seconds, or with the reason why the capture failed.
     """
     try:
+        run.restore()
         replay = runtime.capture_graph(run)
-        samples = _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS)
+        samples = _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS, run.restore)
         return replace(found, graph_samples_s=tuple(samples))
     except (RuntimeError, AssertionError) as error:
         return replace(found, graph_error=(str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
-def _warm_up(run: Run, synchronize: Callable[[], None]) -> None:
+def _warm_up(run: ModuleRun, synchronize: Callable[[], None]) -> None:
     # The first calls load and autotune kernels and start thread pools, and the clocks rise.
     begin = time.perf_counter()
     runs = 0
     while runs < WARM_UP_RUNS or (time.perf_counter() - begin < WARM_UP_S and runs < WALL_RUNS[1]):
+        run.restore()
         run()
         synchronize()
         runs += 1
 
 
-def _wall_samples(run: Run, synchronize: Callable[[], None]) -> list[float]:
-    once = _timed_runs(run, synchronize, 1)[0]
+def _wall_samples(run: ModuleRun, synchronize: Callable[[], None]) -> list[float]:
+    once = _timed_runs(run, synchronize, 1, run.restore)[0]
     least, most = WALL_RUNS if once < WALL_BUDGET_S / 2 else (3, 3)
-    return _timed_runs(run, synchronize, min(most, max(least, int(WALL_BUDGET_S / once))))
+    return _timed_runs(run, synchronize, min(most, max(least, int(WALL_BUDGET_S / once))), run.restore)
 
 
-def _timed_runs(run: Run, synchronize: Callable[[], None], count: int) -> list[float]:
+def _timed_runs(run: Run, synchronize: Callable[[], None], count: int, restore: Callable[[], None]) -> list[float]:
     samples = []
-    synchronize()
     for _ in range(count):
+        restore()
+        synchronize()
         begin = time.perf_counter()
         result = run()
         synchronize()
@@ -402,8 +417,7 @@ def list_launches(job: ListLaunches, save: Save) -> Details:
         job: the module.
         save: saves the launches before their references are made, which may crash the process.
     """
-    module, run = _load(job)
-    run()  # the first call autotunes, which launches each kernel many times
+    module, run = _load(job)  # its first call autotunes, which launches each kernel many times
     found = with_details(Details(), module, run)
     save(found)
     return with_references(found, module, job.device)
@@ -416,9 +430,7 @@ def record_module_values(job: RecordValues, save: Save) -> Details:
         job: the module, and the wanted launches.
         save: saves the launches before their references are made, which may crash the process.
     """
-    module, run = _load(job)
-    run()
-    del run
+    module, _ = _load(job)
     found = _with_values(Details(), module, job.values, job.launches)
     save(found)
     return with_references(found, module, job.device, job.values.folder)
@@ -427,12 +439,13 @@ def record_module_values(job: RecordValues, save: Save) -> Details:
 def _with_values(
     found: Details, module: ModuleType, values: WantedValues, wanted: Sequence[Launch] | None = None
 ) -> Details:
-    run = inductor.harness_run(module)
+    run = ModuleRun(module.call, inductor.harness_inputs(module))
     recorded, error = record_values(module, run, Path(values.folder), values.limit_bytes, wanted)
     return replace(found, recorded=recorded, values_error=error)
 
 
-def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType, Callable[[], Any]]:
+def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType, ModuleRun]:
+    """The module, and its run with the inputs of its harness, which has been made once."""
     import torch
 
     runtime_of(job.device)  # this refuses an unsupported device before the module is loaded
@@ -446,7 +459,8 @@ def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType,
     module = load_in_turn(Path(job.module))
     if isinstance(job, ProfileModule):
         pinning.use_configs(vars(module), job.configs)
-    return module, inductor.harness_run(module)
+    with torch.no_grad():
+        return module, run_of_harness(module.call, inductor.harness_inputs(module))
 
 
 def _check_vector_lanes(wanted: int | None) -> None:
@@ -459,10 +473,11 @@ def _check_vector_lanes(wanted: int | None) -> None:
     )
 
 
-def with_details(found: Details, module: ModuleType, run: Callable[[], Any]) -> Details:
+def with_details(found: Details, module: ModuleType, run: ModuleRun) -> Details:
     """Adds the facts that only the process of a module knows: configurations of its kernels, launches, threads."""
     import torch
 
+    run.restore()
     return replace(
         found,
         threads=torch.get_num_threads(),

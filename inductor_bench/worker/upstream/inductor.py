@@ -73,30 +73,36 @@ def start_no_compilers() -> None:
     config.compile_threads = 1
 
 
-def harness_run(module: ModuleType) -> Run:
-    """The function that a compiled module's own harness times: one call with the harness's inputs. (2.11, 2.13)
+def harness_inputs(module: ModuleType) -> list[Any]:
+    """The inputs with which a compiled module's own harness runs it. (2.11, 2.13)
 
-    ``benchmark_compiled_module`` passes the function to ``print_performance``, where it is taken. This works for inputs
-    made inside ``benchmark_compiled_module`` (up to 2.10) and by ``get_args`` (since 2.11).
+    ``benchmark_compiled_module`` passes a function that calls the module to ``print_performance``; both are replaced.
+    So it does not matter whether the inputs are made inside of ``benchmark_compiled_module`` (up to 2.10) or by
+    ``get_args`` (since 2.11).
     """
     from torch._inductor import utils
 
-    taken: list[Run] = []
+    taken: list[Any] = []
 
-    def take(run: Run, *_: Any, **__: Any) -> float:
-        taken.append(run)
+    def take_inputs(inputs: list[Any]) -> tuple[()]:
+        taken[:] = inputs
+        return ()
+
+    def run_once(run: Run, *_: Any, **__: Any) -> float:
+        run()
         return 0.0
 
-    original = utils.print_performance
-    setattr(utils, "print_performance", take)  # noqa: B010
+    measure, call = utils.print_performance, module.call
+    setattr(utils, "print_performance", run_once)  # noqa: B010
+    module.call = take_inputs  # type: ignore[attr-defined]
     try:
         if hasattr(module, "get_args"):
             module.benchmark_compiled_module(module.get_args(), times=1, repeat=1)
         else:
             module.benchmark_compiled_module(times=1, repeat=1)
     finally:
-        utils.print_performance = original
-    return taken[0]
+        utils.print_performance, module.call = measure, call  # type: ignore[attr-defined]
+    return taken
 
 
 def print_profile(label: str, run: Run, repeat: int, trace: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...devices.table import device_of
+from ...devices.table import DEVICES, device_of
 
 # Observes the calls of compiled graphs, CUDA graphs, optimizers and profilers through private names of torch.
 #
@@ -24,7 +24,7 @@ Call = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What torch knows of a compiled graph; see ``messages.observed.ObservedGraph``."""
+    """What torch knows of a compiled graph; see ``records.evidence.ObservedGraph``."""
 
     path: str
     parameter: int | None  # the index of the first input that is a parameter or another tensor with a fixed address
@@ -104,12 +104,13 @@ def on_cuda_graphs(recorded: Callable[[], None], warmed: Callable[[], None], ref
 def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
     """Calls ``stepped`` with the optimizer after each of its steps. (2.9, 2.13)
 
-    Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it.
+    Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it. The first step imports
+    it, where making the optimizer has not.
     """
-    import torch
+    from torch._compile import _disable_dynamo
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo
     def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
         stepped(optimizer)
 
@@ -174,6 +175,40 @@ def has_optimizer() -> bool:
     from torch.optim import Optimizer
 
     return any(issubclass(type(value), Optimizer) for value in gc.get_objects())
+
+
+def device_in_use() -> str:
+    """The type of the accelerator that this process uses; empty where it uses the CPU alone. (2.13)"""
+    import torch
+
+    for kind, device in DEVICES.items():
+        used = getattr(getattr(torch, kind, None), "is_initialized", None)
+        if not device.runs_on_host and used is not None and used():
+            return kind
+    return ""
+
+
+def dynamo_switch() -> str:
+    """The variable or the setting that disables Dynamo now; empty where it is enabled or not imported. (2.13)"""
+    config = sys.modules.get("torch._dynamo.config")
+    if config is None or not config.disable:
+        return ""
+    name = "TORCH_COMPILE_DISABLE"
+    return f"{name}=1" if os.environ.get(name) == "1" else "torch._dynamo.config.disable"
+
+
+def dynamo_stance() -> str:
+    """The stance of ``torch.compiler.set_stance``; empty where Dynamo is not imported. (2.13)"""
+    stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    return str(getattr(stance, "stance", ""))
+
+
+def frames_of_dynamo() -> int | None:
+    """The number of functions that reached Dynamo, also of those that it skips; ``None`` if it is unknown. (2.13)"""
+    if "torch._dynamo.convert_frame" not in sys.modules:
+        return 0
+    seen = getattr(getattr(sys.modules["torch._dynamo.convert_frame"], "input_codes", None), "seen", None)
+    return None if seen is None else len(seen)
 
 
 def _undo_all(undoings: list[Undo]) -> Undo:

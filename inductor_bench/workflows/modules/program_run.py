@@ -17,7 +17,7 @@ from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_
 from ...launch.executors import cores_of_this_process
 from ...launch.process import ProcessResult, run_process
 from ...launch.worker import CORES_OF_THE_PROGRAM
-from ...messages.observed import Observation, Refusal, RunProgram
+from ...messages.observed import UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
 from ...records.evidence import DONE, FAILED, PROFILING, TIMING, ObservedSteps, ObservedTouches
@@ -34,6 +34,7 @@ from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
 from .measured_environment import observed_environment
+from .uncompiled import read_uses, why_uncompiled, without_settling
 
 # Reads what the processes of a program observed, from the folder of the capture.
 
@@ -187,16 +188,18 @@ class StepWatch:
         """Whether the program can be ended now."""
         if self._told:
             return False
-        now_s, steps = time.monotonic(), self._read_steps()
+        has_graphs = any(self._folder.glob(f"*{STEPS}"))
+        now_s, steps = time.monotonic(), self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
         states = {one.state for one in steps}
         if not self._answered and self._is_answerable(steps, states, now_s):
             self._answered = True
             self._answer()
         if DONE not in states or {TIMING, PROFILING} & states:
+            self._done_s = None
             return False
         self._done_s = self._done_s or now_s
         if self._stops:
-            return now_s - self._done_s >= SETTLE_S
+            return now_s - self._done_s >= (SETTLE_S if has_graphs else PATIENCE_S)  # without any it may still compile
         if now_s - self._done_s >= PATIENCE_S:
             self._told = True
             self._tell()
@@ -215,9 +218,9 @@ class StepWatch:
             return False
         return states <= ENDED or now_s - self._profiled_s >= SETTLE_S
 
-    def _read_steps(self) -> tuple[ObservedSteps, ...]:
+    def _read_steps(self, folder: Path) -> tuple[ObservedSteps, ...]:
         try:
-            return read_steps(self._folder)
+            return read_steps(folder)
         except InductorBenchError:
             return ()
 
@@ -284,6 +287,15 @@ MEASURED = "the program's steps are measured, and it goes on: --stop would end i
 DEFAULT_BATCH_SIZE = 32
 """The batch size of a named model for which none is requested."""
 
+STEPLESS = (
+    "call torch.compile on the model and run it; or mark each step's end with inductor_bench.step(), to see the steps "
+    "without it"
+)
+"""What to do about a program without a compiled graph and without steps."""
+
+FEW_STEPS = "run more steps, or measure early ones with --skip 0 --steps 1"
+"""What to do about a program without a compiled graph, none of whose steps was profiled."""
+
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
 
@@ -339,7 +351,9 @@ def capture_program(
     if absent is not None and (request.kind == COMMAND or not found.modules):
         failures += (absent,)
     else:
-        failures += program_failures(request, ended, refusal, compiled=bool(found.modules))
+        explained = bool(found.modules) or any(one.trace for one in found.steps)
+        why, count = found.capture.uncompiled, max((one.steps for one in found.steps), default=0)
+        failures += program_failures(request, ended, refusal, explained=explained, why=why, steps=count)
     return replace(found, capture=capture, failures=failures, stopped=ended.stopped)
 
 
@@ -356,6 +370,11 @@ def read_program(work: Path, log: Path, *, is_whole: bool) -> CapturedProgram:
     seen = read_observations(work / "observed")
     if not is_whole:
         structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
+    modules = _join_modules(printed, structured, seen)
+    steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
+    why = ""
+    if not modules:
+        steps, touches, why = _without_graphs(work / "observed" / UNCOMPILED, structured)
     capture = Capture(
         printed=len(printed),
         structured=len(structured.codes),
@@ -363,10 +382,19 @@ def read_program(work: Path, log: Path, *, is_whole: bool) -> CapturedProgram:
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
         compile_phases=structured.compile_phases,
+        uncompiled=why,
     )
-    steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
-    modules = _without_refused_graphs(_join_modules(printed, structured, seen), steps)
+    modules = _without_refused_graphs(modules, steps)
     return CapturedProgram(modules, capture, failures, steps, touches=touches)
+
+
+def _without_graphs(
+    folder: Path, structured: StructuredTrace
+) -> tuple[tuple[ObservedSteps, ...], dict[int, ObservedTouches], str]:
+    """What the processes of a program without compiled graphs observed, and why they have none."""
+    steps = without_settling(read_steps(folder))
+    why = why_uncompiled(read_uses(folder), structured.skipped, {one.pid for one in steps})
+    return steps, read_touches(folder), why
 
 
 def run_program(
@@ -499,15 +527,24 @@ def no_python(request: BreakdownRequest, ended: ProcessResult, observed: Path, p
 
 
 def program_failures(
-    request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, compiled: bool
+    request: BreakdownRequest, ended: ProcessResult, refusal: Path, *, explained: bool, why: str = "", steps: int = 0
 ) -> tuple[Failure, ...]:
-    """What went wrong with a program that has ended; ``compiled`` says whether there are modules of it."""
+    """What went wrong with a program that has ended.
+
+    Args:
+        request: the request.
+        ended: the end of the program.
+        refusal: the file in which it may have said why it cannot be run.
+        explained: whether there are modules of it, or a profile of its steps.
+        why: why it compiled nothing.
+        steps: the number of its steps, none of which was profiled.
+    """
     if refusal.is_file():
         said = codec.decode(Refusal, read_json(refusal))
         hint = said.hint or remedy(said.message)
         return (Failure("capture", said.kind, said.message, hint, subject=request.target),)
     if not ended.ok:
-        kept = "; what it had compiled until then is measured" if compiled else ""
+        kept = "; what it had done until then is measured" if explained else ""
         end = ended.tail(ERROR_LINES) if ended.exit_code == UNCAUGHT else ""
         reason = last_error(end)
         hint = {
@@ -519,13 +556,17 @@ def program_failures(
             hint = "type the interpreter that has torch in the command: -- /path/to/python ..."
         message = f"the program {ended.outcome}{f': {reason}' if reason else ''}{kept}"
         return (Failure("capture", ended.kind, message, hint, ended.tail(), request.target),)
-    if not compiled:
+    if not explained:
+        parts = ["the program ended well but compiled nothing", *([why] if why else [])]
+        few = (
+            f"; none of its {steps} steps was profiled" if steps > 1 else "; its step was not profiled" if steps else ""
+        )
         return (
             Failure(
                 "capture",
                 "nothing-compiled",
-                "the program ended well but compiled nothing",
-                "call torch.compile on the model and run it; TORCH_COMPILE_DISABLE must not be set",
+                f"{': '.join(parts)}{few}",
+                FEW_STEPS if steps else STEPLESS,
                 ended.tail(),
                 request.target,
             ),
