@@ -7,6 +7,7 @@ EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class InductorBenchError(Exception):

@@ -29,11 +29,13 @@ class _State:
     Attributes:
         last_s: when the last signal came, by the monotonic clock.
         holds: the number of blocks that must not be interrupted and that the main thread is in.
+        number: the signal of the last interruption.
         is_due: whether an interruption waits for the end of such a block, or was dropped and is to be raised again.
     """
 
     def __init__(self) -> None:
         self.last_s = float("-inf")
+        self.number: int = signal.SIGINT
         self.holds = 0
         self.is_due = False
 
@@ -52,11 +54,18 @@ def install() -> None:
     sys.unraisablehook = _raise_again
 
 
+def was_terminated() -> bool:
+    """Whether the last interruption was a SIGTERM."""
+    return _state.number == signal.SIGTERM
+
+
 def _interrupt(number: int, frame: Any) -> None:
     now_s = time.monotonic()
     together, _state.last_s = now_s - _state.last_s < GAP_S, now_s
     if together and not _state.is_due:
         return
+    if not _state.is_due:
+        _state.number = number
     _state.is_due = _state.holds > 0
     if not _state.is_due:
         raise KeyboardInterrupt

@@ -69,6 +69,10 @@ class EvidenceFiles:
             raise made
         return made
 
+    def forget(self) -> None:
+        """Forgets all that was read, because the files are other ones now."""
+        self._made.clear()
+
     def text(self, slug: str) -> str:
         """The text of a module, as Inductor wrote it."""
         return self.once(f"text of {slug}", None, lambda: load_module(self._folder, slug))

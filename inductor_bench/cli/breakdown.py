@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.model_sources import help_lines
 from ..records.request import BreakdownRequest, target_fields
 from ..records.run import Run
-from ..report.run.run_document import FORMATS
+from ..report.run.run_document import FORMATS, answer_document
 from .console import Console
 from .options import AutotuneCommand, complete_path, make_request, request_options
 from .presentation import place_view, presentation_options, show, take_view
@@ -52,7 +53,7 @@ runs with and without the faster configs, which measures what they save. For an 
 tool runs (a factory or a named model).
 
 Exit code: 0, 1 if something failed (what was measured is still shown), 2 for a request that cannot be carried
-out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
+out as typed, 3 for a bug in this tool, 130 after Ctrl-C and 143 after SIGTERM (what was measured until then is shown).
 """
 
 
@@ -69,13 +70,28 @@ def command(context: click.Context, /, **values: Any) -> int:
     name, view = take_view(values)
     form = FORMATS.get(name)
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
-        from ..workflows.breakdown import run_breakdown
+        from ..workflows.breakdown import StoppedBreakdown, run_breakdown
 
-        outcome = run_breakdown(request, console)
+        try:
+            outcome = run_breakdown(request, console, lambda run: show_answer(run, console))
+        except StoppedBreakdown as stop:
+            if stop.outcome.run.program is not None or stop.outcome.run.modules:
+                show(form, stop.outcome.run, place_view(view, stop.outcome.folder, console), console)
+            raise
         show(form, outcome.run, place_view(view, outcome.folder, console), console)
         if not form.names_folder:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
+
+
+def show_answer(run: Run, console: Console) -> None:
+    """Prints the program's step on stderr while the program goes on; stdout has the whole result at the end."""
+    if console.is_quiet:
+        return
+    from ..report.terminal import print_document
+
+    with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end a measurement
+        print_document(answer_document(run), console.aside())
 
 
 def target_of(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,19 @@ class Console:
         self.finish()
         return RichConsole(file=self._stdout, width=self.columns, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
 
+    def aside(self) -> RichConsole:
+        """Removes the live line and returns a rich console on stderr, for a first answer: stdout is the result's."""
+        from rich.console import Console as RichConsole
+
+        self.finish()
+        width = _read_columns() or _terminal_columns(self._stderr)
+        return RichConsole(file=self._stderr, width=width, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing but results and errors is printed."""
+        return self._quiet
+
     @property
     def columns(self) -> int:
         """The width in columns of the terminal or file that results are printed to."""

@@ -24,6 +24,7 @@ from ..errors import (
     EXIT_BUG,
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
     FREE_SPACE,
     InductorBenchError,
     UnwritableError,
@@ -134,7 +135,7 @@ def _run(given: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as stop:
         # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
         Console().error(str(stop.__cause__ or stop) or "interrupted")
-        return EXIT_INTERRUPTED
+        return EXIT_TERMINATED if interruption.was_terminated() else EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import select
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic
 
 from ..errors import InductorBenchError
+from ..interruption import uninterrupted
 from ..messages.job_requests import Answer, WorkerJob, WorkerRequest, decode_answer, encode_request
 from ..messages.kernel_requests import Begun
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
 from ..store.files import read_json, write_json
+from ..store.redaction import Redaction
 from .diagnosis import (
     ANOTHER_PYTHON,
     ERROR_LINES,
@@ -32,57 +34,113 @@ from .diagnosis import (
     remedy_of_end,
 )
 from .executors import cores_of_this_process
-from .process import PipedProcess, ProcessResult, run_process
+from .process import WAKE_S, PipedProcess, ProcessResult, run_process
 
-# A worker that is started before its job is known, because importing torch takes longer than many measurements.
+# A worker that does each job in a fork of itself, because importing torch takes longer than many measurements.
 
 
-class ReadyWorker:
-    """A process that imports torch and then waits for one job.
+class ForkingWorker:
+    """A process that imports torch, and then does one job after the other, each in a fork.
 
     Args:
-        command: the command of a worker. The numbers of two pipes are added: on the first it reads its job, on the
-            second it reports that it is ready.
+        command: the command of a worker. The numbers of two pipes are added: on the first it reads its jobs, on the
+            second it says that it is ready, and how each job ended.
         environment: the whole environment of the worker.
-        log: the file for its output until it has a job.
-        on_line: called with each line of output.
+        log: the file for its own output.
 
     Raises:
         InductorBenchError: the worker cannot be started.
     """
 
-    def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, on_line: Callable[[str], None]
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        self._environment = environment
+        self._buffer = b""
         self._is_ready = False
-        self._child = PipedProcess(command, environment=environment, log=log, on_line=on_line)
+        self._output = log.with_suffix(".output")  # of a job, with secrets
+        self._child = PipedProcess(command, environment=environment, log=log)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the worker is ready."""
-        if not self._is_ready and select.select([self._child.answers], [], [], timeout_s)[0]:
-            self._is_ready = bool(self._child.answers.read(1))
+        if not self._is_ready:
+            self._is_ready = self._read_line(timeout_s) == "ready"
         return self._is_ready and not self._child.wait(0)
 
-    def run(self, words: Sequence[str], *, log: Path, timeout_s: float | None) -> ProcessResult:
-        """Sends the worker its job and waits for its end, like ``run_process``.
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        log: Path,
+        timeout_s: float | None,
+        on_line: Callable[[str], None] = lambda line: None,
+    ) -> ProcessResult:
+        """Has a fork do a job and waits for its end, like ``run_process``; ``on_line`` is called after it.
+
+        The worker is gone where the job took too long; see :attr:`is_alive`.
 
         Args:
             words: the arguments of a worker that is started for the job.
-            log: the file for its output, including the output so far.
-            timeout_s: limit in seconds from now on; ``None`` for no limit.
+            log: the file for the output of the job.
+            timeout_s: limit in seconds; ``None`` for no limit.
+            on_line: called with each line of output.
+
+        Raises:
+            InductorBenchError: the log cannot be written.
         """
-        timed_out = True
+        begin_s, status = time.monotonic(), None
         try:
-            self._child.begin(log)
-            with contextlib.suppress(BrokenPipeError):  # the worker has ended; the result reports it
-                self._child.requests.write(json.dumps(list(words)).encode() + b"\n")
-            timed_out = not self._child.wait(timeout_s)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(BrokenPipeError):  # the worker has ended, which its answer says
+                self._child.requests.write(json.dumps([list(words), str(self._output.resolve())]).encode() + b"\n")
+            status = self._read_line(timeout_s)
+        except OSError as error:
+            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         finally:
-            ended = self._child.end(timed_out)
-        return ended
+            if not status:
+                self.end()
+            with uninterrupted():
+                self._keep_output(log, on_line)
+        code = os.waitstatus_to_exitcode(int(status)) if status else None
+        name = signal.Signals(-code).name if code is not None and code < 0 else None
+        timed_out = status is None
+        if status == "":
+            code = 1  # the worker itself is gone
+        return ProcessResult(None if name else code, name, timed_out, time.monotonic() - begin_s, log)
+
+    def _keep_output(self, log: Path, on_line: Callable[[str], None]) -> None:
+        """Writes a job's output into its log, without secrets."""
+        try:
+            text = self._output.read_text(encoding="utf-8", errors="replace")
+            self._output.unlink()
+        except OSError:
+            text = ""
+        with contextlib.suppress(OSError):
+            log.write_text(Redaction.find([], self._environment).text(text), encoding="utf-8")
+        for line in text.splitlines():
+            on_line(line)
+
+    def _read_line(self, timeout_s: float | None) -> str | None:
+        """The next line; empty at the worker's end, and ``None`` where none came in time."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            # many short waits: a signal may reach another thread while this process is stopped
+            left_s = WAKE_S if end_s is None else min(WAKE_S, end_s - time.monotonic())
+            if left_s <= 0:
+                return None
+            if select.select([self._child.answers], [], [], left_s)[0]:
+                data = self._child.answers.read(1 << 10)
+                if not data:
+                    return ""
+                self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return line.decode()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can do another job."""
+        return not self._child.requests.closed and not self._child.wait(0)
 
     def end(self) -> None:
-        """Ends the worker without a job."""
+        """Ends the worker, and the job that it does. May be called again."""
         self._child.end()
 
 
@@ -91,9 +149,6 @@ class ReadyWorker:
 
 CORES_OF_THE_PROGRAM = 2
 """Cores that the program compiles with while workers get ready."""
-
-MOST_READY = 4
-"""Maximum of ready workers of one run; each holds half a gigabyte or more."""
 
 IMPORT_S = 120.0
 """Limit in seconds for the import of a package."""
@@ -138,8 +193,7 @@ class WorkerPool:
     environment: Mapping[str, str]
     timeout_s: float | None = None
     on_line: Callable[[str], None] = lambda line: None
-    _ready: list[ReadyWorker] = field(default_factory=list)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _forking: list[ForkingWorker] = field(default_factory=list)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -149,23 +203,24 @@ class WorkerPool:
     ) -> None:
         self._dismiss()
 
-    def get_ready(self, count: int) -> None:
-        """Starts workers for the next calls, so that ``count`` are ready or will be; see :data:`MOST_READY`. On few
-        cores it starts none.
+    def get_ready(self, *, beside_program: bool = False) -> None:
+        """Starts the worker that does the next calls in forks. Beside a program that is measured, and that needs all
+        of few cores, it starts none.
 
-        While they get ready nothing is measured by this pool; when they are, they use no core any more.
+        While it gets ready nothing is measured by this pool; when it is, it uses no core any more.
         """
-        if cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+        if beside_program and cores_of_this_process() <= CORES_OF_THE_PROGRAM:
             return
-        with contextlib.suppress(InductorBenchError):  # a worker that is started for a call reports the error
-            for _ in range(min(count, MOST_READY) - len(self._ready)):
-                log = self.folder / f"ready-{next(self._numbers)}.log"
-                environment = worker_environment(self.folder, self.environment)
-                command = [*self._command, "await"]
-                self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
+        if self._forking and not self._forking[0].is_alive:
+            self._dismiss()
+        if not self._forking:
+            environment = worker_environment(self.folder, self.environment)
+            command = [*self._command, "fork"]
+            with contextlib.suppress(InductorBenchError):  # a worker that is started for a call reports the error
+                self._forking.append(ForkingWorker(command, environment=environment, log=self.folder / "forking.log"))
 
     def call(self, job: WorkerJob[Answer], *, name: str, log: Path) -> WorkerAnswer[Answer]:
-        """Has a worker do one job, in a separate process, once no other is getting ready.
+        """Has a worker do one job, in a separate process.
 
         Args:
             job: what it does.
@@ -206,10 +261,10 @@ class WorkerPool:
         return _SUM_RESULT in ended.tail()
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:
-        if not all(worker.wait(self.timeout_s) for worker in self._ready):
-            self._dismiss()  # the worker that is started now reports the error
-        if self._ready:
-            return self._ready.pop().run(words, log=log, timeout_s=self.timeout_s)
+        self.get_ready()
+        if self._forking and self._forking[0].wait(self.timeout_s):
+            return self._forking[0].run(words, log=log, timeout_s=self.timeout_s, on_line=self.on_line)
+        self._dismiss()  # the worker that is started now reports the error
         return run_process(
             [*self._command, *words],
             environment=worker_environment(self.folder, self.environment),
@@ -220,8 +275,8 @@ class WorkerPool:
 
     def _dismiss(self) -> None:
         with contextlib.ExitStack() as ends:  # ends all workers even if ending one is interrupted
-            while self._ready:
-                ends.callback(self._ready.pop().end)
+            while self._forking:
+                ends.callback(self._forking.pop().end)
 
     @property
     def _command(self) -> list[str]:

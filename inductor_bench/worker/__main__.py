@@ -3,9 +3,10 @@
 - ``python -m inductor_bench.worker VERB JOB RESULT`` does one job. The file ``JOB`` holds the encoded job of
   ``messages.job_requests`` with that verb. The file ``RESULT`` gets ``{"result": …}``, ``{"failure": {"kind",
   "message", "hint"}}``, or both if the job failed after it had saved a part.
-- ``… await ORDERS READINESS`` imports the modules that most jobs need, writes one byte to the file descriptor
-  ``READINESS``, reads ``[VERB, JOB, RESULT]`` as a line of JSON from the file descriptor ``ORDERS``, and does that job.
-  It ends without a job at the end of ``ORDERS``.
+- ``… fork ORDERS ENDS`` imports the modules that most jobs need, and writes ``ready`` as a line to the file descriptor
+  ``ENDS``. For each line of JSON on the file descriptor ``ORDERS``, ``[[VERB, JOB, RESULT], OUTPUT]``, it forks a
+  process that does that job, with its output in the file ``OUTPUT``, and writes the process's status to ``ENDS``, as
+  ``os.waitpid`` returns it. It ends at the end of ``ORDERS``.
 - ``… serve REQUESTS ANSWERS`` reads requests as lines of JSON from one file descriptor, and answers each with a line of
   JSON on the other, in the form of the result file. Lines ``{"part": …}`` may precede an answer, and ``"fatal": true``
   marks the last answer of the process.
@@ -20,6 +21,7 @@ from .fast_start import keep_bytecode
 if __name__ == "__main__":
     keep_bytecode()  # before all other imports
 
+import contextlib
 import gc
 import json
 import os
@@ -28,7 +30,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from ..errors import InductorBenchError
 from ..messages import job_requests
@@ -42,6 +44,9 @@ COMPILING_NICENESS = 10
 
 RARE_COLLECTION = (100_000, 50, 100)
 """Thresholds of the garbage collector in a process that compiles: with Python's own it takes 5% of a compilation."""
+
+DEVICE_FILES = ("/dev/nvidia", "/dev/dri/")
+"""What the drivers of NVIDIA's and Intel's GPUs open, and keep open."""
 
 JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 """The function of a job. Its arguments are the job and a function that saves a part of the answer."""
@@ -60,11 +65,9 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "serve":
         with open(int(arguments[1])) as requests, open(int(arguments[2]), "w") as answers:
             return serve(requests, answers)
-    if arguments[0] == "await":
-        with open(int(arguments[1])) as orders:
-            announce_readiness(int(arguments[2]))
-            order = orders.readline()
-        return main(json.loads(order)) if order else 0
+    if arguments[0] == "fork":
+        with open(int(arguments[1])) as orders, open(int(arguments[2]), "w") as ends:
+            return fork_jobs(orders, ends)
     verb, job_file, result = arguments
     saved: dict[str, Any] = {}
 
@@ -86,15 +89,65 @@ def main(arguments: list[str]) -> int:
     return 1 if "failure" in saved else 0
 
 
-def announce_readiness(readiness: int) -> None:
-    """Imports the modules that take most of a worker's start-up time, then writes a byte to ``readiness``."""
+def fork_jobs(orders: TextIO, ends: TextIO) -> int:
+    """Does each job in a fork of this process, which has imported what takes most of a worker's start-up time."""
+    import_jobs()
+    gc.freeze()  # collections of the forks copy no page of what is imported
+    _say(ends, "ready")
+    while order := orders.readline():
+        words, output = json.loads(order)
+        child = os.fork()
+        if child == 0:
+            _do_in_fork(words, output, orders, ends)
+        _say(ends, str(os.waitpid(child, 0)[1]))
+    return 0
+
+
+def import_jobs() -> None:
+    """Imports the modules of all jobs, and those that compiled modules import."""
     from .upstream.inductor import import_generated_codes_imports
 
     for place in JOBS.values():
         _import_function(place)
     with without_collection():
         import_generated_codes_imports()
-    os.write(readiness, b"1")
+        with contextlib.suppress(ImportError):  # C++ kernels are loaded with it
+            import_module("setuptools")
+
+
+def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> NoReturn:
+    """Does a job and ends this process; in a new interpreter where a device cannot be used in a fork."""
+    code = 1
+    try:
+        os.close(orders.fileno())
+        os.close(ends.fileno())
+        with open(output, "wb", 0) as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        if has_looked_at_devices():
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-3], *words])
+        code = main(words)
+    except BaseException:  # nothing of the process that forks may run in its fork
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def has_looked_at_devices() -> bool:
+    """Whether this process, or the one that it is a fork of, has opened a GPU: its driver refuses such a fork."""
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{number}").startswith(DEVICE_FILES):
+                return True
+    return False
+
+
+def _say(stream: TextIO, line: str) -> None:
+    stream.write(line + "\n")
+    stream.flush()
 
 
 def serve(requests: TextIO, answers: TextIO) -> int:

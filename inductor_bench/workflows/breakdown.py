@@ -20,7 +20,7 @@ from ..analysis.program_step import describe_program
 from ..devices.protocol import CPU
 from ..devices.table import common_device
 from ..errors import InductorBenchError
-from ..launch.executors import cores_of_this_process
+from ..interruption import uninterrupted
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import VERIFY, Failure
@@ -41,11 +41,11 @@ from ..version import __version__
 from .apply import read_environment, require_same
 from .modules.eager_run import time_eager
 from .modules.extraction import RunInMaking
-from .modules.keep_evidence import draw_step, keep_captured, with_profile
+from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
 from .modules.module_profiling import Profiling, take_survey
-from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled
+from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled, read_program
 from .modules.targets import (
     find_listed_modules,
     find_secrets,
@@ -72,6 +72,14 @@ class BreakdownOutcome:
     written: tuple[Path, ...] = ()
 
 
+class StoppedBreakdown(KeyboardInterrupt):
+    """The user stopped a breakdown; ``outcome`` holds what is known."""
+
+    def __init__(self, outcome: BreakdownOutcome) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {outcome.folder}")
+        self.outcome = outcome
+
+
 def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
     """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
     try:
@@ -81,14 +89,31 @@ def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
         return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
 
 
-def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None) -> Failure:
-    """The failure of a run that was interrupted in a stage, with the command that shows or finishes it."""
+def describe_interruption(
+    run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None, graphs: int = 0
+) -> Failure:
+    """The failure of a run that was interrupted in a stage: what is missing, and what shows or finishes it.
+
+    Args:
+        run: what is known of it.
+        stage: the stage.
+        folder: the RUN.
+        retune: what is retuned, if anything.
+        graphs: the number of the program's graphs, as far as it is known.
+    """
     count, place = len(run.modules), shlex.quote(str(folder.path))
-    kept = f"; {plural(count, 'module')} measured until then" if count else ""
-    hint = f"inductor-bench report {place}" if count else ""
+    is_known = count or run.program is not None
+    hint = f"inductor-bench report {place}" if is_known else ""
     if stage in (AUTOTUNE, VERIFY) and retune is not None:
         hint = _finishing_command(run, stage, place, retune)
-    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
+    missing = ""
+    if stage == CAPTURE:
+        missing = " while the program ran: no step was measured"
+        if run.program is not None:
+            missing = " while the program ran: its step is known, its graphs and kernels were not measured"
+    elif stage == PROFILE and count < graphs:
+        missing = f" when {count} of {plural(graphs, 'graph')} {'was' if count == 1 else 'were'} measured"
+    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{missing}", hint)
 
 
 def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
@@ -180,25 +205,39 @@ def _verify(
     return found
 
 
+CAPTURE = "capture"
+"""The stage in which the program runs."""
+
 PROFILE = "profile"
 """The stage in which the modules are measured."""
+
+GOES_ON = "the steps are measured; the program goes on"
+"""The stage from the answer to the program's end."""
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of missing modules."""
 
+Answer = Callable[[Run], None]
+"""Takes a record that holds the program's step, and nothing of its modules yet."""
+
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
 
 
-def run_breakdown(request: BreakdownRequest, progress: Progress) -> BreakdownOutcome:
+def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer = lambda run: None) -> BreakdownOutcome:
     """Breaks down a target of any kind.
+
+    Args:
+        request: what is broken down, and how.
+        progress: is told what happens.
+        answer: is given the record as soon as the program's steps are measured, while the program goes on.
 
     Raises:
         UsageError: the target is missing, or the options do not fit it.
         InductorBenchError: the RUN folder cannot be written.
-        KeyboardInterrupt: the user stopped the breakdown; the RUN folder holds the modules that were measured before.
+        StoppedBreakdown: the user stopped the breakdown; the RUN folder holds what was measured before.
     """
     target, redaction = resolve_target(request), find_secrets(request)
     if target.kind == "run":
@@ -208,15 +247,16 @@ def run_breakdown(request: BreakdownRequest, progress: Progress) -> BreakdownOut
     title = folder_title_of(request)
     with new_run_folder(request.output, title, force=request.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
-        breakdown = _Breakdown(request, listed, folder, redaction, progress)
+        breakdown = _Breakdown(request, listed, folder, redaction, progress, answer)
         try:
-            breakdown.measure()
+            try:
+                breakdown.measure()
+            finally:
+                breakdown.conclude()
+            progress.stage("writing the report")
+            return report_run(breakdown.run, folder, plots=request.plots)
         except KeyboardInterrupt as stop:
-            breakdown.interrupted()
-            raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
-        finally:
-            breakdown.conclude()
-        return report_run(breakdown.run, folder, plots=request.plots)
+            raise StoppedBreakdown(breakdown.interrupted()) from stop
 
 
 class _Breakdown:
@@ -229,17 +269,21 @@ class _Breakdown:
         folder: RunFolder,
         redaction: Redaction,
         progress: Progress,
+        answer: Answer,
     ) -> None:
+        self._answer = answer
         self._request = request  # unredacted, because the program needs the secrets
         self._listed = listed
         self._folder = folder
         self._progress = progress
         interpreter = interpreter_of(request.arguments) if request.kind == COMMAND else None
         self._python = request.python or interpreter or default_python()
-        self._stage = "capture"
+        self._stage = CAPTURE
+        self._environment: Mapping[str, str] = {}
         self._redaction = redaction
         shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
         self._evidence = Evidence()
+        self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
         own_folder(folder.work)
         self.run = Run(
@@ -280,64 +324,90 @@ class _Breakdown:
         self.run = self._redaction.run(self.run)
         self._folder.save(self.run)
 
-    def interrupted(self) -> None:
-        """Adds the interruption, and then the program's step where that was observed and is not there yet."""
-        failure = describe_interruption(self.run, self._stage, self._folder, self._request.retune)
-        self.run = replace(self.run, failures=(*self.run.failures, failure))
-        self.conclude()
-        if self._stage == PROFILE:
-            self._progress.stage("adding the program's step (Ctrl-C leaves it out)")
-            with suppress(KeyboardInterrupt, OSError):
+    def interrupted(self) -> BreakdownOutcome:
+        """Adds what was observed and is not in the record yet, and the interruption. A further one leaves both out."""
+        if self._stage in (CAPTURE, PROFILE):
+            self._progress.stage("adding what was observed until now (Ctrl-C leaves it out)")
+            with suppress(KeyboardInterrupt, OSError, InductorBenchError):
+                self._keep_captured_so_far()
                 self._analyse()
                 self._draw_step()
+        with uninterrupted():
+            graphs, retune = len(self._evidence.modules), self._request.retune
+            failure = describe_interruption(self.run, self._stage, self._folder, retune, graphs)
+            self.run = replace(self.run, failures=(*self.run.failures, failure))
+            self.conclude()
+        if self.run.program is None and not self.run.modules:
+            return BreakdownOutcome(self.run, self._folder.path)
+        return report_run(self.run, self._folder, plots=False)
+
+    def _keep_captured_so_far(self) -> None:
+        """Reads what a program that was ended left behind, if it has not told its steps before."""
+        if self._stage == CAPTURE and self._listed is None and self.run.program is None:
+            captured = read_program(
+                self._folder.work, self._folder.logs / "program.log", self._environment, is_whole=False
+            )
+            if captured.steps:
+                self.run = replace(self.run, capture=captured.capture)
+                self._keep(captured, early=True)
 
     def measure(self) -> None:
         with shared_compile_cache(self._request, self._python, self._folder.work, self._progress) as cache:
             variables = dict(self._request.variables)
             environment = capture_environment(self._folder.work, variables, cache) | self._redaction.variables
+            self._environment = environment
             on_line, limit = self._progress.output, self._request.timeout_s
             with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
-                pool.get_ready(self._early_workers())
+                pool.get_ready(beside_program=self._listed is None)
                 self._measure(pool)
             keep_for_later_runs(environment)
             self._time_eager(environment)
         self._autotune()
 
-    def _early_workers(self) -> int:
-        """The number of workers that get ready while a program compiles, whose graphs are not known yet."""
-        least = self._workers(graphs=2 if self._request.training else 1)
-        return max(least, cores_of_this_process() // 4) if self._listed is None else least
-
-    def _workers(self, graphs: int) -> int:
-        """The number of workers for the unprofiled graphs and the survey after them."""
-        return 1 + (0 if self._request.trace is not None else graphs)
-
     def _measure(self, pool: WorkerPool) -> None:
-        captured = self._capture(pool.environment)
+        captured = self._capture(pool)
         self.run = replace(self.run, capture=captured.capture)
         self._fail(*captured.failures)
         self.save()
         if not captured.modules and not captured.steps:
             return
         self._stage = PROFILE
-        self._observe(keep_captured(captured, self._request, self._folder))
-        pool.get_ready(self._workers(len(captured.modules)))
+        self._keep(captured)
+        pool.get_ready()
         request = self._request
         profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
         for module, label in labelled(captured.modules):
             self._measure_module(profiling, module, label)
         self._conclude(pool)
 
-    def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
+    def _capture(self, pool: WorkerPool) -> CapturedProgram:
         if self._listed is None:
+            what = (self._request, self._folder, pool.environment, self._python, self._progress)
             with self._program_turn():
-                return capture_program(self._request, self._folder, environment, self._python, self._progress)
+                return capture_program(*what, lambda captured: self._answer_early(captured, pool))
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
             for path in missing
         )
         return CapturedProgram(modules, Capture(), failures)
+
+    def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
+        """Adds the program's step while the program goes on, and gives the answer out."""
+        pool.get_ready()
+        with suppress(InductorBenchError):  # what cannot be read or written now is tried again at the program's end
+            self.run = replace(self.run, capture=captured.capture)
+            self._keep(captured, early=True)
+            self._analyse()
+            self.save()
+            if self.run.program is not None:
+                self._answer(self.run)
+                self._progress.stage(GOES_ON)
+
+    def _keep(self, captured: CapturedProgram, *, early: bool = False) -> None:
+        """Keeps in the RUN what the program's processes observed."""
+        self._observe(keep_captured(captured, self._request, self._folder, self._kept_traces, early=early))
+        self._files.forget()
 
     def _program_turn(self) -> AbstractContextManager[object]:
         """A script may use the device at any time. Other programs and workers take turns at it themselves."""
@@ -418,7 +488,7 @@ class _Breakdown:
         if self._request.retune is None:
             return
         self._stage = AUTOTUNE
-        self.run = autotune_run(self.run, self._folder, self._request, self._progress, self._keep)
+        self.run = autotune_run(self.run, self._folder, self._request, self._progress, self._take)
         if self._request.retune.verify:
             self._verify()
 
@@ -426,10 +496,10 @@ class _Breakdown:
         self._stage = VERIFY
         with self._program_turn():
             what = (self.run, self._request, self._folder, self._python)
-            self._fail(*verify_retunes(*what, self._progress, self._keep))
+            self._fail(*verify_retunes(*what, self._progress, self._take))
         self.save()
 
-    def _keep(self, run: Run) -> None:
+    def _take(self, run: Run) -> None:
         self.run = run
         self.save()
 

@@ -64,7 +64,7 @@ def run_doctor(request: DoctorRequest, progress: Progress) -> DoctorReport:
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = dict(os.environ)
         with WorkerPool(request.python or default_python(), Path(name), environment, on_line=progress.output) as pool:
-            pool.get_ready(2)
+            pool.get_ready()
             report = _examine(pool, request.device, "measured" if request.remeasure else "cached", progress)
     progress.stage("importing the optional packages")
     return replace(report, packages=check_packages(request.python))

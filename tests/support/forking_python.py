@@ -171,8 +171,7 @@ def _start_detached(place: Path, imported: dict[str, str]) -> int:
 def _serve(place: Path) -> int:
     from inductor_bench.worker import __main__ as worker
 
-    with open(os.devnull, "w") as nobody:
-        worker.announce_readiness(nobody.fileno())
+    worker.import_jobs()
     for name in COMPILERS:
         import_module(name)
     listener = socket.socket(socket.AF_UNIX)

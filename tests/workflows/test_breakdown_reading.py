@@ -26,7 +26,7 @@ def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeyp
     seen: list[str] = []
     monkeypatch.setattr(evidence_files, "read_trace", lambda path: (seen.append("trace"), read_trace(path))[1])
     monkeypatch.setattr(source_module, "read_header", lambda text: (seen.append("module"), read_header(text))[1])
-    monkeypatch.setattr(WorkerPool, "get_ready", lambda *_: None)
+    monkeypatch.setattr(WorkerPool, "get_ready", lambda *_, **__: None)
     monkeypatch.setattr(breakdown, "take_survey", lambda *_, **__: (read_module.cache_clear(), Survey())[1])
     module = tmp_path / "forward.py"
     module.write_bytes(gzip.decompress((H200 / "gpu_kinds" / "0_forward.py.gz").read_bytes()))

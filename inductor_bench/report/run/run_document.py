@@ -89,6 +89,7 @@ PLOT_TITLES = {
 }
 METHODS = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
 TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
+TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-C leaves them out."
 NAME_WIDTH = 64
 MOST_PLACES = 6
 MOST_FINDINGS = 6
@@ -154,6 +155,21 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             *_next(run, view),
         ),
         sources,
+    )
+
+
+def answer_document(run: Run) -> Document:
+    """The answer of a run whose program still goes on: the headline and the step, and what is to come."""
+    lead = headline(run)
+    return Document(
+        heading(run),
+        (machine(run),),
+        (
+            Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
+            step_section(run, None),
+            rank_section(run),
+            Sentence(TO_COME, NOTE),
+        ),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ...analysis.program_step import MARKERS, DescribedProgram
 from ...errors import InductorBenchError
+from ...records.base import Place
 from ...records.evidence import CallPlace, Evidence, ModuleEvidence, ObservedGraph, ObservedSteps, StepEvidence
 from ...records.module import Method, Outputs
 from ...records.request import BreakdownRequest
@@ -24,28 +25,79 @@ from ...trace.step_traces import annotate_trace, read_user_calls, store_program_
 from .module_profiling import ProfiledModule
 from .program_run import CapturedProgram, FoundModule, labelled
 
+UserLines = tuple[tuple[tuple[str, int], ...], tuple[CallPlace, ...]]
+"""The outermost operators of one step, each with the number of its place; and the places."""
 
-def keep_captured(captured: CapturedProgram, request: BreakdownRequest, folder: RunFolder) -> Evidence:
+EARLY_LINES_BYTES = 20_000_000
+"""Largest trace with the user's lines that is read while the program runs: half a second."""
+
+
+class KeptTraces:
+    """What was kept of the traces of a RUN's processes, each of which is read once."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, str], tuple[Place | None, str]] = {}
+        self._lines: dict[str, UserLines] = {}
+
+    def steps(self, observed: ObservedSteps, name: str, folder: RunFolder) -> tuple[Place | None, str]:
+        """The place of the trace of the steps in the RUN, and why there is none."""
+        key = observed.trace, name
+        if key not in self._steps:
+            self._steps[key] = _store_steps(observed, name, folder)
+        return self._steps[key]
+
+    def lines(self, observed: ObservedSteps, files: UserFiles) -> UserLines:
+        """The operators of one step with the user's lines."""
+        if observed.lines_trace not in self._lines:
+            self._lines[observed.lines_trace] = _user_lines(observed, files)
+        return self._lines[observed.lines_trace]
+
+
+def keep_captured(
+    captured: CapturedProgram,
+    request: BreakdownRequest,
+    folder: RunFolder,
+    kept: KeptTraces | None = None,
+    *,
+    early: bool = False,
+) -> Evidence:
     """The evidence of a captured program, none of whose modules is measured yet; its files are in the RUN.
+
+    Args:
+        captured: the program, which may still run.
+        request: its request.
+        folder: the RUN.
+        kept: the traces that were kept before.
+        early: whether only what an answer needs is read: the trace of the slowest process.
 
     Raises:
         InductorBenchError: the RUN cannot be written.
     """
+    kept = kept or KeptTraces()
+    captured = replace(captured, steps=_of_slowest(captured.steps)) if early else captured
     modules = labelled(captured.modules)
     slugs = {path: label.slug for module, label in modules for path in module.real_paths}
     scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
     files = UserFiles([Path.cwd(), *(Path(script).resolve().parent for script in scripts)])
     names = _trace_names(captured.steps)
-    processes = [keep_steps(*one, slugs, files, folder) for one in zip(captured.steps, names, strict=True)]
+    processes = [keep_steps(*one, slugs, files, folder, kept) for one in zip(captured.steps, names, strict=True)]
     touched = next((place for place, one in enumerate(captured.steps) if one.pid in captured.touches), None)
     if touched is not None:
         touches = captured.touches[captured.steps[touched].pid]
         processes[touched] = replace(processes[touched], touches=touches)
+    _remove_others(folder, {label.slug for _, label in modules})
     return Evidence(
         modules=tuple(_keep_module(folder, module, label) for module, label in modules),
         processes=tuple(processes),
         stopped=captured.stopped,
     )
+
+
+def _remove_others(folder: RunFolder, slugs: Set[str]) -> None:
+    """Removes the texts that were kept under other names before the program had compiled all of its modules."""
+    for file in folder.modules.glob("*") if folder.modules.is_dir() else ():
+        if file.name.partition(".")[0] not in slugs:
+            file.unlink(missing_ok=True)
 
 
 def _keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> ModuleEvidence:
@@ -79,8 +131,27 @@ def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
     return names
 
 
+def _of_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
+    """The steps of all processes, with the traces of the slowest alone, and with its user's lines if that is fast."""
+    slowest = max((one for one in steps if one.trace), key=lambda one: sum(one.step_times_s), default=None)
+
+    def reduced(one: ObservedSteps) -> ObservedSteps:
+        if one is not slowest:
+            return replace(one, trace="", lines_trace="")
+        path = Path(one.lines_trace)
+        is_small = path.is_file() and path.stat().st_size <= EARLY_LINES_BYTES
+        return one if is_small else replace(one, lines_trace="")
+
+    return tuple(map(reduced, steps))
+
+
 def keep_steps(
-    observed: ObservedSteps, name: str, slugs: Mapping[str, str], files: UserFiles, folder: RunFolder
+    observed: ObservedSteps,
+    name: str,
+    slugs: Mapping[str, str],
+    files: UserFiles,
+    folder: RunFolder,
+    kept: KeptTraces,
 ) -> StepEvidence:
     """The steps of one process, whose trace is stored in the RUN.
 
@@ -90,30 +161,37 @@ def keep_steps(
         slugs: the slug of each module, by its real path.
         files: the files of the user's program.
         folder: the RUN.
+        kept: the traces that were kept before.
     """
-    operators, places = _user_lines(observed, files)
-    found = StepEvidence(
+    operators, places = kept.lines(observed, files)
+    trace, problem = kept.steps(observed, name, folder)
+    return StepEvidence(
         steps=replace(observed, graphs=tuple(map(_without_path, observed.graphs)), trace="", lines_trace=""),
         modules=tuple(slugs.get(os.path.realpath(graph.path), "") if graph.path else "" for graph in observed.graphs),
+        trace=trace,
+        problem=problem,
         operators=operators,
         places=places,
     )
+
+
+def _store_steps(observed: ObservedSteps, name: str, folder: RunFolder) -> tuple[Place | None, str]:
     if not observed.trace:
-        return found
+        return None, ""
     target = folder.traces / f"{name}.trace.json.gz"
     folder.traces.mkdir(parents=True, exist_ok=True)
     try:
         store_program_trace(Path(observed.trace), target, MARKERS)
     except InductorBenchError as error:
-        return replace(found, problem=error.message)
-    return replace(found, trace=folder.relative(target))
+        return None, error.message
+    return folder.relative(target), ""
 
 
 def _without_path(graph: ObservedGraph) -> ObservedGraph:
     return replace(graph, path="")
 
 
-def _user_lines(observed: ObservedSteps, files: UserFiles) -> tuple[tuple[tuple[str, int], ...], tuple[CallPlace, ...]]:
+def _user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
     """The operators of one step with the user's lines; empty where no trace of lines can be read."""
     if not observed.lines_trace:
         return (), ()

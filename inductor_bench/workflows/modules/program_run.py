@@ -14,11 +14,13 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
+from ...launch.executors import cores_of_this_process
 from ...launch.process import ProcessResult, run_process
+from ...launch.worker import CORES_OF_THE_PROGRAM
 from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
-from ...records.evidence import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
+from ...records.evidence import DONE, FAILED, PROFILING, TIMING, ObservedSteps, ObservedTouches
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture
@@ -46,7 +48,10 @@ PATIENCE_S = 10.0
 """Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
 
 SETTLE_S = 1.0
-"""Seconds for the other ranks to say that they are done, after the last one that is known did."""
+"""Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
+
+ENDED = frozenset({DONE, FAILED})
+"""The states of an observation that is over."""
 
 
 @dataclass(frozen=True)
@@ -169,22 +174,30 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended then.
         tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
+        answer: called once when the steps are measured, while the program still runs.
     """
 
-    def __init__(self, folder: Path, stops: bool, tell: Callable[[], None]) -> None:
-        self._folder, self._stops, self._tell = folder, stops, tell
+    def __init__(
+        self, folder: Path, stops: bool, tell: Callable[[], None], answer: Callable[[], None] = lambda: None
+    ) -> None:
+        self._folder, self._stops, self._tell, self._answer = folder, stops, tell, answer
+        self._profiled_s: float | None = None
         self._done_s: float | None = None
-        self._told = False
+        self._answered = self._told = False
 
     def is_finished(self) -> bool:
         """Whether the program can be ended now."""
         if self._told:
             return False
         has_graphs = any(self._folder.glob(f"*{STEPS}"))
-        if not self._is_measured(self._folder if has_graphs else self._folder / UNCOMPILED):
+        now_s, steps = time.monotonic(), self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
+        states = {one.state for one in steps}
+        if not self._answered and self._is_answerable(steps, states, now_s):
+            self._answered = True
+            self._answer()
+        if DONE not in states or {TIMING, PROFILING} & states:
             self._done_s = None
             return False
-        now_s = time.monotonic()
         self._done_s = self._done_s or now_s
         if self._stops:
             return now_s - self._done_s >= (SETTLE_S if has_graphs else PATIENCE_S)  # without any it may still compile
@@ -193,12 +206,24 @@ class StepWatch:
             self._tell()
         return False
 
-    def _is_measured(self, folder: Path) -> bool:
-        try:
-            states = [steps.state for steps in read_steps(folder)]
-        except InductorBenchError:
+    def _is_answerable(self, steps: Sequence[ObservedSteps], states: Set[str], now_s: float) -> bool:
+        """Whether all ranks are measured, or are profiled and not done for a while: long steps fill a long window.
+
+        On few cores the answer would disturb that window.
+        """
+        if PROFILING in states or not any(one.state == DONE or one.trace for one in steps):
+            self._profiled_s = None
             return False
-        return DONE in states and not {TIMING, PROFILING} & set(states)
+        self._profiled_s = self._profiled_s or now_s
+        if TIMING in states and cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+            return False
+        return states <= ENDED or now_s - self._profiled_s >= SETTLE_S
+
+    def _read_steps(self, folder: Path) -> tuple[ObservedSteps, ...]:
+        try:
+            return read_steps(folder)
+        except InductorBenchError:
+            return ()
 
 
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
@@ -298,11 +323,13 @@ def capture_program(
     environment: Mapping[str, str],
     python: str,
     progress: Progress,
+    answer: Callable[[CapturedProgram], None] = lambda captured: None,
 ) -> CapturedProgram:
     """Runs the program of a request, and finds the modules that it compiled.
 
     A program that fails after it has compiled modules becomes a failure in the result, with its modules.
-    ``environment`` comes from ``environment.capture_environment``.
+    ``environment`` comes from ``environment.capture_environment``. ``answer`` is called once when the program's steps
+    are measured, while the program goes on, with what is known of it by then.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -311,12 +338,39 @@ def capture_program(
     refusal = work / "refusal.json"
     observed = observed_environment(request, work, environment)
     command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
-    watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
+    watch = StepWatch(
+        work / "observed",
+        request.stop,
+        lambda: progress.note(MEASURED),
+        lambda: answer(read_program(work, log, environment, is_whole=False)),
+    )
     ended = run_program(request, command, observed, log, progress, watch)
+    found = read_program(work, ended.log, environment, is_whole=ended.ok)
+    capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)
+    failures = found.failures
+    absent = no_python(request, ended, work / "observed", python)
+    if absent is not None and (request.kind == COMMAND or not found.modules):
+        failures += (absent,)
+    else:
+        explained = bool(found.modules) or any(one.trace for one in found.steps)
+        why, count = found.capture.uncompiled, max((one.steps for one in found.steps), default=0)
+        failures += program_failures(request, ended, refusal, explained=explained, why=why, steps=count)
+    return replace(found, capture=capture, failures=failures, stopped=ended.stopped)
+
+
+def read_program(work: Path, log: Path, environment: Mapping[str, str], *, is_whole: bool) -> CapturedProgram:
+    """What a program has compiled and measured, as far as its processes have told it.
+
+    Args:
+        work: the folder of the capture.
+        log: what the program has printed.
+        environment: the environment of the capture.
+        is_whole: whether the program has ended well; if not, a module may be there that was never loaded.
+    """
     structured, failures = _read_trace(work / "torch_trace")
-    printed = printed_module_paths(read_text(ended.log))
+    printed = printed_module_paths(read_text(log))
     seen = read_observations(work / "observed")
-    if not ended.ok:
+    if not is_whole:
         structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
     modules = _join_modules(printed, structured, seen)
     steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
@@ -330,8 +384,6 @@ def capture_program(
         printed=len(printed),
         structured=len(structured.codes),
         disagreement=_disagreement(printed, structured),
-        exit_code=0 if ended.stopped else ended.exit_code,
-        time_s=ended.time_s,
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
         uncompiled=why,
@@ -339,17 +391,8 @@ def capture_program(
         compiled_earlier=len(times.cached),
         compiled_at=times.compiled_at,
     )
-    absent = no_python(request, ended, work / "observed", python)
-    if absent is not None and (request.kind == COMMAND or not modules):
-        failures += (absent,)
-    else:
-        explained, count = (
-            bool(modules) or any(one.trace for one in steps),
-            max((one.steps for one in steps), default=0),
-        )
-        failures += program_failures(request, ended, refusal, explained=explained, why=why, steps=count)
     modules = _without_refused_graphs(modules, steps)
-    return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
+    return CapturedProgram(modules, capture, failures, steps, touches=touches)
 
 
 def _without_graphs(

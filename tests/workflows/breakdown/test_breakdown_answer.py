@@ -1,0 +1,100 @@
+"""The answer of a breakdown: the program's step is printed and saved while the program still runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import breakdown_runs as runs
+import pytest
+
+from inductor_bench.records.evidence import DONE, PROFILING, TIMING, WAITING, ObservedSteps
+from inductor_bench.store.codec import encode
+from inductor_bench.workflows.modules import program_run
+from inductor_bench.workflows.modules.program_run import StepWatch
+
+PROGRAM = """
+import json, os, sys, time, torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
+compiled, optimizer = torch.compile(model), torch.optim.SGD(model.parameters())
+def step():
+    compiled(torch.ones(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+def is_answered():
+    program = json.load(open(sys.argv[1]))["program"]
+    return program is not None and program["parts"] != []
+deadline = time.monotonic() + 300
+while not is_answered():
+    step()
+    assert time.monotonic() < deadline, "no answer came while the program ran"
+other = torch.compile(lambda x: torch.sin(x) + 1)  # a graph that the answer could not know
+other(torch.ones(32, 64))
+"""
+
+
+@pytest.mark.slow
+def test_the_step_is_told_while_the_program_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    words = (tmp_path / "train.py", "--format", "json", "--", tmp_path / "run" / "record.json")
+    done = runs.breakdown(tmp_path / "run", *words, own_program=True)
+    assert done.code == 0, done.printed
+    assert json.loads(done.stdout) == done.record, "stdout is one document"
+    answer, measured = done.stderr.split("profiling ")[0], done.stderr.partition("profiling ")[2]
+    assert "a step (optimizer steps" in answer and "Where the step goes" in answer
+    assert answer.index("Where the step goes") < answer.index("the steps are measured; the program goes on")
+    assert "Where the step goes" not in measured
+    labels = {module["label"] for module in done.record["modules"]}
+    assert len(labels) == 3 and len(list((done.folder / "modules").glob("*.py"))) == 3, "no text of an earlier name"
+    graphs = {part["label"] for part in done.record["program"]["parts"] if part["kind"] == "graph"}
+    assert len(graphs) == 2 and graphs < labels
+
+
+class Observed:
+    """The files of two ranks, and a watch of them."""
+
+    def __init__(self, folder: Path, *, stops: bool = False) -> None:
+        self._folder, self.answers = folder, 0
+        self.watch = StepWatch(folder, stops, lambda: None, self._answer)
+
+    def _answer(self) -> None:
+        self.answers += 1
+
+    def say(self, *states: str, trace: str = "") -> int:
+        for rank, state in enumerate(states):
+            steps = ObservedSteps(pid=rank + 1, device="cpu", state=state, rank=rank, trace=trace)
+            (self._folder / f"{rank + 1}.steps.json").write_text(json.dumps(encode(steps)))
+        self.watch.is_finished()
+        return self.answers
+
+
+def test_the_answer_comes_once_and_not_before_all_ranks_are_measured(tmp_path: Path) -> None:
+    seen = Observed(tmp_path)
+    assert seen.say(WAITING, WAITING) == seen.say(TIMING, TIMING) == seen.say(DONE, PROFILING) == 0
+    assert seen.say(DONE, DONE) == seen.say(DONE, DONE) == 1
+
+
+def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Observed(tmp_path)
+    assert seen.say(DONE, WAITING) == 0
+    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    assert seen.say(DONE, WAITING) == 1
+
+
+@pytest.mark.parametrize(("cores", "answers"), [(8, 1), (2, 0)])
+def test_a_long_window_is_not_waited_for_if_there_are_cores(
+    cores: int, answers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(program_run, "cores_of_this_process", lambda: cores)
+    seen = Observed(tmp_path)
+    assert seen.say(PROFILING, PROFILING, trace="a") == 0
+    assert seen.say(TIMING, TIMING, trace="a") == answers
+    assert seen.say(DONE, DONE, trace="a") == 1
+
+
+def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    seen = Observed(tmp_path, stops=True)
+    seen.say(DONE, DONE)
+    assert seen.answers == 1 and seen.watch.is_finished()
