@@ -15,12 +15,13 @@ import forking_python
 import pytest
 
 from inductor_bench.messages.observed import UNCOMPILED, CompileCall, CompileUse
-from inductor_bench.records.evidence import DONE, ObservedSteps
+from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.graph_breaks import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
+from inductor_bench.workflows.modules import program_run
 from inductor_bench.workflows.modules.measured_environment import SITE
-from inductor_bench.workflows.modules.program_run import read_steps
+from inductor_bench.workflows.modules.program_run import PATIENCE_S, SETTLE_S, StepWatch, read_steps
 from inductor_bench.workflows.modules.uncompiled import read_uses, why_uncompiled
 
 PROGRAM = runs.PROGRAMS / "uncompiled.py"
@@ -209,3 +210,24 @@ def test_a_damaged_file_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "7.compile.json").write_text("{")
     (tmp_path / "8.compile.json").write_text(json.dumps(codec.encode(replace(USE, pid=8))))
     assert [use.pid for use in read_uses(tmp_path)] == [8]
+
+
+def test_a_program_without_graphs_is_ended_later_because_it_may_still_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(program_run.time, "monotonic", lambda: now_s)
+    watch = StepWatch(tmp_path, stops=True, tell=lambda: None)
+    measured = json.dumps(codec.encode(ObservedSteps(7, "cpu", DONE)))
+    (tmp_path / UNCOMPILED).mkdir()
+    (tmp_path / UNCOMPILED / "7.steps.json").write_text(measured)
+    ended = []
+    for now_s in (1.0, 1.0 + SETTLE_S, 0.9 + PATIENCE_S, 1.0 + PATIENCE_S):  # noqa: B007
+        ended.append(watch.is_finished())
+    assert ended == [False, False, False, True]
+    (tmp_path / "7.steps.json").write_text(json.dumps(codec.encode(ObservedSteps(7, "cpu", TIMING))))
+    assert not watch.is_finished(), "it compiles, and its steps are being timed"
+    (tmp_path / "7.steps.json").write_text(measured)
+    assert not watch.is_finished()
+    now_s += SETTLE_S
+    assert watch.is_finished()
