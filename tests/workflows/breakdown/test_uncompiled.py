@@ -172,6 +172,12 @@ def test_the_metrics_of_a_skipped_frame_name_the_construct() -> None:
     assert found == replace(SKIPPED, reason="Dynamo does not support it")
 
 
+def test_damaged_metrics_are_no_frame_and_damaged_text_can_be_saved() -> None:
+    assert read_skipped_frame({**METRICS, "co_firstlineno": "5"}) is None
+    found = read_skipped_frame(METRICS | {"co_name": "f\ud800\0", "fail_type": 3, "fail_reason": ["x"]})
+    assert found == SkippedFrame("f?", "/home/user/model.py:5")
+
+
 def test_a_suppressed_error_of_the_compiler_keeps_its_kind() -> None:
     found = read_skipped_frame(METRICS | {"fail_type": "InductorError", "fail_reason": "KeyError: 'x'"})
     assert found is not None and (found.reason, found.cause) == ("InductorError: KeyError: 'x'", "")
