@@ -106,9 +106,9 @@ def observe(kind: str, steps: int, folder: Path, **variables: str) -> tuple[tupl
         (
             "backend",
             "",
-            'torch.compile has backend="aot_eager" at programs/uncompiled.py:35, which generates no kernels',
+            'torch.compile has backend="aot_eager" at programs/uncompiled.py:35, and not Inductor',
         ),
-        ("uncalled", "", "what torch.compile returns at programs/uncompiled.py:35 is never called"),
+        ("uncalled", "", "Dynamo saw no call of what torch.compile returns at programs/uncompiled.py:35"),
         ("loop", "", ""),
     ],
 )
