@@ -63,6 +63,12 @@ def step_of(run: Run) -> Program | None:
     return run.program if run.program is not None and run.program.parts else None
 
 
+def is_uncompiled(run: Run) -> bool:
+    """Whether a program has steps, and compiled nothing."""
+    captured = run.capture.printed or run.capture.structured or run.modules
+    return run.program is not None and not captured and not parts_of(run, GRAPH)
+
+
 def is_beside_step(run: Run, failure: Failure) -> bool:
     """Whether a failure concerns only a module's own run, if the program's step answers what was asked."""
     return failure.stage == "profile" and failure.kind != "interrupted" and step_of(run) is not None

@@ -34,6 +34,11 @@ def read_source_line(stack: str) -> SourceLine | None:
     return next((frame for frame in reversed(frames) if not _TORCH.search(frame.file)), frames[-1])
 
 
+def text_of(value: object) -> str:
+    """The text without NULs and lone surrogates; an empty text for a value of another type."""
+    return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
 def is_of_torch(place: str) -> bool:
     """Whether a file, or a line of it, belongs to torch."""
     return _TORCH.search(place) is not None
@@ -100,22 +105,22 @@ def read_skipped_frame(metrics: Mapping[str, object], graph_break: str = "") -> 
         case {"co_name": str(name), "co_filename": str(file), "co_firstlineno": int(line)} if (
             metrics.get("graph_op_count") is None
         ):
-            found = SkippedFrame(name, f"{file}:{line}")
+            found = SkippedFrame(text_of(name), f"{text_of(file)}:{line}")
         case _:
             return None
     kind, said = metrics.get("fail_type"), metrics.get("fail_reason")
     cause = ""
     match metrics:
         case {"fail_user_frame_filename": str(file), "fail_user_frame_lineno": int(line)}:
-            cause = f"{file}:{line}"
-    if not isinstance(said, str) or not said:
+            cause = f"{text_of(file)}:{line}"
+    if not text_of(said):
         cause, said = _said_of_break(graph_break)
-    first, explanation = _kind_of_break(said)
-    if isinstance(kind, str) and kind not in _BREAKS:
-        first, explanation = f"{kind}: {first}", ""
+    first, explanation = _kind_of_break(text_of(said))
+    if text_of(kind) and kind not in _BREAKS:
+        first, explanation = f"{text_of(kind)}: {first}", ""
     vague = "`" not in first and 0 < len(explanation) <= _LONGEST_EXPLANATION
     reason = explanation.rstrip(".") if vague else first.rstrip(".")
-    return replace(found, cause=cause, reason=reason, in_loop=bool(_IN_LOOP.search(said)))
+    return replace(found, cause=cause, reason=reason, in_loop=bool(_IN_LOOP.search(text_of(said))))
 
 
 def _said_of_break(text: str) -> tuple[str, str]:

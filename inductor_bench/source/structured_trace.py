@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import InductorBenchError
 from ..records.code import CapturedCode, CompilePhase, total_s
 from .compile_phases import CompileClock, Frame, FrameCompilation
-from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines
+from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines, text_of
 from .module_reader import read_header
 from .syntax import parse
 
@@ -244,7 +244,7 @@ class _TraceProcess:
             self.recompiles.append(self._recompile(entry))
         elif entry.artifact == "torch_version":
             version = _json(entry.payload)
-            self.torch_version = _text(version.get("pytorch_version")) or None if isinstance(version, dict) else None
+            self.torch_version = text_of(version.get("pytorch_version")) or None if isinstance(version, dict) else None
         elif "aot_forward_graph" in head:
             self._pending_roles[entry.frame] = ["forward", "backward"]
         elif "aot_inference_graph" in head:
@@ -270,7 +270,7 @@ class _TraceProcess:
         said = read_header(entry.payload).role
         code = CapturedCode(
             # A module that could not be written has no path.
-            path=_text(about.get("file_path")) or _text(about.get("filename")),
+            path=text_of(about.get("file_path")) or text_of(about.get("filename")),
             text=entry.payload,
             frame_id=frame_id,
             frame_compile_id=frame_compile_id,
@@ -294,7 +294,7 @@ class _TraceProcess:
                 continue
             handles = set(_HANDLES.findall(code.text))
             found = {
-                key: read_source_lines(_text(line) for line in value)
+                key: read_source_lines(text_of(line) for line in value)
                 for key, value in stacks.items()
                 if key in handles and isinstance(value, list)
             }
@@ -444,11 +444,6 @@ def _lines(file: Path) -> Iterator[str]:
         return
     except OSError as error:
         raise InductorBenchError(f"{file} cannot be read: {error}") from None
-
-
-def _text(value: object) -> str:
-    """The text without NULs and lone surrogates; an empty text for a value of another type."""
-    return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def _json(text: str) -> Any:

@@ -17,6 +17,7 @@ from ..analysis.evidence_files import EvidenceFiles
 from ..analysis.findings.finding import apply_command, plural, program_words, retune_command
 from ..analysis.module_analysis import trace_environment
 from ..analysis.program_step import describe_program
+from ..analysis.step_costs import is_uncompiled
 from ..devices.protocol import CPU
 from ..devices.table import common_device
 from ..errors import InductorBenchError
@@ -474,6 +475,9 @@ class _Breakdown:
 
     def _time_eager(self, environment: Mapping[str, str]) -> None:
         if not self._request.eager:
+            return
+        if is_uncompiled(self.run):
+            self._progress.note("nothing is compiled, so the program is not run again without compilation")
             return
         self._stage = "eager"
         what = (self.run.program, self._request, self._folder, environment, self._python, self._progress)

@@ -21,6 +21,7 @@ from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.retune import FASTER, Retune
 from inductor_bench.records.run import Capture, Run
@@ -663,8 +664,20 @@ def test_a_graph_that_is_replayed_in_the_step_is_not_to_be_profiled_live() -> No
     assert next_commands(run, "runs/x-1")[0].command == "inductor-bench breakdown m.py --live"
 
 
+def eager(capture: Capture) -> Run:
+    parts = [Part(EAGER, "aten::mm", 1, 1e-3, 0.0)]
+    return build.run("x", [], program=step_runs.program(parts, step_s=2e-3), capture=capture)
+
+
+def test_a_step_whose_modules_could_not_be_measured_is_not_called_uncompiled() -> None:
+    first = headline(eager(Capture(structured=2)))
+    assert first is not None and "nothing is compiled" not in first.text
+    first = headline(eager(Capture()))
+    assert first is not None and "; nothing is compiled. The step: " in first.text
+
+
 def test_a_step_without_a_compiled_graph_says_why_in_its_first_line() -> None:
-    run = replace(step_runs.host_paced(), modules=(), capture=Capture(uncompiled="torch.compile is never called"))
+    run = eager(Capture(uncompiled="torch.compile is never called"))
     first = headline(run)
     assert first is not None and "; nothing is compiled: torch.compile is never called. The step: " in first.text
     assert "inductor-bench doctor" not in [one.command for one in next_commands(run, "runs/x-1")]

@@ -293,5 +293,5 @@ def test_modules_that_cannot_run_by_themselves_stand_below_the_answer() -> None:
     assert not any(line.startswith("Failed") for line in lines) and "the end" not in "\n".join(lines)
     place = lines.index("Not run by themselves   their kernels have no figures of their own; the step is measured")
     assert place > lines.index(next(line for line in lines if line.startswith("Findings")))
-    assert lines[place + 1] == "  - Block.forward: 0 exited with 1."
+    assert lines[place + 1] == "  - Graph Block.forward: 0 exited with 1."
     assert "## Failed" not in run_markdown(run) and "## Not run by themselves" in run_markdown(run)

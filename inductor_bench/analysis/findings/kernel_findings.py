@@ -12,7 +12,7 @@ from ...devices.table import device_of
 from ...records.base import Category
 from ...records.program import GUARDS, PYTHON
 from ...records.run import Run
-from ..step_costs import idle_labels
+from ..step_costs import idle_labels, is_uncompiled
 from .finding import (
     ADVICE,
     CAUTION,
@@ -399,7 +399,7 @@ def _cost_between_graphs(evidence: RunEvidence) -> str:
     """What Python and guards between compiled graphs cost the step; empty if it is little or unknown."""
     times = idle_labels(evidence.run)
     time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
-    if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or not evidence.run.modules:
+    if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or is_uncompiled(evidence.run):
         return ""
     return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
 

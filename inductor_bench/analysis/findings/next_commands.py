@@ -23,6 +23,7 @@ from ..step_costs import (
     cost_of,
     host_sets_pace,
     idle_share,
+    is_uncompiled,
     module_time_s,
     parts_of,
     runs_on_host,
@@ -78,8 +79,12 @@ def step_headline(run: Run) -> Finding | None:
 
 def _lead(run: Run, program: Program) -> str:
     """The step, and why it holds no compiled graph."""
+    return f"{step_words(program)}; {_nothing_compiled(run)}. The step" if is_uncompiled(run) else step_words(program)
+
+
+def _nothing_compiled(run: Run) -> str:
     why = run.capture.uncompiled
-    return f"{step_words(program)}; nothing is compiled: {why}. The step" if why else step_words(program)
+    return f"nothing is compiled: {why}" if why else "nothing is compiled"
 
 
 def _joined(*parts: str) -> str:
@@ -116,11 +121,8 @@ def headline(run: Run) -> Finding | None:
     if (step := step_headline(run)) is not None:
         return step
     found = _of_graphs(run)
-    if found is None and run.program is not None and not run.modules:
-        why = run.capture.uncompiled
-        return Finding(
-            "step", f"{step_words(run.program)}, not profiled; nothing is compiled{f': {why}' if why else ''}"
-        )
+    if found is None and run.program is not None and is_uncompiled(run):
+        return Finding("step", f"{step_words(run.program)}, not profiled; {_nothing_compiled(run)}")
     if found is None or run.program is None:
         return found
     return replace(found, text=f"{step_words(run.program)}, not profiled; its graphs by themselves: {found.text}")
@@ -221,7 +223,7 @@ def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[Nex
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
     if run.modules:
         commands += _inspection_commands(run, place, sort)
-    elif step_of(run) is not None:
+    elif step_of(run) is not None and is_uncompiled(run):
         commands += _compiling_commands(run)
     elif not commands:
         kinds = {failure.kind for failure in run.failures}

@@ -200,7 +200,7 @@ def _not_run(run: Run, folder: Path | None) -> Section:
     failures = [one for one in run.failures if is_beside_step(run, one)]
     items = []
     for failure in failures:
-        text = f"{names.clean(failure.subject) or 'A module'}: {names.clean(failure.message)}"
+        text = f"Graph {names.clean(failure.subject)}: {names.clean(failure.message)}"
         log = _log_of(failure, folder)
         items.append(Item(sentence(text, run), NOTE, failure.hint, log=failure.log_tail, place=log))
     few = tuple(replace(item, log="") for item in items[:MOST_FAILURES])

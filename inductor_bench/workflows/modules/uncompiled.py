@@ -58,11 +58,11 @@ def why_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], 
     if any(use.stance == FORCE_EAGER for use in concerned):
         return f'torch.compiler.set_stance("{FORCE_EAGER}") leaves everything uncompiled'
     if all(call.backend != INDUCTOR for call in calls):
-        return f'torch.compile has backend="{calls[0].backend}" at {where}, which generates no kernels'
+        return f'torch.compile has backend="{calls[0].backend}" at {where}, and not Inductor'
     if skipped:
         return _skipping(skipped)
     if all(use.frames == 0 for use in concerned):
-        return f"what torch.compile returns at {where} is never called"
+        return f"Dynamo saw no call of what torch.compile returns at {where}"
     return ""
 
 

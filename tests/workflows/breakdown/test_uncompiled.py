@@ -15,12 +15,13 @@ import forking_python
 import pytest
 
 from inductor_bench.messages.observed import UNCOMPILED, CompileCall, CompileUse
-from inductor_bench.records.evidence import DONE, ObservedSteps
+from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.graph_breaks import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
+from inductor_bench.workflows.modules import program_run
 from inductor_bench.workflows.modules.measured_environment import SITE
-from inductor_bench.workflows.modules.program_run import read_steps
+from inductor_bench.workflows.modules.program_run import PATIENCE_S, SETTLE_S, StepWatch, read_steps
 from inductor_bench.workflows.modules.uncompiled import read_uses, why_uncompiled
 
 PROGRAM = runs.PROGRAMS / "uncompiled.py"
@@ -105,9 +106,9 @@ def observe(kind: str, steps: int, folder: Path, **variables: str) -> tuple[tupl
         (
             "backend",
             "",
-            'torch.compile has backend="aot_eager" at programs/uncompiled.py:35, which generates no kernels',
+            'torch.compile has backend="aot_eager" at programs/uncompiled.py:35, and not Inductor',
         ),
-        ("uncalled", "", "what torch.compile returns at programs/uncompiled.py:35 is never called"),
+        ("uncalled", "", "Dynamo saw no call of what torch.compile returns at programs/uncompiled.py:35"),
         ("loop", "", ""),
     ],
 )
@@ -171,6 +172,12 @@ def test_the_metrics_of_a_skipped_frame_name_the_construct() -> None:
     assert found == replace(SKIPPED, reason="Dynamo does not support it")
 
 
+def test_damaged_metrics_are_no_frame_and_damaged_text_can_be_saved() -> None:
+    assert read_skipped_frame({**METRICS, "co_firstlineno": "5"}) is None
+    found = read_skipped_frame(METRICS | {"co_name": "f\ud800\0", "fail_type": 3, "fail_reason": ["x"]})
+    assert found == SkippedFrame("f?", "/home/user/model.py:5")
+
+
 def test_a_suppressed_error_of_the_compiler_keeps_its_kind() -> None:
     found = read_skipped_frame(METRICS | {"fail_type": "InductorError", "fail_reason": "KeyError: 'x'"})
     assert found is not None and (found.reason, found.cause) == ("InductorError: KeyError: 'x'", "")
@@ -209,3 +216,24 @@ def test_a_damaged_file_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "7.compile.json").write_text("{")
     (tmp_path / "8.compile.json").write_text(json.dumps(codec.encode(replace(USE, pid=8))))
     assert [use.pid for use in read_uses(tmp_path)] == [8]
+
+
+def test_a_program_without_graphs_is_ended_later_because_it_may_still_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(program_run.time, "monotonic", lambda: now_s)
+    watch = StepWatch(tmp_path, stops=True, tell=lambda: None)
+    measured = json.dumps(codec.encode(ObservedSteps(7, "cpu", DONE)))
+    (tmp_path / UNCOMPILED).mkdir()
+    (tmp_path / UNCOMPILED / "7.steps.json").write_text(measured)
+    ended = []
+    for now_s in (1.0, 1.0 + SETTLE_S, 0.9 + PATIENCE_S, 1.0 + PATIENCE_S):  # noqa: B007
+        ended.append(watch.is_finished())
+    assert ended == [False, False, False, True]
+    (tmp_path / "7.steps.json").write_text(json.dumps(codec.encode(ObservedSteps(7, "cpu", TIMING))))
+    assert not watch.is_finished(), "it compiles, and its steps are being timed"
+    (tmp_path / "7.steps.json").write_text(measured)
+    assert not watch.is_finished()
+    now_s += SETTLE_S
+    assert watch.is_finished()
