@@ -491,9 +491,13 @@ class Measurement:
 
     def finish(self, boundaries: Boundaries) -> None:
         """Ends the observation with the program. What was timed after the last compilation is kept."""
-        if self.is_complete or (not self._graphs.records and not boundaries.source):
+        if not self._graphs.records and not boundaries.source:
             return  # a helper process has no steps
-        state, self._loop = self._schedule.state, boundaries.loop
+        self._loop = boundaries.loop
+        if self.is_complete:
+            self.write()  # with the loop around the steps, if it was seen since they were measured
+            return
+        state = self._schedule.state
         self._end_profile(boundaries)
         self._read_steps()
         if self.found.trace or self._earlier is not None:

@@ -43,7 +43,7 @@ OPTIMIZER_PATIENCE = 256
 """Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
 
 
-LISTENING_S = 3.0
+LISTENING_S = 10.0
 """Seconds after the measurement of an inner loop's steps in which the loop around them may still be found."""
 
 DYNAMO_CALLBACK = "torch._dynamo.callback"
@@ -273,7 +273,7 @@ class StepObserver:
         measurement = self._measurement
         if self._listens_until_s is not None:  # for a loop around the steps that are measured
             if arrived_s > self._listens_until_s:
-                self._detach()
+                self.finish()
             return
         if self._finds_device and not self._graphs.device:
             self._graphs.device = upstream.device_in_use()
