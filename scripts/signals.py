@@ -233,7 +233,7 @@ def trial(
         if left:
             tally.fault("left", f"{where}: {left}")
     text = said.read_text()
-    if child.returncode not in (0, lane.code, 130, -number):
+    if child.returncode not in (0, lane.code, 130, 143, -number):
         tally.fault("refused", f"{where} ended with {child.returncode}: {last_lines(text)}")
     if "Traceback" in text and "inductor_bench/" in text.split("Traceback", 1)[1]:
         tally.fault("traceback", f"{where}: {last_lines(text, 12)}")

@@ -122,7 +122,7 @@ def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> N
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate(timeout=600)
-    assert process.returncode == 130
+    assert process.returncode == 143
     measured, other = json.loads(printed)["rows"]
     assert measured["figures"]["step_time_s"] > 0 and measured["figures"]["compile_time_s"] > 0
     assert len(measured["processes"]) == 1 and other["processes"] == [] and other["failure"] is None
