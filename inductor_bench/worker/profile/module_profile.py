@@ -345,7 +345,7 @@ def _count_nans(reference: Reference) -> int:
 
 @lru_cache(maxsize=48)
 def _draw_once(count: int, seed: int) -> torch.Tensor:
-    """The numbers of ``harness.draw_normal``, up to 8 MB, which the launches of a module share."""
+    """The numbers of ``harness.arguments.draw_normal``, up to 8 MB, which the launches of a module share."""
     return harness.draw_normal(count, seed)
 
 
