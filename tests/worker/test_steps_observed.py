@@ -170,6 +170,12 @@ def test_a_program_of_three_steps_gives_the_times_of_two_and_can_be_profiled_whe
     assert len(ranges(found.trace, BOUNDARY)) == 2
 
 
+def test_the_users_number_of_steps_is_timed_and_profiled() -> None:
+    found, _ = observe("plain", 40, INDUCTOR_BENCH_TIMED_STEPS="6")
+    assert (found.state, len(found.step_times_s), found.profiled_steps) == (DONE, 6, 7)
+    assert found.step_numbers[0] > found.settled_after - 1 and found.steps_before_profile == 0
+
+
 def test_a_program_that_compiles_in_each_step_is_told_so() -> None:
     found, _ = observe("recompile", 5)
     assert (found.state, found.steps, found.step_times_s) == (WAITING, 5, ())

@@ -179,7 +179,7 @@ class Measurement:
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock, self._settling_time = StepClock(), Settling()
-        self._has_stacks = limits.stacks
+        self._has_stacks, self._is_chosen = limits.stacks, limits.steps is not None
         self.looks_for_outer = limits.profiles
         """Whether the steps of a loop around those that are measured are measured, too."""
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
@@ -354,8 +354,8 @@ class Measurement:
             self._moments = last
         elif action is Action.CLOSE:
             self._window, self._moments = self._moments, []
-            if self._schedule.profiled_from is None:
-                self._before = []  # the window is long enough, and its first step may be the user's choice
+            if self._schedule.profiled_from is None or self._is_chosen:
+                self._before = []  # the window's first step, or its number of steps, may be the user's choice
             write = self.write if self._schedule.state == PROFILING else self._complete
             write(self._schedule.state)
         else:
