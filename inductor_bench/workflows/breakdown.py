@@ -359,7 +359,8 @@ class _Breakdown:
             self._environment = environment
             on_line, limit = self._progress.output, self._request.timeout_s
             with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
-                pool.get_ready(beside_program=self._listed is None)
+                if self._request.trace is None:
+                    pool.get_ready(beside_program=self._listed is None)
                 self._measure(pool)
             keep_for_later_runs(environment)
             self._time_eager(environment)
@@ -374,8 +375,9 @@ class _Breakdown:
             return
         self._stage = PROFILE
         self._keep(captured)
-        pool.get_ready()
         request = self._request
+        if request.trace is None:
+            pool.get_ready()
         profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
         for module, label in labelled(captured.modules):
             self._measure_module(profiling, module, label)

@@ -138,6 +138,7 @@ def _settle(place: Path, limits: Limits) -> None:
     started = os.open(place / "started", os.O_WRONLY | os.O_CREAT, 0o600)
     sys.addaudithook(lambda event, given: _refuse_process(event, given, started))
     WorkerPool.call = _stand_in  # type: ignore[method-assign,assignment]
+    WorkerPool.get_ready = lambda pool, **_: None  # type: ignore[method-assign,assignment]
     WorkerPool.import_package = lambda pool, name, module="": ImportedPackage("1.0")  # type: ignore[method-assign]
     WorkerPool.is_python = lambda pool: True  # type: ignore[method-assign]
     _drop_privileges()

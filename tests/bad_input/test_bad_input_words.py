@@ -93,9 +93,9 @@ def test_a_program_and_a_named_model_that_fail_with_torchvision_get_the_same_hin
     log, refusal = tmp_path / "program.log", tmp_path / "refusal.json"
     log.write_text(CAUSED.format(between="The above exception was the direct cause of the following exception:"))
     ended = ProcessResult(1, None, False, 1.0, log)
-    (of_program,) = program_failures(BreakdownRequest("train.py", "script"), ended, refusal, compiled=False)
+    (of_program,) = program_failures(BreakdownRequest("train.py", "script"), ended, refusal, explained=False)
     said = "timm is installed but broken: RuntimeError: operator torchvision::nms does not exist"
     write_json(refusal, codec.encode(Refusal("program", said, "")))
-    (of_model,) = program_failures(BreakdownRequest("timm:test_vit", "timm"), ended, refusal, compiled=False)
+    (of_model,) = program_failures(BreakdownRequest("timm:test_vit", "timm"), ended, refusal, explained=False)
     assert "torchvision does not fit this torch" in of_program.hint
     assert of_program.hint == of_model.hint and of_model.message == said

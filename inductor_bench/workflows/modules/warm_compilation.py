@@ -16,6 +16,7 @@ from ...errors import InductorBenchError
 from ...launch.process import run_process
 from ...launch.worker import worker_environment
 from ...records.code import CompilePhase, total_s
+from ...records.model_sources import PROGRAMS
 from ...records.request import BreakdownRequest
 from ...source.compile_phases import FrameCompilation
 from ...source.structured_trace import StructuredTrace
@@ -57,7 +58,7 @@ def shared_compile_cache(
 ) -> Iterator[Path | None]:
     """The folder with what earlier breakdowns compiled in this place, in the block.
 
-    ``None`` where everything is to be compiled, and where the folder cannot be used: a note says why.
+    ``None`` if no program runs, if everything is to be compiled, and if the folder cannot be used: a note says why.
 
     Args:
         request: the request.
@@ -66,7 +67,7 @@ def shared_compile_cache(
         progress: gets the note.
     """
     cache = None
-    if not request.cold:
+    if request.kind in PROGRAMS and not request.cold:
         try:
             place = place_of(python, work, dict(request.variables))
             cache = open_compile_cache(place) if place else None

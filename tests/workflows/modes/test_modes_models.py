@@ -86,7 +86,7 @@ def test_an_interrupted_list_has_what_was_measured(
         return whole(self, place, rounds, other)
 
     monkeypatch.setattr(ProgramRunner, "run", run)
-    with pytest.raises(ListInterrupted, match="modes/models; the same command goes on") as stop:
+    with pytest.raises(ListInterrupted, match="modes/models; the same command continues") as stop:
         compare()
     first, second = stop.value.found.models
     assert first.comparison is not None and first.comparison.is_complete

@@ -114,7 +114,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
         return mode_rows.process(place.round, 0.1)
 
     answer_with(monkeypatch, ran, interrupted)
-    with pytest.raises(ModesInterrupted, match="the same command goes on") as stop:
+    with pytest.raises(ModesInterrupted, match="the same command continues") as stop:
         compare()
     kept = ModesFolder(Path("modes/train")).load()
     assert [len(row.processes) for row in kept.rows] == [1, 1, 0]
