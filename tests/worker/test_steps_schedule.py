@@ -114,6 +114,22 @@ def test_a_window_may_be_longer_than_that_of_a_breakdown() -> None:
         assert places(program)[A.CLOSE] - places(program)[A.OPEN] == steps
 
 
+def test_the_window_of_an_accelerator_is_longer_unless_it_was_chosen() -> None:
+    for limits, steps in (
+        (WindowLimits(), 200),
+        (WindowLimits(steps=7), 7),
+        (WindowLimits(most_steps=80, window_s=1e9), 80),
+    ):
+        program = Program(limits=limits)
+        program.schedule.lengthen()
+        program.cross(300)
+        assert places(program)[A.CLOSE] - places(program)[A.OPEN] == steps
+    long = Program(step_s=0.1)
+    long.schedule.lengthen()
+    long.cross(100)
+    assert places(long)[A.CLOSE] - places(long)[A.OPEN] == 20, "two seconds"
+
+
 def test_the_users_numbers_hold_whatever_compiles() -> None:
     program = Program(limits=WindowLimits(skip=2, steps=3))
     program.cross(20, noisy=True)

@@ -106,6 +106,9 @@ WINDOW_STEPS = (5, 50)
 WINDOW_S = 0.5
 """Minimum time of the window in seconds, unless it has its maximum number of steps."""
 
+LONG_WINDOW_STEPS, LONG_WINDOW_S = 200, 2.0
+"""The same on an accelerator, whose host may become faster for seconds after the last compilation."""
+
 PROFILED_STEPS = (3, 10)
 PROFILED_S = 0.15
 """The same for the profiled steps."""
@@ -170,6 +173,11 @@ class Schedule:
     def profiled_from(self) -> int | None:
         """The number of the step at which the profile began; ``None`` before it did."""
         return self._profile
+
+    def lengthen(self) -> None:
+        """The window is that of an accelerator, unless the user or a comparison chose another."""
+        if (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S):
+            self._limits = replace(self._limits, most_steps=LONG_WINDOW_STEPS, window_s=LONG_WINDOW_S)
 
     def time_first(self) -> None:
         """The window comes before the profile."""

@@ -277,6 +277,7 @@ class Measurement:
         if self._clock.device != self._graphs.device and self._graphs.device:
             self._clock.use(self._graphs.device)
             self._moments = []
+            self._schedule.lengthen()
             if stays_attached(self._graphs.device):
                 self._schedule.time_first()
             self._driver = driver_of_current_gpu()
