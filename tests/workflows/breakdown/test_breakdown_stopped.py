@@ -60,8 +60,7 @@ def test_what_is_known_is_shown_at_each_moment(number: int, moment: tuple[str, i
 
 @pytest.mark.parametrize(("last", "kind"), [("sys.exit(3)", "exit"), ("time.sleep(900)", "timeout")])
 def test_a_program_that_dies_after_its_steps_keeps_them(last: str, kind: str, tmp_path: Path) -> None:
-    words = (write(tmp_path, last), "--timeout", "60")
-    done = runs.breakdown(tmp_path / "run", *words, own_program=True)
+    done = runs.breakdown(tmp_path / "run", write(tmp_path, last), "--timeout", "30")
     assert done.code == 1 and [failure["kind"] for failure in done.record["failures"]] == [kind]
     assert done.record["program"]["parts"] and "Where the step goes" in done.stdout
     assert len(done.record["modules"]) == 2
