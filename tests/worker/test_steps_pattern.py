@@ -16,6 +16,7 @@ from inductor_bench.worker.capture.boundaries import (
     PATIENCE,
     Boundaries,
     LongerLoop,
+    OuterLoop,
     Pattern,
     find_period,
 )
@@ -104,6 +105,14 @@ def test_the_iterations_of_the_loop_around_a_cycle_become_the_steps() -> None:
     for _ in range(OUTER_PATIENCE + 10):
         call(1, 0)
     assert seen.restarts == 2, "the loop around them is over: the cycles are the steps again"
+
+
+def test_other_calls_that_never_repeat_cost_few_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    monkeypatch.setattr(boundaries, "find_period", lambda keys: searched.append(len(keys)))
+    loop = OuterLoop({})
+    assert not any(loop.note(((number, 0),)) for number in range(5000))
+    assert len(searched) < 80, "each search costs the program time in proportion to its length"
 
 
 def test_an_iteration_of_seconds_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -21,9 +22,6 @@ Key = tuple[int, int]
 
 Cycle = tuple[Key, ...]
 """The calls that repeat."""
-
-Token = Key | Cycle
-"""What a loop around a cycle is made of: a run of the cycle, however long, or another call."""
 
 REPEATS = 3
 """Number of consecutive repetitions that make a pattern."""
@@ -56,8 +54,34 @@ class LongerLoop:
         self.times += 1
 
 
+class Recent:
+    """What came last, in which a period is searched: ever more seldom as long as there is none."""
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self._next_search = REPEATS
+
+    def add(self, key: Any) -> bool:
+        """Adds a key. Returns whether a period is to be searched now."""
+        self.keys.append(key)
+        return len(self.keys) >= self._next_search
+
+    def search(self) -> int | None:
+        """The period of the last keys."""
+        del self.keys[:-REMEMBERED]
+        period = find_period(self.keys)
+        if period is None:
+            self._next_search = len(self.keys) + 1 + len(self.keys) // 8
+        return period
+
+    def clear(self) -> None:
+        """Begins the search anew."""
+        self.keys.clear()
+        self._next_search = REPEATS
+
+
 class OuterLoop:
-    """The loop around a cycle: other calls and runs of the cycle, which repeat.
+    """The loop around a cycle, which repeats: runs of the cycle, however long, and other calls, each a cycle of one.
 
     Args:
         age: for each call the number of others that the program made before it for the first time.
@@ -72,43 +96,41 @@ class OuterLoop:
         self.is_odd = False
         """Whether other calls came in the iteration, or some were left out."""
         self._age = age
-        self._tokens: list[Token] = []
-        self._times_s: list[float] = []
-        self._loop: tuple[Token, ...] = ()
+        self._recent = Recent()
+        self._times_s: deque[float] = deque(maxlen=REMEMBERED)
+        self._loop: tuple[Cycle, ...] = ()
         self._place = 0
 
     def forget(self) -> None:
         """Begins the search anew."""
         self.is_found, self._loop = False, ()
-        self._tokens.clear()
+        self._recent.clear()
         self._times_s.clear()
 
-    def note(self, token: Token) -> bool:
+    def note(self, cycle: Cycle) -> bool:
         """Notes what the program does next. Returns whether an iteration begins with it."""
         if self.is_found:
-            return self._follow(token)
-        self._tokens.append(token)
+            return self._follow(cycle)
         self._times_s.append(time.perf_counter())
-        period = find_period(self._tokens) if len(self._tokens) >= 2 * REPEATS else None
-        if period is not None and period > 1:
-            self.iteration_s = self._times_s[-1] - self._times_s[-1 - period]
-            last = self._tokens[-period:]
-            start = _first_of([self._first_key(token) for token in last], self._age)
-            self.is_found, self._loop = True, (*last[start:], *last[:start])
-            self._place = (period - start) % period
-        del self._tokens[:-REMEMBERED], self._times_s[:-REMEMBERED]
+        if self._recent.add(cycle):
+            self._search()
         return False
 
-    def _first_key(self, token: Token) -> Key:
-        """The call itself, or that with which the cycle begins."""
-        first = token[0]
-        return first if isinstance(first, tuple) else (first, int(token[1]))  # type: ignore[arg-type]
+    def _search(self) -> None:
+        period = self._recent.search()
+        if period is None or period == 1:
+            return
+        self.iteration_s = self._times_s[-1] - self._times_s[-1 - period]
+        last = self._recent.keys[-period:]
+        start = _first_of([cycle[0] for cycle in last], self._age)
+        self.is_found, self._loop = True, (*last[start:], *last[:start])
+        self._place = (period - start) % period
 
-    def _follow(self, token: Token) -> bool:
-        """An iteration begins with the loop's first token, also after others that are not the loop's."""
-        fits = token == self._loop[self._place]
+    def _follow(self, cycle: Cycle) -> bool:
+        """An iteration begins with the loop's first cycle, also after others that are not the loop's."""
+        fits = cycle == self._loop[self._place]
         self.is_odd |= not fits
-        if token == self._loop[0]:
+        if cycle == self._loop[0]:
             self._place = 1
             self.begun += 1
             return True
@@ -131,11 +153,10 @@ class Pattern:
         """Whether an iteration of the loop around the cycle began with the last call."""
         self.first_cycle_end_s: float | None = None
         """The time at which the first call of all was repeated."""
-        self._recent: list[Key] = []
+        self._recent = Recent()
         self._first_seen: dict[Key, int] = {}
         self.outer = OuterLoop(self._first_seen)
         self._starts: dict[Key, int] = {}
-        self._next_search = REPEATS
         self._numbers_only = False
         self._cycle: Cycle = ()
         self._place = 0
@@ -180,7 +201,6 @@ class Pattern:
         """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
         self._recent.clear()
         self.is_found, self._cycle, self._others = False, (), 0
-        self._next_search = REPEATS
         self.outer.forget()
 
     def call(self, number: int, address: int) -> int | None:
@@ -198,8 +218,7 @@ class Pattern:
                 return self._begun
             return self._call_other(key)
         self._count(key)
-        self._recent.append(key)
-        if len(self._recent) >= self._next_search:
+        if self._recent.add(key):
             self._search()
         return None
 
@@ -217,7 +236,7 @@ class Pattern:
         if self._others > max(ODD_CALLS, ODD_CYCLES * len(self._cycle)):
             self.forget()
             return None
-        self.begins_outer |= self.outer.note(key)
+        self.begins_outer |= self.outer.note((key,))
         return None
 
     def _interrupt(self) -> None:
@@ -227,7 +246,7 @@ class Pattern:
         if self._cycle in self._loops:
             self._loops[self._cycle].add((self._calls - 1 - self._run_begin) // len(self._cycle))
         for key in self._cycle[: self._place]:  # the cycle that was not finished
-            self.begins_outer |= self.outer.note(key)
+            self.begins_outer |= self.outer.note((key,))
 
     def _count(self, key: Key) -> None:
         if key not in self._first_seen:
@@ -239,26 +258,24 @@ class Pattern:
         self._starts[key] += 1
 
     def _search(self) -> None:
-        del self._recent[:-REMEMBERED]
-        period = find_period(self._recent)
-        if period is None and not self._numbers_only and len(self._recent) >= NUMBERS_ONLY:
+        period = self._recent.search()
+        if period is None and not self._numbers_only and len(self._recent.keys) >= NUMBERS_ONLY:
             self._numbers_only = True
-            self._recent = [(number, 0) for number, _ in self._recent]
-            for key in self._recent:
+            self._recent.keys = [(number, 0) for number, _ in self._recent.keys]
+            for key in self._recent.keys:
                 self._count(key)
-            period = find_period(self._recent)
+            period = self._recent.search()
         if period is None:
-            self._next_search = len(self._recent) + 1 + len(self._recent) // 8
             return
-        last = self._recent[-period:]
+        run, last = length_of_run(self._recent.keys, period), self._recent.keys[-period:]
         start = _first_of(last, self._first_seen)
         self.is_found, self._cycle = True, (*last[start:], *last[:start])
-        self._last_cycle, self._run_begin = self._cycle, self._calls - length_of_run(self._recent, period)
+        self._last_cycle, self._run_begin = self._cycle, self._calls - run
         self._place, self._others, self.is_odd = (period - start) % period, 0, False
         seen = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
         self._begun = max(self._begun, seen)
-        for key in self._recent[: -length_of_run(self._recent, period)]:
-            self.outer.note(key)
+        for key in self._recent.keys[:-run]:
+            self.outer.note((key,))
         self.outer.note(self._cycle)
 
 
