@@ -93,3 +93,5 @@ def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
         measurement.cross(number, boundaries, number / 32, busy=True, cycle_s=None)
     assert [clock.step for clock in measurement._clocks] == list(range(0, 60, 4))
     assert measurement._clocks[0] == ClockSample(0, 1980, ("power cap",))
+    measurement.restart()
+    assert measurement._clocks == [], "other steps have the same numbers"

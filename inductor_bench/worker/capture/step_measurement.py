@@ -163,6 +163,11 @@ class ClockedStep:
     graphs: int  # a bit for the number of each graph that it called
     is_odd: bool  # whether other calls interrupted it
 
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """What tells it from steps that do something else."""
+        return self.graphs, self.is_odd
+
 
 class Measurement:
     """The measured facts of one process, and the steps of their measurement."""
@@ -210,6 +215,10 @@ class Measurement:
     def is_complete(self) -> bool:
         return self.found.state in (DONE, FAILED)
 
+    @property
+    def _touches_file(self) -> Path:
+        return self._stem.with_suffix(".touches.json")
+
     def note_compiler(self) -> None:
         """Notes the import of the compiler, which the first step needs."""
         self._settling_time.begin()
@@ -234,7 +243,7 @@ class Measurement:
             self._read_steps()
             self._earlier = self._described()
         self.found = replace(no_steps_yet(), first_step_time_s=self.found.first_step_time_s)
-        self._moments, self._before, self._window = [], [], []
+        self._moments, self._before, self._window, self._clocks = [], [], [], []
         self._profiled_graphs, self._known_graphs = set(), set()
 
     def note_pattern(self) -> None:
@@ -395,6 +404,7 @@ class Measurement:
     def _export(self, recording: Recording) -> None:
         self.is_recording, self._recording = False, None
         trace = recording.export(last=not self._has_stacks)
+        self._touches_file.unlink(missing_ok=True)  # of the steps that were measured earlier
         self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
         self._earlier = None
         self.write()
@@ -417,7 +427,7 @@ class Measurement:
         if stacks is not None:
             self.found = replace(self.found, lines_trace=stacks.export(last=True))
         if touches is not None:
-            touches.write(self._stem.with_suffix(".touches.json"))
+            touches.write(self._touches_file)
         if self._schedule.state == DONE:
             self._complete(DONE)
 
@@ -440,20 +450,20 @@ class Measurement:
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
         """Keeps the times of the steps that call what the profiled ones call, and sums up the others."""
         steps = [step for window in windows for step in steps_of(window)]
-        usual = [step for step in steps if step.graphs in self._profiled_graphs and not step.is_odd]
-        if not usual and steps:
-            ((most, _),) = Counter((step.graphs, step.is_odd) for step in steps).most_common(1)
-            usual = [step for step in steps if (step.graphs, step.is_odd) == most]
-        profile = self._schedule.profiled_from
+        kinds = {(graphs, False) for graphs in self._profiled_graphs}
+        if steps and not any(step.kind in kinds for step in steps):
+            kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}
+        usual = [step for step in steps if step.kind in kinds]
+        numbers, profile = {step.number for step in usual}, self._schedule.profiled_from
         self.found = replace(
             self.found,
-            settled_after=min([step.number for step in steps[:1]], default=self.found.settled_after),
+            settled_after=steps[0].number if steps else self.found.settled_after,
             step_times_s=tuple(step.time_s for step in usual),
             step_numbers=tuple(step.number for step in usual),
             steps_before_profile=sum(profile is not None and step.number < profile for step in usual),
             window_s=sum(step.time_s for step in usual),
-            other_steps=sum_up([step for step in steps if step not in usual]),
-            clocks=tuple(clock for clock in self._clocks if clock.step in {step.number for step in usual}),
+            other_steps=sum_up([step for step in steps if step.kind not in kinds]),
+            clocks=tuple(clock for clock in self._clocks if clock.step in numbers),
         )
 
     def _abandon_profile(self, error: BaseException) -> None:
