@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.records.evidence import ClockSample
-from inductor_bench.worker.capture import step_clock
+from inductor_bench.records.evidence import FAILED, ClockSample
+from inductor_bench.worker.capture import step_clock, step_measurement
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
 from inductor_bench.worker.capture.schedule import WindowLimits
 from inductor_bench.worker.capture.step_clock import Settling
@@ -95,3 +95,23 @@ def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
     assert measurement._clocks[0] == ClockSample(0, 1980, ("power cap",))
     measurement.restart()
     assert measurement._clocks == [], "other steps have the same numbers"
+
+
+def test_a_profiler_that_fails_costs_the_profile_and_not_the_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise RuntimeError("no rights")
+
+    monkeypatch.setattr(step_measurement, "Recording", fail)
+    measurement = Measurement(tmp_path, WindowLimits(), CalledGraphs())
+    boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
+    number = 0
+    while not measurement.is_complete and number < 100:
+        number += 1
+        arrived_s = 0.02 * number
+        if not measurement.pass_within_window(number, arrived_s):
+            measurement.cross(number, boundaries, arrived_s, busy=False, cycle_s=None)
+    found = measurement.found
+    assert (found.state, found.error, found.trace) == (FAILED, "the profiler failed: RuntimeError: no rights", "")
+    assert len(found.step_times_s) >= 25 and found.steps_before_profile == 2

@@ -201,6 +201,11 @@ class Schedule:
         if self._agreement.decides:
             self._agreement.decide(replace(self._agreement.read(), profile=None))
 
+    def skip_profile(self) -> bool:
+        """The profiler cannot record. Returns whether the window is still to come."""
+        self._is_profiled = True
+        return not self._times_first
+
     def is_within_window(self, number: int, now_s: float) -> bool:
         """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
         return number < self._least_end or (number < self._most_end and now_s < self._least_end_s)

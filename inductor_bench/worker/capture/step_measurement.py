@@ -367,7 +367,7 @@ class Measurement:
             if self._schedule.profiled_from is None or self._is_chosen:
                 self._before = []  # the window's first step, or its number of steps, may be the user's choice
             write = self.write if self._schedule.state == PROFILING else self._complete
-            write(self._schedule.state)
+            write(FAILED if self.found.error else self._schedule.state)
         else:
             try:
                 self._profile(action, number)
@@ -467,15 +467,15 @@ class Measurement:
         )
 
     def _abandon_profile(self, error: BaseException) -> None:
-        """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
+        """Goes on without a profile if the profiler fails. After the first trace a failure costs only the second one."""
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
         if self.found.trace:
             self._note(NO_STACKS.format(reason=words_of(error)))
-            self._complete(DONE)
-            return
-        self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
-        self._complete(FAILED)
+        else:
+            self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
+        if not self._schedule.skip_profile():
+            self._complete(FAILED if self.found.error else DONE)
 
     def give_way(self) -> None:
         """Ends the profile that runs, because the program begins one of its own."""
@@ -511,11 +511,13 @@ class Measurement:
         state = self._schedule.state
         self._end_profile(boundaries)
         self._read_steps()
-        if self.found.trace or self._earlier is not None:
+        if self.found.error:
+            state = FAILED
+        elif self.found.trace or self._earlier is not None:
             state = DONE
         elif self.found.step_times_s:
             state = TIMING
-        if state != DONE:
+        if state not in (DONE, FAILED):
             for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
                 self._note(note)
         self.write(state)
