@@ -467,7 +467,7 @@ class Measurement:
         )
 
     def _abandon_profile(self, error: BaseException) -> None:
-        """Goes on without a profile if the profiler fails. After the first trace a failure costs only the second one."""
+        """Goes on without a profile if the profiler fails. A failure after the first trace costs only the stacks."""
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
         if self.found.trace:
