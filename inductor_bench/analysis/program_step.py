@@ -181,7 +181,6 @@ def describe_process(observed: StepEvidence, evidence: Evidence, files: Evidence
     steps = RankSteps(
         *(seen.rank, seen.pid, seen.device, times, level.time_s),
         level=(level.begin, level.end),
-        before_profile=seen.steps_before_profile,
     )
     if observed.problem:
         return DescribedProcess(steps, observed, (_unusable(observed.problem),))
@@ -377,8 +376,6 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
         level=steps.level,
-        before_profile=steps.before_profile,
-        first_timed=min(observed.step_numbers, default=observed.settled_after),
         clocks=tuple(
             ClockReading(observed.step_numbers.index(one.step), one.mhz, one.limits)
             for one in observed.clocks

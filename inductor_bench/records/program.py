@@ -133,7 +133,6 @@ class RankSteps:
     trace: Place | None = None  # the profiled steps; opens in Perfetto
     # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
     level: tuple[int, int] = (0, 0)
-    before_profile: int = 0  # the number of ``step_times_s`` that came before the profile
 
 
 @dataclass(frozen=True)
@@ -158,8 +157,6 @@ class Program:
     eager_median_step_time_s: float | None = None  # the median of the same steps
     # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
     level: tuple[int, int] = (0, 0)
-    before_profile: int = 0  # the number of ``step_times_s`` that came before the profile
-    first_timed: int = 0  # the number of the first timed step, as the program counts them from 0
     clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
