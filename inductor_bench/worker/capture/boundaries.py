@@ -32,6 +32,9 @@ NUMBERS_ONLY = 256
 REMEMBERED = 8192
 """Maximum number of calls that are searched for a pattern, and of keys whose first call is remembered."""
 
+SHORT_RUNS = 3
+"""Runs in a row of fewer than :data:`REPEATS` cycles after which a cycle was no pattern, but chance."""
+
 ODD_CALLS, ODD_CYCLES = 64, 4
 """Other calls, and lengths of the cycle, after which a cycle that does not go on is given up."""
 
@@ -162,6 +165,7 @@ class Pattern:
         self._place = 0
         self._begun = 0
         self._others = 0  # calls since the cycle was interrupted
+        self._short_runs = 0  # in a row
         self._calls = self._run_begin = 0
         self._last_cycle: Cycle = ()
         self._loops: dict[Cycle, LongerLoop] = {}
@@ -200,7 +204,7 @@ class Pattern:
     def forget(self) -> None:
         """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
         self._recent.clear()
-        self.is_found, self._cycle, self._others = False, (), 0
+        self.is_found, self._cycle, self._others, self._short_runs = False, (), 0, 0
         self.outer.forget()
 
     def call(self, number: int, address: int) -> int | None:
@@ -226,6 +230,9 @@ class Pattern:
         """A call that is not the cycle's next one: the cycle is interrupted, or begins again after other calls."""
         if not self._others:
             self._interrupt()
+        if self._short_runs >= SHORT_RUNS and not self.outer.is_found:
+            self.forget()
+            return None
         if key == self._cycle[0]:
             self.begins_outer |= self.outer.note(self._cycle)
             self._run_begin, self._others = self._calls - 1, 0
@@ -241,10 +248,12 @@ class Pattern:
 
     def _interrupt(self) -> None:
         self.is_odd = True
+        repetitions = (self._calls - 1 - self._run_begin) // len(self._cycle)
+        self._short_runs = self._short_runs + 1 if repetitions < REPEATS else 0
         if len(self._loops) < REMEMBERED:
             self._loops.setdefault(self._cycle, LongerLoop())
         if self._cycle in self._loops:
-            self._loops[self._cycle].add((self._calls - 1 - self._run_begin) // len(self._cycle))
+            self._loops[self._cycle].add(repetitions)
         for key in self._cycle[: self._place]:  # the cycle that was not finished
             self.begins_outer |= self.outer.note((key,))
 
