@@ -33,6 +33,7 @@ from inductor_bench.records.program import (
     ClockReading,
     Part,
     Program,
+    StepKind,
 )
 from inductor_bench.records.run import Capture, Run
 
@@ -297,6 +298,12 @@ def test_a_level_has_the_clock_for_a_cause_only_if_it_changed(mhz: int, limits: 
     times, clocks = (47e-3,) * 15 + (57e-3,) * 35, (ClockReading(3, 1980), ClockReading(30, mhz, limits))
     run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15), clocks=clocks)
     assert words in the(run, "unsteady-steps").text
+
+
+def test_many_other_steps_are_a_caution() -> None:
+    for count, level in ((9, NOTE), (10, CAUTION)):
+        run = with_program(step_runs.transformer(), step_times_s=(30e-3,) * 50, other_steps=(StepKind(count, 81e-3),))
+        assert the(run, "other-steps").level == level
 
 
 def test_the_first_line_tells_the_loops_of_a_step() -> None:

@@ -44,6 +44,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
         *(share(levels.LEAST_CHANGE), share(levels.APART)),
         *(share(step_findings.DRIFT), share(step_findings.SPREAD)),
     ),
+    "other-steps": (share(step_findings.OFTEN),),
     "busy-step": (share(doubts.DELAYED),),
     "beyond-peaks": (share(doubts.BEYOND - 1), share(doubts.BEYOND_TIME)),
     "few-steps": (f"Fewer than {step_findings.FEW_STEPS} steps",),

@@ -45,6 +45,7 @@ from .program_findings import share_words
 COLD = 2.0  # ratio of the first step to a settled one from which it is reported
 SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
 DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
+OFTEN = 0.2  # number of other steps, as a share of the timed ones, from which they are a caution
 SAME_CLOCK = 0.02  # difference of two clocks up to which they count as the same
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
 LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
@@ -152,7 +153,8 @@ def other_steps(evidence: RunEvidence) -> Iterator[Finding]:
             f"{plural(one.count, 'step')} beside the timed ones ran other calls ({named}) and took "
             f"{units.seconds(one.time_s)}: the figures leave {'it' if one.count == 1 else 'them'} out"
         )
-        yield Finding("other-steps", text, level=NOTE)
+        often = program is not None and one.count >= OFTEN * len(program.step_times_s)
+        yield Finding("other-steps", text, level=CAUTION if often else NOTE)
 
 
 def _drift(times: Sequence[float]) -> float:
