@@ -12,11 +12,11 @@ that the table comes within the time.
 ``tied``      the share of the compiled graphs' device time that is tied to a kernel and a call.
 ``profile``   how many steps were profiled, of how many that the program made after those of the first compilation.
 ``same``      whether Dynamo counted the same graphs, breaks and frames without the tool (``--alone``).
-``answer``    seconds from the last profiled step to the first line of the screen, where the profile names its steps.
+``answer``    seconds from the last profiled step to the line that gives the step, if the profile names its steps.
 ``end``       seconds from the program's end to the end of the command.
 
-``FOLDER`` gets ``table.json``, and of each program the screen and what the tool printed beside it; ``--keep`` also
-keeps the RUNs there. ``SMALL=1`` makes the programs small enough for a CPU.
+``FOLDER`` gets ``table.json``, and of each program the screen and what the tool printed beside it, each line with the
+seconds since the command began; ``--keep`` also keeps the RUNs there. ``SMALL=1`` makes the programs small enough for a CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.benchmark_step import PROGRAMS as FOLDER
@@ -70,6 +70,9 @@ PROGRAMS = {
 """The programs, each with its kind."""
 
 SEVERAL_RANKS = ("few_ddp", "sharded")
+STEP_WORDS = " a step ("
+"""What only a line with the step says."""
+
 GRACE_S = 15.0
 """Seconds that a command has to say what it knows after it was interrupted."""
 
@@ -140,26 +143,32 @@ def observe(command: Sequence[str], run: Path, laps: Path, output: Path, limit_s
     """Breaks a program down, and keeps its screen as ``output`` with the suffix ``.txt``."""
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
     variables = environment_of(command) | {"STEP_ENDS": str(laps), "COLUMNS": "160"}
-    lines: list[tuple[float, str]] = []
+    lines: dict[str, list[tuple[float, str]]] = {".txt": [], ".err.txt": []}
     begin_s = time.perf_counter()
-    with output.with_suffix(".err.txt").open("w", encoding="utf-8") as errors:
-        process = subprocess.Popen(
-            tool, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-        )
-        reader = threading.Thread(target=note_lines, args=(process, lines), daemon=True)
+    process = subprocess.Popen(
+        tool, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    readers = [
+        threading.Thread(target=note_lines, args=(stream, noted), daemon=True)
+        for stream, noted in zip((process.stdout, process.stderr), lines.values(), strict=True)
+    ]
+    for reader in readers:
         reader.start()
-        note = wait_for(process, limit_s)
+    note = wait_for(process, limit_s)
     ended_s = time.perf_counter()
-    reader.join(timeout=GRACE_S)
-    screen = "".join(line for _, line in lines)
-    output.with_suffix(".txt").write_text(screen, encoding="utf-8")
-    screen = "".join(line for _, line in lines)
+    for reader in readers:
+        reader.join(timeout=GRACE_S)
+    for suffix, noted in lines.items():
+        timed = (f"{at_s - begin_s:7.2f}  {line}" if suffix == ".err.txt" else line for at_s, line in noted)
+        output.with_suffix(suffix).write_text("".join(timed), encoding="utf-8")
+    screen = "".join(line for _, line in lines[".txt"])
+    answers = (at_s for noted in lines.values() for at_s, line in noted if STEP_WORDS in line)
     return {
         "note": note,
         "command": shlex.join(command),
         "seconds": ended_s - begin_s,
         "ended_s": ended_s,
-        "first_line_s": lines[0][0] if lines else None,
+        "first_line_s": min(answers, default=None),
         "first_line": answer_of(screen),
         "exit_code": process.returncode,
     }
@@ -171,10 +180,9 @@ def answer_of(screen: str) -> str:
     return paragraphs[1][:MOST_WORDS] if len(paragraphs) > 1 else "".join(paragraphs)
 
 
-def note_lines(process: subprocess.Popen[str], lines: list[tuple[float, str]]) -> None:
-    """Notes each line of the screen, and when it came."""
-    assert process.stdout is not None
-    lines.extend((time.perf_counter(), line) for line in process.stdout)
+def note_lines(stream: IO[str] | None, lines: list[tuple[float, str]]) -> None:
+    """Notes each line of a stream, and when it came."""
+    lines.extend((time.perf_counter(), line) for line in stream or ())
 
 
 def wait_for(process: subprocess.Popen[str], limit_s: float) -> str:
