@@ -16,7 +16,8 @@ that the table comes within the time.
 ``end``       seconds from the program's end to the end of the command.
 
 ``FOLDER`` gets ``table.json``, and of each program the screen and what the tool printed beside it, each line with the
-seconds since the command began; ``--keep`` also keeps the RUNs there. ``SMALL=1`` makes the programs small enough for a CPU.
+seconds since the command began; ``--keep`` also keeps the RUNs there. ``SMALL=1`` makes the programs small enough for a
+CPU.
 """
 
 from __future__ import annotations
