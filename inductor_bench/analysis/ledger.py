@@ -145,6 +145,7 @@ class Ledger:
     parts: tuple[Part, ...]
     busy_time_s: float
     profiled_step_time_s: float
+    cut_s: float = 0.0  # by how much the profiled collectives were shortened to fit the unprofiled step
 
 
 class _PartKey(NamedTuple):
@@ -176,19 +177,22 @@ def account(steps: Steps) -> Ledger:
     start, end = window.bounds[0], window.bounds[-1]
     given, pauses = divide(intervals, start, end)
     parts, profiled_s = list(_working_parts(steps, given)), (end - start) / window.steps
+    cut_s = 0.0
     if steps.on_host:
         scale = steps.step_time_s / profiled_s
         busy = scale * math.fsum(part.time_s for part in parts)
     else:
-        parts = _without_waits(parts, steps.step_time_s)
         busy = math.fsum(part.time_s for part in parts)
+        parts = _without_waits(parts, steps.step_time_s)
+        cut_s = busy - math.fsum(part.time_s for part in parts)
+        busy -= cut_s
         scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)
     parts += _idle_parts(steps, pauses, steps.step_time_s - math.fsum(part.time_s for part in parts))
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
-    return Ledger(tuple(shared), busy, profiled_s)
+    return Ledger(tuple(shared), busy, profiled_s, cut_s)
 
 
 def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from .. import units
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import SourceLine
@@ -29,6 +30,9 @@ from .traffic import EagerOperators, find_operators
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
+
+CUT = 0.01
+"""Share of the step from which a note says that collectives were shortened."""
 
 NOT_CLOSED = 1.01
 """Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
@@ -293,6 +297,11 @@ def _by_module(
 
 def _doubts(ledger: Ledger, step_time_s: float, tied: float | None) -> list[str]:
     notes = []
+    if ledger.cut_s > CUT * step_time_s:
+        notes.append(
+            f"collectives took {units.seconds(ledger.cut_s)} longer in the profiled steps than fits an unprofiled "
+            f"step of {units.seconds(step_time_s)}: this time is left out, and how long the device is idle is unknown"
+        )
     if ledger.busy_time_s > NOT_CLOSED * step_time_s:
         longer = ledger.busy_time_s / step_time_s - 1
         notes.append(

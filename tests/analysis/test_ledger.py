@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of
+from inductor_bench.analysis.program_step import _doubts
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import CallPlace
 from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, Part
@@ -269,6 +270,9 @@ def test_a_collective_that_waits_longer_under_the_profiler_is_cut_first(tmp_path
     reduced = part_of(ledger, "AllReduce")
     assert reduced.device_time_s == pytest.approx(30e-6)
     assert reduced.hidden_s == pytest.approx(0), "a wait hides nothing"
+    assert ledger.cut_s == pytest.approx(20e-6)
+    (note,) = _doubts(ledger, 60e-6, None)
+    assert "20.0 µs longer" in note
     assert times(ledger_of(built, tmp_path, step_us=20)) == {("eager", "kernel"): 20, ("collective", "AllReduce"): 0}
 
 
