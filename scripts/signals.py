@@ -129,6 +129,9 @@ class Tally:
 
 def main() -> int:
     options = _parse()
+    for number in SIGNALS[:-1]:  # under nohup SIGHUP is ignored, by the commands, too
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     print(f"seed {seed}", file=sys.stderr, flush=True)
     names = options.verb or list(LANES)
