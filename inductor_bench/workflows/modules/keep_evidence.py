@@ -16,7 +16,7 @@ from ...records.module import Method, Outputs
 from ...records.request import BreakdownRequest
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
-from ...source.user_lines import UserFiles
+from ...source.user_lines import UserFiles, with_lines
 from ...store.files import write_text
 from ...store.folder import RunFolder
 from ...store.run_files import save_code, write_timeline
@@ -166,7 +166,13 @@ def keep_steps(
     operators, places = kept.lines(observed, files)
     trace, problem = kept.steps(observed, name, folder)
     return StepEvidence(
-        steps=replace(observed, graphs=tuple(map(_without_path, observed.graphs)), trace="", lines_trace=""),
+        steps=replace(
+            observed,
+            graphs=tuple(map(_without_path, observed.graphs)),
+            trace="",
+            lines_trace="",
+            samples=with_lines(observed.samples, slugs) if observed.samples else None,
+        ),
         modules=tuple(slugs.get(os.path.realpath(graph.path), "") if graph.path else "" for graph in observed.graphs),
         trace=trace,
         problem=problem,
