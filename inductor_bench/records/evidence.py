@@ -100,6 +100,47 @@ class HostSamples:
 
 
 @dataclass(frozen=True)
+class HostTraceFrame:
+    """A function and a line in a :class:`HostTrace`."""
+
+    name: str
+    file: str
+    line: int
+    owner: str = OWN  # as in ``SampledFrame``
+
+
+@dataclass(frozen=True)
+class HostTraceProfile:
+    """The stacks of one thread in a :class:`HostTrace`. ``samples`` are places of frames, the outermost first."""
+
+    name: str
+    type: str
+    unit: str
+    startValue: float
+    endValue: float
+    samples: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]  # seconds
+
+
+@dataclass(frozen=True)
+class HostTraceFrames:
+    """The frames of a :class:`HostTrace`."""
+
+    frames: tuple[HostTraceFrame, ...]
+
+
+@dataclass(frozen=True)
+class HostTrace:
+    """What the host did, in the format of speedscope.app, whose names its fields have.
+
+    Each process has the stacks in which its device waited, and then those in which it did not.
+    """
+
+    shared: HostTraceFrames
+    profiles: tuple[HostTraceProfile, ...]
+
+
+@dataclass(frozen=True)
 class ObservedSteps:
     """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
 

@@ -231,6 +231,17 @@ def test_a_program_that_goes_on_to_compile_is_not_sampled() -> None:
     assert sample(0.01, 1000, void=True) == (None, MOST_VOID + 1)
 
 
+def test_an_error_of_the_sampling_costs_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: str) -> None:
+        raise RuntimeError("no stream")
+
+    monkeypatch.setattr(host_sampling, "_query_of", fail)
+    clock = Clock(0.01)
+    sampling = HostSampling(clock.moment(), "cuda", 0.01, clock)
+    assert sampling.cross(clock.moment(), is_usual=True) and sampling.end(()) is None
+    assert sampling.problem == "RuntimeError: no stream"
+
+
 def test_a_frame_says_whether_its_instruction_calls_something() -> None:
     def calling() -> None:
         time.sleep(0.0)

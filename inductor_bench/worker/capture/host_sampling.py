@@ -19,6 +19,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
@@ -45,7 +46,7 @@ PERIOD_S = 0.005
 
 MOST_PERIOD_S = 0.1
 OWN_SHARE = 0.008
-"""The share of the sampled time that the sampler may take by its own clock; it samples less often if it takes more."""
+"""The share of the sampled time that the sampler may take of a processor; it samples less often if it takes more."""
 
 HANDOVER_S = 15e-6
 """Seconds that a sample costs beside its own time: two threads change places twice."""
@@ -194,8 +195,9 @@ class HostSampler:
             now_s = time.perf_counter()
             sys.setswitchinterval(self._usual_s)
             if self._is_on and now_s >= target_s:
+                begin_s = time.thread_time()
                 self._look(target_s, now_s)
-                self._adapt(time.perf_counter() - now_s)
+                self._adapt(time.thread_time() - begin_s)
 
     def _adapt(self, took_s: float) -> None:
         self._own_s = took_s if not self._own_s else self._own_s + (took_s - self._own_s) / 16
@@ -289,6 +291,9 @@ LONGEST_S = 10.0
 MOST_VOID = 8
 """Number of steps that compiled something, after which it ends."""
 
+ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""Exceptions that cost the samples, and not the program."""
+
 SMOOTHING = 0.25
 """The weight of the last step in the time that the next one is expected to take."""
 
@@ -302,6 +307,8 @@ class Measured(Protocol):
 class HostSampling:
     """The sampling of one process. It begins at a boundary, and ends when :meth:`cross` says so, or the program does.
 
+    An error of its own ends it, too, and is its ``problem``.
+
     Args:
         begin: the boundary.
         device: the type of the device.
@@ -310,9 +317,9 @@ class HostSampling:
     """
 
     def __init__(self, begin: Moment, device: str, step_s: float, measurement: Measured) -> None:
-        query = _query_of(device)
-        self._sees_device, self._measurement = query is not None, measurement
-        self._sampler = HostSampler(query, self._note_capture)
+        self.problem = ""
+        self._device, self._sees_device, self._measurement = device, False, measurement
+        self._sampler: HostSampler | None = None
         self._last, self._begin_s, self._block_s = begin, begin.arrived_s, begin.arrived_s
         self._step_s = step_s
         self._blocks: list[list[tuple[Moment, Moment]]] = [[]]
@@ -330,7 +337,14 @@ class HostSampling:
             moment: the boundary.
             is_usual: whether the step before it did what the profiled ones did, and compiled nothing.
         """
-        samples = self._sampler.begin_step(self._step_s)
+        try:
+            return self._cross(moment, is_usual)
+        except ERRORS as error:
+            self._fail(error)
+            return True
+
+    def _cross(self, moment: Moment, is_usual: bool) -> bool:
+        samples = self._started().begin_step(self._step_s)
         if is_usual:
             self._blocks[-1].append((self._last, moment))
             self._step_s += SMOOTHING * (moment.arrived_s - self._last.arrived_s - self._step_s)
@@ -345,6 +359,19 @@ class HostSampling:
             self._turn(moment.arrived_s)
         return self._voids > MOST_VOID
 
+    def _started(self) -> HostSampler:
+        if self._sampler is None:
+            query = _query_of(self._device)
+            self._sees_device = query is not None
+            self._sampler = HostSampler(query, self._note_capture)
+        return self._sampler
+
+    def _fail(self, error: BaseException) -> None:
+        traceback.print_exc()
+        self.problem = f"{type(error).__name__}: {error}"
+        if self._sampler is not None:
+            self._sampler.stop()
+
     def _note_capture(self) -> None:
         self._measurement.is_noisy = True
         self._voids = MOST_VOID + 1
@@ -353,9 +380,9 @@ class HostSampling:
         self._blocks.append([])
         self._block_s = now_s
         if self._is_sampled:
-            self._sampler.resume()
+            self._started().resume()
         else:
-            self._sampler.pause()
+            self._started().pause()
 
     def _is_over(self, now_s: float) -> bool:
         """Whether this was the last block, one without the sampler."""
@@ -365,7 +392,8 @@ class HostSampling:
 
     def forget(self) -> None:
         """Ends it in a forked child, which does not have the thread."""
-        self._sampler.forget()
+        if self._sampler is not None:
+            self._sampler.forget()
 
     def end(self, graphs: Collection[str]) -> HostSamples | None:
         """Ends it. Returns what was sampled in whole steps, if anything was.
@@ -373,13 +401,22 @@ class HostSampling:
         Args:
             graphs: the paths of the program's compiled modules.
         """
-        self._sampler.stop()
+        if self._sampler is None or self.problem:
+            return None
+        try:
+            self._sampler.stop()
+            return self._end(self._sampler, graphs)
+        except ERRORS as error:
+            self._fail(error)
+            return None
+
+    def _end(self, sampler: HostSampler, graphs: Collection[str]) -> HostSamples | None:
         blocks = [block for block in self._blocks if block]
         if len(self._blocks) < 2 or not self._blocks[1] or not wait_for([end for block in blocks for _, end in block]):
             return None
         times = [tuple(_step_s(begin, end) for begin, end in block) for block in self._blocks]
         sampled = [time_s for block in times[1::2] for time_s in block]
-        tree = StackTree(self._sampler.codes, graphs)
+        tree = StackTree(sampler.codes, graphs)
         tree.add(self._samples)
         return HostSamples(
             frames=tuple(tree.frames),

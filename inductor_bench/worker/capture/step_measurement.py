@@ -455,11 +455,9 @@ class Measurement:
         sampling, self._sampling = self._sampling, None
         if sampling is None:
             return
-        try:
-            self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
-        except PROFILER_ERRORS as error:
-            traceback.print_exc()
-            self._note(f"the host was not sampled ({words_of(error)})")
+        self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
+        if sampling.problem:
+            self._note(f"the host was not sampled ({sampling.problem})")
         self.write(DONE)
 
     def leave_child(self) -> None:
