@@ -14,6 +14,8 @@ from ..records.kernel import Kernel
 from ..records.program import (
     COLLECTIVE,
     COPY,
+    COPYING,
+    CPU_OPERATORS,
     EAGER,
     GRAPH,
     HOST_LANE,
@@ -23,12 +25,14 @@ from ..records.program import (
     OTHERS,
     QUEUED,
     SYNCHRONISING,
+    HostStretch,
     Interval,
     Part,
     SummedOperator,
     Timeline,
 )
 from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
+from .host.shares import HostShares
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
 from .library_calls import classify
 
@@ -105,6 +109,12 @@ ROUNDING = 1e-9
 SMALL = 0.002
 """The share of the step below which eager parts are merged."""
 
+WITH_LINES = frozenset({SYNCHRONISING, CPU_OPERATORS, COPYING})
+"""What the host did whose line a profile tells: each is one operator, and not the time between several."""
+
+SMALL_IDLE = 0.01
+"""The share of the step below which idle parts of one label are merged, whatever their lines are."""
+
 _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
 
 
@@ -136,6 +146,7 @@ class Steps:
     # the number of calls of each optimizer in the window
     optimizer_calls: Mapping[str, int] = field(default_factory=dict)
     on_host: bool = False  # whether the device is the host itself
+    host: HostShares | None = None  # what the host did in steps without the profiler; ``None`` without samples
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,7 @@ class Ledger:
     busy_time_s: float
     profiled_step_time_s: float
     cut_s: float = 0.0  # by how much the profiled collectives were shortened to fit the unprofiled step
+    host: tuple[HostStretch, ...] = ()  # the idle time that was sampled, in whole; empty where a profile divides it
 
 
 class _PartKey(NamedTuple):
@@ -189,10 +201,12 @@ def account(steps: Steps) -> Ledger:
         scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)
-    parts += _idle_parts(steps, pauses, steps.step_time_s - math.fsum(part.time_s for part in parts))
+    idle_s = steps.step_time_s - math.fsum(part.time_s for part in parts)
+    host = tuple(_sampled(steps, pauses, idle_s))
+    parts += _parts_of(host, steps, idle_s) if host else _idle_parts(steps, pauses, idle_s)
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
-    return Ledger(tuple(shared), busy, profiled_s, cut_s)
+    return Ledger(tuple(shared), busy, profiled_s, cut_s, host)
 
 
 def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:
@@ -340,6 +354,50 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
     ]
 
 
+CERTAIN = 2.0
+"""Standard errors of the samples' share of idle time, above which they are believed and not the profile."""
+
+
+def _sampled(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[HostStretch]:
+    """The idle time as the samples divide it; nothing where they are too few.
+
+    On a device the samples see all but the gaps between launched kernels. These keep the time that they have in the
+    profile, if the samples leave about as much: they are the device's, and no profiler makes them longer.
+    """
+    host = steps.host
+    if host is None or not host.is_enough or idle_s <= ROUNDING * steps.step_time_s:
+        return
+    seen_s, queued_s = math.fsum(one.time_s for one in host.stretches), 0.0
+    if host.sees_device:
+        reasons = (reason for pause in pauses for reason in _reasons(steps, pause))
+        queued_s = math.fsum(time_s for (label, _), time_s in reasons if label == QUEUED) / steps.window.steps
+        share = min(1.0, seen_s / steps.step_time_s)
+        error_s = steps.step_time_s * math.sqrt(share * (1 - share) / host.every)
+        if abs(idle_s - seen_s - queued_s) > CERTAIN * error_s:
+            queued_s = max(0.0, idle_s - seen_s)
+    scale = (idle_s - min(queued_s, idle_s)) / seen_s
+    yield from (replace(one, time_s=one.time_s * scale) for one in host.stretches)
+
+
+def _parts_of(host: Sequence[HostStretch], steps: Steps, idle_s: float) -> list[Part]:
+    """The parts of sampled idle time: one for each label, function and line, and for each label one of the others."""
+    parts: list[Part] = []
+    rest: dict[str, float] = defaultdict(float)
+    for one in host:
+        if one.time_s < SMALL_IDLE * steps.step_time_s:
+            rest[one.label] += one.time_s
+        else:
+            parts.append(Part(IDLE, one.label, 0.0, one.time_s, 0.0, source=one.source, function=one.function))
+    parts += [Part(IDLE, label, 0.0, time_s, 0.0) for label, time_s in rest.items()]
+    queued_s = idle_s - math.fsum(part.time_s for part in parts)
+    if queued_s > ROUNDING * steps.step_time_s:
+        return [*parts, Part(IDLE, QUEUED, 0.0, queued_s, 0.0)]
+    if parts:
+        longest = max(range(len(parts)), key=lambda place: parts[place].time_s)
+        parts[longest] = replace(parts[longest], time_s=parts[longest].time_s + queued_s)
+    return parts
+
+
 def _reasons(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace], float]]:
     """The labels of a pause with their seconds."""
     until = pause.end_s
@@ -347,7 +405,7 @@ def _reasons(steps: Steps, pause: Pause) -> Iterator[tuple[tuple[str, CallPlace]
         launched = steps.works[pause.following].launch_end_s
         until = min(pause.end_s, max(pause.start_s, launched))
     for one in steps.timeline.between(pause.start_s, until):
-        place = steps.places.get(one.op, CallPlace()) if one.label == SYNCHRONISING else CallPlace()
+        place = steps.places.get(one.op, CallPlace()) if one.label in WITH_LINES else CallPlace()
         yield (one.label, place), one.end_s - one.start_s
     if until < pause.end_s:
         yield (QUEUED, CallPlace()), pause.end_s - until

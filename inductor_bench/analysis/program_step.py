@@ -15,13 +15,15 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
-from ..records.program import GRAPH, CallStretch, ClockReading, Program, RankSteps, StepKind, Timeline
+from ..records.program import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
 from .evidence_files import EvidenceFiles
 from .findings.finding import plural
+from .host.shares import HostShares, host_stretches, sampling_cost
+from .host.stacks import kinds_of_lines
 from .kernel_aggregation import KernelIdentity, StepUse
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
 from .statistics import Level, level_at
@@ -213,15 +215,13 @@ def _with_ledger(
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
     if not steps.step_time_s:
-        profiled = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
-        steps = replace(
-            steps, step_time_s=profiled, step_times_s=(profiled,) * found.window.steps, level=(0, found.window.steps)
-        )
+        steps = _with_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
     names = {
         number: GraphName(module.label, module.slug, observed.steps.graphs[number].cuda_graph_refusal)
         for number, module in modules.items()
     }
+    host = _host_shares(observed, found, places, evidence, steps.step_time_s)
     described = Steps(
         step_time_s=steps.step_time_s,
         window=found.window,
@@ -232,6 +232,7 @@ def _with_ledger(
         places=places,
         optimizer_calls=found.optimizer_calls,
         on_host=on_host,
+        host=host,
     )
     ledger = account(described)
     tied = None if on_host else tied_share(found)
@@ -246,6 +247,7 @@ def _with_ledger(
         tied_share=tied,
         parts=ledger.parts,
         trace=place,
+        host=_host_work(observed, host, ledger),
     )
     by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
     events = [work for work in found.works if work.event >= 0]
@@ -258,6 +260,45 @@ def _with_ledger(
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         {event_key(trace, work.event): _note(work, modules, places, files) for work in events},
         tuple(find_stretches(described)),
+    )
+
+
+def _with_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
+    window = found.window
+    time_s = (window.bounds[-1] - window.bounds[0]) / window.steps
+    return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * window.steps, level=(0, window.steps))
+
+
+def _host_shares(
+    observed: StepEvidence,
+    found: ProgramWorks,
+    places: Mapping[int, CallPlace],
+    evidence: Evidence,
+    step_time_s: float,
+) -> HostShares | None:
+    samples = observed.steps.samples
+    if samples is None:
+        return None
+    lines = kinds_of_lines(found.timeline.between(found.window.marks[0], found.window.marks[-1]), places)
+    labels = {module.slug: module.label for module in evidence.modules}
+    return host_stretches(samples, lines, labels, step_time_s)
+
+
+def _host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:
+    """What the host did, with the cost of looking; also if the samples were too few to divide the idle time."""
+    samples = observed.steps.samples
+    if samples is None or host is None:
+        return None
+    cost = sampling_cost(samples.blocks)
+    return HostWork(
+        stretches=ledger.host,
+        samples=host.samples,
+        every=host.every,
+        steps=samples.steps,
+        cost=cost.median - 1,
+        cost_low=cost.low - 1,
+        cost_high=cost.high - 1,
+        blocks=cost.pairs,
     )
 
 
@@ -392,6 +433,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         ),
         other_steps=tuple(_other_steps(leading)),
         stretches=leading.stretches,
+        host=steps.host,
         step_source=observed.source,
         busy_time_s=steps.busy_time_s,
         parts=steps.parts,

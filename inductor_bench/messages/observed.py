@@ -289,3 +289,6 @@ MODE = "INDUCTOR_BENCH_MODE"
 
 PROFILES = "INDUCTOR_BENCH_PROFILES"
 """``0`` to profile no steps, ``1`` to profile them even if nothing is compiled; else empty."""
+
+SAMPLES = "INDUCTOR_BENCH_SAMPLES"
+"""``1`` to sample what the host does in steps after those that are timed and profiled; else empty."""

@@ -49,6 +49,97 @@ class ClockSample:
     limits: tuple[str, ...] = ()  # what throttled it, in words
 
 
+OWN, LIBRARY, TORCH, PYTHON_LIBRARY, GENERATED = "own", "library", "torch", "python", "generated"
+"""Whose code a sampled frame runs: the user's, an installed package's, torch's or Triton's, Python's, or code without a
+file of a package, such as the modules that Inductor writes."""
+
+
+@dataclass(frozen=True)
+class SampledFrame:
+    """A place in the code that a sampled thread ran."""
+
+    file: str  # the path of the file; of generated code its name
+    function: str  # the qualified name of the function; before Python 3.11 its bare name
+    line: int
+    owner: str  # whose code it is: one of the words above
+    is_call: bool = False  # whether the instruction calls something; without a frame above it, that is no Python
+    span: tuple[int, ...] = ()  # the expression: its first and last line, first column, and end in bytes
+    code: str = ""  # the text of the line; it is read later, as the next one
+    called: str = ""  # what the expression calls: ``time.sleep``, or ``.item`` of a value without a name
+
+
+@dataclass(frozen=True)
+class SampledStack:
+    """A stack that the step's thread was seen in. Times are the sums of what its samples stand for, in seconds."""
+
+    node: int  # the innermost frame: a place in ``HostSamples.parents``
+    waiting_s: float = 0.0  # while the device had nothing to do; on a CPU all of the time
+    working_s: float = 0.0  # while it had
+    waiting: int = 0  # the number of samples of the first kind
+    working: int = 0  # the number of samples of the second kind
+    is_collection: bool = False  # whether the garbage collector ran; such times are measured and not sampled
+
+
+@dataclass(frozen=True)
+class HostSamples:
+    """What the thread of the steps did in steps that were timed without the profiler, by a sampler.
+
+    Blocks of steps without the sampler and with it were run in turn.
+    """
+
+    frames: tuple[SampledFrame, ...]
+    # a tree of stacks: for each node the one that called it (-1 for none), and its frame
+    parents: tuple[int, ...]
+    frame_of: tuple[int, ...]
+    stacks: tuple[SampledStack, ...]
+    steps: int  # the number of sampled steps
+    steps_s: float  # the sum of their times
+    # the times of the steps of each block, in order; every second one, from the second on, was sampled
+    blocks: tuple[tuple[float, ...], ...]
+    sees_device: bool  # whether the device was asked at each sample if it had nothing to do
+
+
+@dataclass(frozen=True)
+class HostTraceFrame:
+    """A function and a line in a :class:`HostTrace`."""
+
+    name: str
+    file: str
+    line: int
+    owner: str = OWN  # as in ``SampledFrame``
+
+
+@dataclass(frozen=True)
+class HostTraceProfile:
+    """The stacks of one thread in a :class:`HostTrace`. ``samples`` are places of frames, the outermost first."""
+
+    name: str
+    type: str
+    unit: str
+    startValue: float
+    endValue: float
+    samples: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]  # seconds
+
+
+@dataclass(frozen=True)
+class HostTraceFrames:
+    """The frames of a :class:`HostTrace`."""
+
+    frames: tuple[HostTraceFrame, ...]
+
+
+@dataclass(frozen=True)
+class HostTrace:
+    """What the host did, in the format of speedscope.app, whose names its fields have.
+
+    Each process has the stacks in which its device waited, and then those in which it did not.
+    """
+
+    shared: HostTraceFrames
+    profiles: tuple[HostTraceProfile, ...]
+
+
 @dataclass(frozen=True)
 class ObservedSteps:
     """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
@@ -81,6 +172,7 @@ class ObservedSteps:
     trace: str = ""  # the path of the profiler's trace of the profiled steps; empty if there is none
     # the path of a second trace of one step, recorded with Python stacks and modules; empty if there is none
     lines_trace: str = ""
+    samples: HostSamples | None = None  # what the host did in further steps; ``None`` if it was not sampled
     error: str = ""  # the reason of a failure, in words
     notes: tuple[str, ...] = ()  # what limits the figures, in words
 

@@ -14,7 +14,17 @@ KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
 SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
     *("synchronising", "allocating", "launching", "data loading", "guards", "Python", "between kernels"),
 )
-"""What the host did while the device was idle. ``between kernels``: the next work was launched, and had not begun."""
+DISPATCHING, CPU_OPERATORS, COPYING, BACKWARD, OPTIMIZING, COLLECTING = (
+    *("dispatching", "CPU operators", "copying pageable memory", "backward", "optimizer", "garbage collection"),
+)
+FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS, SLEEPING = (
+    *("waiting for a lock", "reading or writing a file", "waiting for a socket", "waiting for a process"),
+    *("waiting for other ranks", "sleeping"),
+)
+HOST_WORK = (LAUNCHING, DISPATCHING, GUARDS, PYTHON, BACKWARD, OPTIMIZING)
+"""What the host did while the device was idle: launching a compiled graph, dispatching eager operators, … In a record
+of an earlier version ``launching`` is every operator that is no guard. ``between kernels``: the next work was launched,
+and had not begun. The last names are those of the host's work for the step, apart from waits, copies and loading."""
 
 GRAPH_INPUTS = "inputs of a CUDA graph"
 """The label of the copies of inputs before the replay of a CUDA graph."""
@@ -48,8 +58,9 @@ class Part:
 
     kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
     # a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did while the
-    # device was idle: ``synchronising``, ``allocating``, ``launching``, ``data loading``, ``guards``, ``Python`` or
-    # ``between kernels`` (the next work was launched, and had not begun)
+    # device was idle: ``synchronising``, ``allocating``, ``launching`` (a compiled graph), ``dispatching`` (eager
+    # operators), ``data loading``, ``guards``, ``Python``, … or ``between kernels`` (the next work was launched, and
+    # had not begun)
     label: str
     calls: float  # the number of calls
     time_s: float  # seconds of the step's wall time
@@ -69,11 +80,38 @@ class Part:
     # of the part that sums up short eager operators, each of them; empty for another part, and in a record of an older
     # version, which does not say which operators its part sums up
     summed: tuple[SummedOperator, ...] = ()
+    function: str = ""  # of idle time that was sampled, the function or the graph that the host ran; else empty
 
     @property
     def hidden_s(self) -> float:
         """Device seconds that overlap with other parts."""
         return max(0.0, (self.device_time_s or 0.0) - self.time_s)
+
+
+@dataclass(frozen=True)
+class HostStretch:
+    """What the host did in a part of the time in which the device waited for it, at one line of the user's program."""
+
+    label: str  # as that of an idle part
+    function: str  # what ran: the innermost function, or the compiled graph
+    time_s: float  # seconds of a step
+    samples: int  # the number of samples that saw it
+    source: SourceLine | None = None  # the innermost line of the user's own code; ``None`` if it is unknown
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What the host did while the device waited, by samples of its thread in steps without the profiler."""
+
+    stretches: tuple[HostStretch, ...]  # the longest first; together the idle time that is not between kernels
+    samples: int  # the number of samples in which the device waited; on a CPU those outside of operators
+    every: int  # the number of all samples
+    steps: int  # the number of steps that were sampled
+    # by how much sampled steps were longer than those before and after them, as a share: the median over the blocks
+    cost: float
+    cost_low: float  # the lower end of its interval
+    cost_high: float  # the upper end of its interval
+    blocks: int  # the number of blocks that were sampled
 
 
 @dataclass(frozen=True)
@@ -131,6 +169,7 @@ class RankSteps:
     tied_share: float | None = None
     parts: tuple[Part, ...] = ()  # the ledger, the longest part first; empty without a profile
     trace: Place | None = None  # the profiled steps; opens in Perfetto
+    host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
     # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
     level: tuple[int, int] = (0, 0)
 
@@ -160,6 +199,7 @@ class Program:
     clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
+    host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
 
 
 HOST_LANE = "host"

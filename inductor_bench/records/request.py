@@ -136,6 +136,12 @@ class BreakdownRequest:
         least=0,
         help="Begin N steps after the first, without waiting for compilation to settle.",
     )
+    # whether a sampler looks at what the host does, in steps after those that are timed and profiled
+    samples: bool = option(
+        True,
+        "--samples/--no-samples",
+        help="Sample what the host does, by function and line, in 3 s of further steps (the default), or do not.",
+    )
     # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
     # whether everything was to be compiled anew

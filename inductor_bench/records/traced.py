@@ -236,12 +236,16 @@ class StepWindow:
 
 
 class HostActivity(NamedTuple):
-    """What the host did in a stretch of time, in the words of the idle parts. ``op`` synchronised; else it is -1."""
+    """What the host did in a stretch of time, in the words of the idle parts.
+
+    ``op`` is the outermost eager operator around it, and ``graph`` the compiled graph that it launched, each or -1.
+    """
 
     start_s: float
     end_s: float
     label: str
     op: int = -1
+    graph: int = -1
 
 
 class UserCall(NamedTuple):

@@ -115,6 +115,15 @@ class TimelineChart(Block):
 
 
 @dataclass(frozen=True)
+class FlameGraph(Block):
+    """Stacks as bars over each other, each as wide as its time. A page shows their words when the pointer rests."""
+
+    macro: ClassVar[str] = "flame"
+    levels: tuple[tuple[Stretch, ...], ...]  # from the outermost function; ``left`` and length are shares of the width
+    on: On = field(default=On.PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Note:
     """A line below the text of a cell."""
 

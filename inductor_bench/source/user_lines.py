@@ -11,11 +11,14 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..records.code import SourceLine
+from ..records.evidence import GENERATED, HostSamples, SampledFrame
 from ..records.traced import UserCall
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
@@ -145,3 +148,64 @@ def _calls(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
             yield node.lineno, _OPERATIONS.get(type(node.op), frozenset())
         elif isinstance(node, ast.Subscript):
             yield node.lineno, _SUBSCRIPT
+
+
+# Reads the lines of a sampled stack.
+
+
+MOST_BYTES = 5_000_000
+"""Size of the largest file whose lines are read."""
+
+
+def with_lines(samples: HostSamples, graphs: Mapping[str, str]) -> HostSamples:
+    """The samples with the text of each frame's line, and what it calls.
+
+    Args:
+        samples: what a process sampled.
+        graphs: by the real path of each compiled module, the name that its frames get in place of the path.
+    """
+    return replace(samples, frames=tuple(_with_line(frame, graphs) for frame in samples.frames))
+
+
+def _with_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
+    if frame.owner == GENERATED:
+        return replace(frame, file=graphs.get(os.path.realpath(frame.file), frame.file))
+    lines = _lines_of(frame.file)
+    if not 0 < frame.line <= len(lines):
+        return frame
+    text = lines[frame.line - 1].decode("utf-8", "replace").strip()
+    return replace(frame, code=text, called=_called_text(lines, frame) if frame.is_call else "")
+
+
+@functools.lru_cache(maxsize=256)
+def _lines_of(file: str) -> tuple[bytes, ...]:
+    path = Path(file)
+    try:
+        return tuple(path.read_bytes().splitlines()) if path.stat().st_size <= MOST_BYTES else ()
+    except (OSError, ValueError):
+        return ()
+
+
+def _called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
+    """What the expression of a frame calls; empty if that is no name."""
+    if len(frame.span) != 4:
+        return ""
+    first, last, begin, end = frame.span
+    if not 0 < first <= last <= len(lines):
+        return ""
+    picked = [*lines[first - 1 : last]]
+    picked[-1] = picked[-1][:end]
+    picked[0] = picked[0][begin:]
+    try:
+        tree = ast.parse(b"(" + b"\n".join(picked) + b")", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    return _dotted(tree.func) if isinstance(tree, ast.Call) else ""
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Attribute):
+        return ""
+    return f"{_dotted(node.value)}.{node.attr}"

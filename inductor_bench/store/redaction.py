@@ -153,8 +153,16 @@ class Redaction:
     def _steps(self, found: StepEvidence) -> StepEvidence:
         steps = found.steps
         graphs = (replace(one, cuda_graph_refusal=self.text(one.cuda_graph_refusal)) for one in steps.graphs)
+        samples = steps.samples
+        if samples is not None:
+            frames = (replace(one, code=self.text(one.code), called=self.text(one.called)) for one in samples.frames)
+            samples = replace(samples, frames=tuple(frames))
         steps = replace(
-            steps, error=self.text(steps.error), notes=tuple(map(self.text, steps.notes)), graphs=tuple(graphs)
+            steps,
+            error=self.text(steps.error),
+            notes=tuple(map(self.text, steps.notes)),
+            graphs=tuple(graphs),
+            samples=samples,
         )
         return replace(found, steps=steps, places=tuple(map(self._call_place, found.places)))
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ..errors import InductorBenchError, UsageError
 from ..records.base import is_place
 from ..records.code import CapturedCode, Details, SourceLine
-from ..records.evidence import CountedCall, Evidence, ModuleEvidence
+from ..records.evidence import CountedCall, Evidence, HostTrace, ModuleEvidence
 from ..records.module import ModuleRecord
 from ..records.program import Timeline
 from ..records.run import Run
@@ -158,6 +158,33 @@ def read_timeline(folder: RunFolder) -> Timeline | None:
     """
     path = folder.optional_file(TIMELINE)
     return codec.decode(Timeline, read_json(path)) if path else None
+
+
+# What the host did, for speedscope: ``traces/host.speedscope.json``.
+
+
+HOST = "traces/host.speedscope.json"
+_SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
+
+
+def write_host_trace(folder: RunFolder, trace: HostTrace) -> None:
+    """Writes what the host of a run did.
+
+    Raises:
+        InductorBenchError: it cannot be written.
+    """
+    folder.traces.mkdir(exist_ok=True)
+    write_json(folder.path / HOST, {"$schema": _SPEEDSCOPE, "exporter": "inductor-bench", **codec.encode(trace)})
+
+
+def read_host_trace(folder: RunFolder) -> HostTrace | None:
+    """What the host of a run did; ``None`` if it was not sampled.
+
+    Raises:
+        InductorBenchError: the file is damaged.
+    """
+    path = folder.optional_file(HOST)
+    return codec.decode(HostTrace, read_json(path)) if path else None
 
 
 # Reads the standalone files of a run's kernels as text.

@@ -13,15 +13,20 @@ from typing import NamedTuple
 from ..records.code import ModuleSource
 from ..records.program import (
     ALLOCATING,
+    BACKWARD,
     COLLECTIVE,
     COPY,
+    COPYING,
+    CPU_OPERATORS,
     DATA_LOADING,
+    DISPATCHING,
     EAGER,
     GRAPH,
     GUARDS,
     HOST_LANE,
     LAUNCHING,
     OPTIMIZER,
+    OPTIMIZING,
     PYTHON,
     SYNCHRONISING,
 )
@@ -63,6 +68,14 @@ _READS = ("aten::item", "aten::_local_scalar_dense")
 
 _GUARDS = ("TorchDynamo Cache Lookup", "Torch-Compiled Region", "Pregraph bytecode")
 DATA_LOADING_RANGE = "enumerate(DataLoader)#"
+_OPTIMIZER_RANGE = "Optimizer."
+_COMPUTES_NOTHING = re.compile(
+    r"aten::(?:\w*view\w*|\w*reshape\w*|expand\w*|permute|transpose|t|slice|select|narrow|split\w*|chunk|unbind|as_strided"
+    r"|detach_?|alias|squeeze|unsqueeze|flatten|unflatten|\w*empty\w*|to|_to_copy|contiguous|lift_fresh|resolve_\w+"
+    r"|result_type|size|stride|item|is_\w+|set_|resize_|movedim|swapaxes|diagonal|real|imag|broadcast\w*|unfold"
+    r"|_local_scalar_dense|set_data|requires_grad_)"
+)
+"""Operators that make views or empty tensors, or read sizes: without a launch they are no computation of the host."""
 
 
 class _Span(NamedTuple):
@@ -71,8 +84,10 @@ class _Span(NamedTuple):
     start_s: float
     end_s: float
     label: str
-    op: int
-    lasting: bool  # its label holds for everything in it
+    op: int = -1
+    lasting: bool = False  # its label holds for everything in it
+    graph: int = -1
+    alone: str = ""  # its label if there is none around it, either
 
 
 class HostTimeline:
@@ -81,15 +96,19 @@ class HostTimeline:
     Args:
         program: the trace.
         thread: the thread that crosses the boundaries.
-        tops: for each host operator the outermost operator around it.
+        units: the outermost operators and the graph calls around operators.
+        calls: the calls of compiled graphs.
         boundary: the name of the boundaries' ranges, which are no activity.
 
     """
 
-    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> None:
+    def __init__(
+        self, program: ProgramTrace, thread: str, units: Owners, calls: Sequence[GraphCall], boundary: str
+    ) -> None:
         backward = {op.thread for op in program.trace.host_ops if op.name.startswith(NODE)} - {thread}
-        self._main = _Thread(program, thread, tops, boundary)
-        self._others = [_Thread(program, other, tops, boundary) for other in sorted(backward)]
+        spans = _HostSpans(program, units, calls, boundary)
+        self._main = _Thread(spans.of(thread))
+        self._others = [_Thread(spans.of(other)) for other in sorted(backward)]
 
     def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
         """The host's activities in a stretch of time, in order and without holes."""
@@ -111,8 +130,8 @@ def _first_active(threads: Sequence[_Thread], start_s: float, end_s: float) -> I
 class _Thread:
     """The activities of one thread, disjoint and in order; times without one are Python."""
 
-    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> None:
-        self._activities = list(_flatten(_spans(program, thread, tops, boundary)))
+    def __init__(self, spans: Iterable[_Span]) -> None:
+        self._activities = list(_flatten(spans))
         self._ends = [one.end_s for one in self._activities]
 
     def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
@@ -124,41 +143,98 @@ class _Thread:
             if one.start_s > now:
                 yield HostActivity(now, one.start_s, PYTHON)
                 now = one.start_s
-            yield HostActivity(now, min(one.end_s, end_s), one.label, one.op)
+            yield one._replace(start_s=now, end_s=min(one.end_s, end_s))
             now = one.end_s
         if now < end_s:
             yield HostActivity(now, end_s, PYTHON)
 
 
-def _spans(program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> list[_Span]:
-    spans = []
-    called = [one.start_s for one in program.runtime if one.thread == thread]
-    for index, op in enumerate(program.trace.host_ops):
-        if op.thread == thread and not op.name.startswith(boundary):
-            end = op.start_s + op.duration_s
-            waits = op.name in _READS and bisect_left(called, op.start_s) < bisect_left(called, end)
-            label = SYNCHRONISING if waits else GUARDS if op.name.startswith(_GUARDS) else LAUNCHING
-            spans.append(_Span(op.start_s, end, label, tops[index], waits))
-    for one in program.annotations:
-        if one.thread == thread:
-            label = (
-                DATA_LOADING
-                if one.name.startswith(DATA_LOADING_RANGE)
-                else GUARDS
-                if one.name.startswith(_GUARDS)
-                else ""
-            )
-            spans.append(_Span(one.start_s, one.end_s, label, -1, label == DATA_LOADING))
-    for one in program.runtime:
-        if one.thread == thread:
-            spans.append(_Span(one.start_s, one.end_s, _runtime_label(one.name), -1, False))
-    return sorted(spans, key=lambda span: (span.start_s, -span.end_s))
+class _HostSpans:
+    """The stretches of threads with what they are: operators, ranges, and calls of the device's runtime."""
+
+    def __init__(self, program: ProgramTrace, units: Owners, calls: Sequence[GraphCall], boundary: str) -> None:
+        self._program, self._units, self._boundary = program, units, boundary
+        self._graphs = _graphs_within(program, calls)
+        self._called: dict[str, list[float]] = defaultdict(list)
+        for one in program.runtime:
+            self._called[one.thread].append(one.start_s)
+        self._pageable = {
+            event.correlation: SYNCHRONISING if "DtoH" in event.name else COPYING
+            for event in program.trace.device_events
+            if event.kind == "memcpy" and "Pageable" in event.name
+        }
+
+    def of(self, thread: str) -> list[_Span]:
+        """Those of one thread, sorted, an enclosing one first."""
+        found = [
+            self._operator(index)
+            for index, op in enumerate(self._program.trace.host_ops)
+            if op.thread == thread and not op.name.startswith(self._boundary)
+        ]
+        for one in self._program.annotations:
+            if one.thread == thread:
+                label = _range_label(one.name)
+                found.append(_Span(one.start_s, one.end_s, label, lasting=label == DATA_LOADING))
+        for one in self._program.runtime:
+            if one.thread == thread:
+                label = self._pageable.get(one.correlation, _runtime_label(one.name))
+                found.append(_Span(one.start_s, one.end_s, label, alone=LAUNCHING))
+        return sorted(found, key=lambda span: (span.start_s, -span.end_s))
+
+    def _operator(self, index: int) -> _Span:
+        op = self._program.trace.host_ops[index]
+        end_s = op.start_s + op.duration_s
+        graph = self._graphs.get(index, -1)
+        launches = self._launches(op.thread, op.start_s, end_s)
+        waits = op.name in _READS and launches
+        label = SYNCHRONISING if waits else self._label(index, op.name, graph >= 0, launches)
+        return _Span(op.start_s, end_s, label, self._units.eager_tops[index], waits, graph)
+
+    def _label(self, index: int, name: str, has_graph: bool, launches: bool) -> str:
+        if name.startswith(_GUARDS):
+            return GUARDS
+        if has_graph:
+            return LAUNCHING
+        if name.startswith(NODE):
+            return BACKWARD
+        if not launches and "::" in name and not name.startswith("c10d") and not _COMPUTES_NOTHING.fullmatch(name):
+            return CPU_OPERATORS
+        op = self._program.trace.host_ops[index]
+        top = self._units.tops[index]
+        if self._units.in_call[index] >= 0 or self._units.optimizer_at(op.thread, op.start_s):
+            return ""
+        return "" if top >= 0 and self._program.trace.host_ops[top].name.startswith(NODE) else DISPATCHING
+
+    def _launches(self, thread: str, start_s: float, end_s: float) -> bool:
+        """Whether a thread calls the device's runtime in a stretch of time."""
+        called = self._called.get(thread, ())
+        return bisect_left(called, start_s) < bisect_left(called, end_s)
+
+
+def _graphs_within(program: ProgramTrace, calls: Sequence[GraphCall]) -> dict[int, int]:
+    """The graph of each call's range and of the operators around it, by the index of the operator."""
+    found: dict[int, int] = {}
+    for call in calls:
+        above = call.op
+        while above >= 0 and above not in found:
+            found[above] = call.graph
+            above = program.trace.host_ops[above].parent
+    return found
+
+
+def _range_label(name: str) -> str:
+    if name.startswith(DATA_LOADING_RANGE):
+        return DATA_LOADING
+    if name.startswith(_OPTIMIZER_RANGE):
+        return OPTIMIZING
+    return GUARDS if name.startswith(_GUARDS) else ""
 
 
 def _runtime_label(name: str) -> str:
+    """What a call of the runtime is; empty for a launch, which is a part of what it launches for."""
     if _SYNCHRONISING.fullmatch(name):
         return SYNCHRONISING
-    return ALLOCATING if _ALLOCATING.fullmatch(name) else LAUNCHING
+    return ALLOCATING if _ALLOCATING.fullmatch(name) else ""
 
 
 def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
@@ -171,7 +247,7 @@ def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
         if open_spans and time_s > now:
             top = open_spans[-1]
             if top.label:
-                yield HostActivity(now, time_s, top.label, top.op if top.label == SYNCHRONISING else -1)
+                yield HostActivity(now, time_s, top.label, top.op, top.graph)
         now = max(now, time_s)
 
     for span in spans:
@@ -180,16 +256,23 @@ def _flatten(spans: Iterable[_Span]) -> Iterator[HostActivity]:
             open_spans.pop()
         yield from until(span.start_s)
         around = open_spans[-1] if open_spans else None
-        if around is not None:
-            lasting = around.lasting
-            label = around.label if lasting or not span.label else span.label
-            # A span that reaches beyond the one around it is cut, so that stretches stay nested.
-            end = min(span.end_s, around.end_s)
-            span = _Span(span.start_s, end, label, span.op if span.op >= 0 else around.op, lasting or span.lasting)
+        span = _within(around, span) if around is not None else span._replace(label=span.label or span.alone)
         open_spans.append(span)
     while open_spans:
         yield from until(open_spans[-1].end_s)
         open_spans.pop()
+
+
+def _within(around: _Span, span: _Span) -> _Span:
+    """A span with what it takes from the one around it. It is cut at its end, so that stretches stay nested."""
+    return _Span(
+        span.start_s,
+        min(span.end_s, around.end_s),
+        around.label if around.lasting else span.label or around.label or span.alone,
+        span.op if span.op >= 0 else around.op,
+        around.lasting or span.lasting,
+        span.graph if span.graph >= 0 else around.graph,
+    )
 
 
 # Ties the device events of compiled graphs to kernels and call sites, those of CUDA graphs' replays too.
@@ -369,7 +452,7 @@ def _find_works(
         works=works,
         host_works=host_works,
         activities=activities,
-        timeline=HostTimeline(program, window.thread, tops, markers.boundary),
+        timeline=HostTimeline(program, window.thread, units, calls, markers.boundary),
         tops=tops,
         optimizer_calls=_count_optimizers(units, window),
     )

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from inductor_bench.analysis.host.shares import HostShares
 from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of
 from inductor_bench.analysis.program_step import _doubts
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import CallPlace
-from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, Part
+from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, PYTHON, SLEEPING, HostStretch, Part
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
@@ -25,6 +26,7 @@ def ledger_of(
     *,
     on_host: bool = False,
     line_of: str = "",
+    host: HostShares | None = None,
 ) -> Ledger:
     """The ledger of a built trace; operators named ``line_of`` are called on line 5."""
     program = read_program_trace(built.write(folder / "trace.json"), MARKERS)
@@ -42,6 +44,7 @@ def ledger_of(
         places={index: line for index, op in ops if op.name == line_of},
         optimizer_calls=found.optimizer_calls,
         on_host=on_host,
+        host=host,
     )
     ledger = account(steps)
     assert math.fsum(part.share for part in ledger.parts) == pytest.approx(1.0, abs=1e-9)
@@ -174,13 +177,15 @@ def test_a_cuda_graph_of_the_program_itself_is_one_part(tmp_path: Path) -> None:
         ("cudaMalloc", "runtime", "allocating"),
         ("cudaHostAlloc", "runtime", "allocating"),
         ("cudaLaunchKernel", "runtime", "launching"),
-        ("aten::item", "op", "launching"),  # of a value on the host
-        ("aten::view", "op", "launching"),
+        ("aten::item", "op", "dispatching"),  # of a value on the host
+        ("aten::view", "op", "dispatching"),
+        ("aten::cumsum", "op", "CPU operators"),  # launches nothing
+        ("autograd::engine::evaluate_function: MulBackward0", "op", "backward"),
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "annotation", "data loading"),
         ("TorchDynamo Cache Lookup", "op", "guards"),
         ("Torch-Compiled Region: 0/0", "annotation", "guards"),
         ("ProfilerStep#3", "annotation", "Python"),
-        ("Optimizer.step#SGD.step", "annotation", "Python"),
+        ("Optimizer.step#SGD.step", "annotation", "optimizer"),
     ],
 )
 def test_idle_time_is_what_the_host_did(name: str, category: str, label: str, tmp_path: Path) -> None:
@@ -217,7 +222,33 @@ def test_a_backward_thread_counts_while_the_main_thread_records_nothing(tmp_path
     built.runtime("cudaStreamSynchronize", 130, 5)
     found = times(ledger_of(built, tmp_path))
     assert found["idle", "allocating"] == 10 and found["idle", "synchronising"] == 5
-    assert found["idle", "launching"] == 27
+    assert found["idle", "backward"] == 25 and found["idle", "launching"] == 2
+
+
+def test_operators_of_the_host_are_told_from_those_that_launch(tmp_path: Path) -> None:
+    built = stepped()
+    built.launch("kernel", 100.6, 103, 2)
+    built.op("aten::linear", 110, 20)
+    built.op("aten::addmm", 112, 16)  # computes on the host
+    built.op("aten::mul", 140, 20)
+    built.runtime("cudaLaunchKernel", 145, 10)
+    built.graph(0, 165, 20)
+    built.op("aten::t", 170, 5)
+    ledger = ledger_of(built, tmp_path, line_of="aten::linear")
+    found = times(ledger)
+    assert found["idle", "CPU operators"] == 20 and found["idle", "dispatching"] == 20
+    assert found["idle", "launching"] == 22, "with the launch outside of operators"
+    line = part_of(ledger, "CPU operators").source
+    assert line is not None and line.line == 5
+
+
+def test_a_copy_from_pageable_memory_holds_the_host(tmp_path: Path) -> None:
+    built = stepped()
+    built.op("aten::copy_", 110, 60)
+    correlation = built.runtime("cudaMemcpyAsync", 112, 50)
+    built.device("Memcpy HtoD (Pageable -> Device)", 158, 4, correlation, category="gpu_memcpy")
+    found = times(ledger_of(built, tmp_path))
+    assert found["idle", "copying pageable memory"] == 46 and found["idle", "dispatching"] == 10
 
 
 def test_idle_time_is_that_of_the_unprofiled_step(tmp_path: Path) -> None:
@@ -349,3 +380,64 @@ def test_a_timeline_of_many_events_stays_small(tmp_path: Path) -> None:
     assert found is not None
     steps = Steps(2e-2, found.window, found.works, found.calls, found.timeline, {})
     assert 0 < len(lanes_of(steps, found.host_works).intervals) <= MOST_INTERVALS
+
+
+def shares(*stretches: tuple[str, str, float, int], sees_device: bool = True) -> HostShares:
+    """Label, function, microseconds of a step and samples of each stretch; 1,000 samples altogether."""
+    lines = (SourceLine("app.py", number, "main", "") for number in range(1, 100))
+    found = (
+        HostStretch(label, function, time_us / 1e6, count, next(lines)) for label, function, time_us, count in stretches
+    )
+    return HostShares(tuple(found), 1000, sees_device)
+
+
+def half_busy(folder: Path, host: HostShares | None, queued: float = 0.0, step_us: float = 100.0) -> Ledger:
+    """A step whose device works for 50 microseconds, and waits ``queued`` ones between launched kernels."""
+    built = stepped()
+    for step in (0, 100):
+        built.launch("kernel", 1 + step, 6 + step, 30)
+        built.launch("kernel", 10 + step, 36 + queued + step, 20)
+    return ledger_of(built, folder, step_us, host=host)
+
+
+def test_samples_divide_the_idle_time_of_the_unprofiled_step(tmp_path: Path) -> None:
+    host = shares((PYTHON, "tokenize", 30, 300), (SLEEPING, "time.sleep", 19, 190), (PYTHON, "small", 0.5, 5))
+    ledger = half_busy(tmp_path, host)
+    idle = [part for part in ledger.parts if part.kind == "idle" and part.label != "between kernels"]
+    assert [(part.label, part.function, part.source and part.source.line) for part in idle] == [
+        (PYTHON, "tokenize", 1),
+        (SLEEPING, "time.sleep", 2),
+        (PYTHON, "", None),
+    ]
+    scale = (50 - 1) / 49.5  # a launch before each first kernel is 1 microsecond of the profile
+    assert [part.time_s * 1e6 / scale for part in idle] == pytest.approx([30, 19, 0.5], rel=0.15)
+    assert math.fsum(one.time_s for one in ledger.host) == pytest.approx(math.fsum(part.time_s for part in idle))
+
+
+def test_gaps_between_kernels_keep_their_time_where_the_samples_agree(tmp_path: Path) -> None:
+    ledger = half_busy(tmp_path, shares((PYTHON, "f", 36, 360)), queued=10)
+    profiled = times(half_busy(tmp_path, None, queued=10))["idle", "between kernels"]
+    assert times(ledger)["idle", "between kernels"] == pytest.approx(profiled)
+    ledger = half_busy(tmp_path, shares((PYTHON, "f", 5, 50)), queued=10)
+    assert times(ledger)["idle", "between kernels"] == pytest.approx(45), "the host was ahead in most of the idle time"
+
+
+def test_few_samples_leave_the_profile_to_divide(tmp_path: Path) -> None:
+    few = half_busy(tmp_path, shares((PYTHON, "f", 30, 39)))
+    assert times(few) == times(half_busy(tmp_path, None)) and few.host == ()
+
+
+def test_on_a_cpu_samples_only_divide_the_time_without_operators(tmp_path: Path) -> None:
+    built = stepped()
+    for step in (0, 100):
+        built.op("aten::mm", 1 + step, 60)
+    host = shares((PYTHON, "f", 3, 30), (SLEEPING, "time.sleep", 1, 10), sees_device=False)
+    found = times(ledger_of(built, tmp_path, on_host=True, host=host))
+    assert found == {("eager", "aten::mm"): 60, ("idle", PYTHON): 30, ("idle", SLEEPING): 10}
+
+
+def test_parts_that_samples_divide_add_up_at_random(tmp_path: Path) -> None:
+    drawn = random.Random(3)
+    for _ in range(30):
+        kinds = [(drawn.choice((PYTHON, SLEEPING)), f"f{number}", drawn.uniform(0.01, 20), 9) for number in range(12)]
+        half_busy(tmp_path, shares(*kinds), queued=drawn.uniform(0, 20), step_us=drawn.uniform(50.5, 200))

@@ -27,6 +27,7 @@ from inductor_bench.report.document import (
     Document,
     Facts,
     FileText,
+    FlameGraph,
     Fold,
     Item,
     Items,
@@ -93,6 +94,7 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     inner: tuple[Block, ...] = (
         Items((item, Item("On paper only.", BAD, on=On.PAPER))),
         Bar(parts),
+        FlameGraph(((Stretch(1.0, "#0072b2", "main", "main 100%", 0.0),), (Stretch(0.5, "#e69f00", "f", "", 0.25),))),
         TimelineChart(
             (("host", placed), (f"stream 7{text}", parts[:1])),
             ((0.0, "0 s"), (1.0, "2 ms")),

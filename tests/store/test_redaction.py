@@ -18,9 +18,11 @@ from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
     CallPlace,
     Evidence,
+    HostSamples,
     ModuleEvidence,
     ObservedGraph,
     ObservedSteps,
+    SampledFrame,
     StepEvidence,
 )
 from inductor_bench.store import codec
@@ -121,12 +123,16 @@ def test_secrets_in_running_text(tmp_path: Path) -> None:
 def test_the_evidence_of_a_program_holds_no_secret() -> None:
     """A note, the reason of a refusal and a line of the program may repeat what the program was given."""
     graph = ObservedGraph("", cuda_graph_refusal=f"refused {VALUE}")
-    steps = ObservedSteps(1, "cpu", "done", graphs=(graph,), error=ARGUMENT, notes=(f"a {VALUE}", "plain"))
+    frame = SampledFrame("train.py", "f", 3, "own", code=f"get({VALUE!r})", called="get")
+    samples = HostSamples((frame,), (-1,), (0,), (), 1, 1.0, (), sees_device=True)
+    steps = ObservedSteps(
+        *(1, "cpu", "done"), graphs=(graph,), samples=samples, error=ARGUMENT, notes=(f"a {VALUE}", "plain")
+    )
     place = CallPlace("Net", SourceLine("train.py", 3, "f", f"model({ARGUMENT!r})"))
     module = ModuleEvidence("forward", "forward", f"/tmp/{ARGUMENT}/module.py")
     seen = Evidence((module,), (StepEvidence(steps, places=(place, CallPlace())),))
     hidden = Redaction(values=(ARGUMENT, VALUE)).evidence(seen)
-    assert "S3CRET" not in json.dumps(codec.encode(hidden)) and json.dumps(codec.encode(hidden)).count(MASK) == 5
+    assert "S3CRET" not in json.dumps(codec.encode(hidden)) and json.dumps(codec.encode(hidden)).count(MASK) == 6
     assert Redaction().evidence(seen) == seen
 
 

@@ -15,9 +15,13 @@ from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (
     ALLOCATING,
+    COLLECTING,
     COLLECTIVE,
     COPY,
+    COPYING,
+    CPU_OPERATORS,
     EAGER,
+    FOR_LOCK,
     GRAPH,
     GUARDS,
     IDLE,
@@ -126,7 +130,17 @@ SMALL_GRAPHS = (
 )
 """The parts of a program that compiles its blocks one by one."""
 
+
+def _idle(label: str, function: str, line: int) -> Run:
+    """A run whose host does one thing for 1 of 10 ms."""
+    return _parts(Part(IDLE, label, 0, 1e-3, 0, source=step_runs.line(line), function=function))
+
+
 EXAMPLES: dict[str, Callable[[], Run]] = {
+    "cpu-operators": lambda: _idle(CPU_OPERATORS, "torch.cumsum", 31),
+    "host-waits": lambda: _idle(FOR_LOCK, "Condition.wait", 52),
+    "pageable-copies": lambda: _idle(COPYING, "batch.to", 30),
+    "garbage-collection": lambda: _idle(COLLECTING, "collate", 28),
     "host-pace": step_runs.host_paced,
     "synchronisations": step_runs.transformer,
     "data-loading": step_runs.host_paced,

@@ -102,6 +102,17 @@ def test_the_observation_changes_no_result() -> None:
     assert observed == alone.stdout and "result:" in observed
 
 
+def test_the_host_is_sampled_in_steps_after_the_window() -> None:
+    found, _ = observe("plain", 500, INDUCTOR_BENCH_SAMPLES="1")
+    samples = found.samples
+    assert found.state == DONE and samples is not None and found.notes == ()
+    assert samples.steps == sum(map(len, samples.blocks[1::2])) > 0 and not samples.sees_device
+    assert found.step_numbers[-1] + samples.steps < found.steps
+    own = [frame for frame in samples.frames if frame.file == STEPS]
+    assert {"own"} == {frame.owner for frame in own} and sum(stack.waiting for stack in samples.stacks) > 0
+    assert len(samples.parents) == len(samples.frame_of) and max(samples.frame_of) < len(samples.frames)
+
+
 def test_marks_come_before_the_optimizer() -> None:
     found, _ = observe("marks", 240)
     assert (found.state, found.source) == (DONE, MARKS)

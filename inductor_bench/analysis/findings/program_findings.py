@@ -14,11 +14,11 @@ from ...records.program import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
-    DATA_LOADING,
     EAGER,
     GRAPH,
     GRAPH_INPUTS,
     GUARDS,
+    HOST_WORK,
     IDLE,
     KINDS,
     LAUNCHING,
@@ -191,18 +191,6 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     yield Finding("synchronisations", text, gain_s=time_s)
 
 
-def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports the idle time in which the program waits for its data loader."""
-    time_s = idle_labels(evidence.run).get(DATA_LOADING, 0.0)
-    if time_s >= LEAST_SHARE * evidence.whole.time_s:
-        what = "the program waits" if runs_on_host(evidence.run) else "the device is idle"
-        text = (
-            f"{what} for {share_words(evidence.run, time_s)} of a step while data is loaded: more num_workers, a "
-            "larger prefetch_factor, or batches that are prepared beforehand"
-        )
-        yield Finding("data-loading", text, gain_s=time_s)
-
-
 def allocations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports the idle time in which the host allocates device memory from the driver."""
     time_s = idle_labels(evidence.run).get(ALLOCATING, 0.0)
@@ -215,16 +203,25 @@ def allocations(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def host_work(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports Python, guards and launches of a program whose host sets the pace."""
+    """Reports Python, guards, launches and dispatch of a program whose host sets the pace."""
     run = evidence.run
-    times = {label: time_s for label, time_s in idle_labels(run).items() if label in (PYTHON, GUARDS, LAUNCHING)}
+    times = {label: time_s for label, time_s in idle_labels(run).items() if label in HOST_WORK}
     if not host_sets_pace(run) or sum(times.values()) < LEAST_SHARE * evidence.whole.time_s:
         return
     words = [f"{label} {share_words(run, time_s)}" for label, time_s in times.items() if time_s]
     waits = share_words(run, host_idle_share(run) * evidence.whole.time_s)
+    python_s = times.get(PYTHON, 0.0)
+    if 2 * python_s > sum(times.values()):
+        lines = [part for part in parts_of(run, IDLE) if part.label == PYTHON and part.source]
+        most = (
+            f", most of it at {join_words([line_words(part.source) for part in lines[:MOST_LINES]])}" if lines else ""
+        )
+        advice = f"shorten that Python{most}, or run it beside the step"
+    else:
+        advice = "compile more of the step as one graph, or give each step more work"
     text = (
-        f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words)}: compile more of the "
-        "step as one graph, or give each step more work"
+        f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}: "
+        f"{advice}"
     )
     yield Finding("host-pace", text, gain_s=sum(times.values()))
 
@@ -296,9 +293,7 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal}
     launched = [module for module in run.modules if module.slug not in refused and _is_launched(evidence, module)]
     faster = [module for module in launched if _gain_s(evidence, module) > 0]
-    host = idle_labels(run)
-    idle_s = sum(host.get(label, 0.0) for label in (LAUNCHING, GUARDS, PYTHON))
-    gain = min(idle_s, sum(_gain_s(evidence, module) for module in faster))
+    gain = min(idle_labels(run).get(LAUNCHING, 0.0), sum(_gain_s(evidence, module) for module in faster))
     if gain < LEAST_SHARE * evidence.whole.time_s:
         return
     faster.sort(key=lambda module: -_gain_s(evidence, module))

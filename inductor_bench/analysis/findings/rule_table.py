@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...records.run import Run
 from ..step_costs import host_sets_pace
-from . import doubts, kernel_findings, program_findings, step_findings
+from . import doubts, host_findings, kernel_findings, program_findings, step_findings
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
 
@@ -29,7 +29,11 @@ UNCERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "ste
 STEP_RULES = (
     Rule(("host-pace",), program_findings.host_work),
     Rule(("synchronisations",), program_findings.synchronisations),
-    Rule(("data-loading",), program_findings.data_loading),
+    Rule(("data-loading",), host_findings.data_loading),
+    Rule(("cpu-operators",), host_findings.cpu_operators),
+    Rule(("host-waits",), host_findings.host_waits),
+    Rule(("pageable-copies",), host_findings.pageable_copies),
+    Rule(("garbage-collection",), host_findings.garbage_collection),
     Rule(("allocations",), program_findings.allocations),
     Rule(("small-graphs",), program_findings.small_graphs),
     Rule(("kernel-gaps",), program_findings.gaps_between_kernels),

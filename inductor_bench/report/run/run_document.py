@@ -25,12 +25,13 @@ from ...analysis.step_costs import (
 from ...devices.table import common_device
 from ...errors import InductorBenchError
 from ...records.base import Failure
+from ...records.evidence import HostTrace
 from ...records.module import ModuleRecord
 from ...records.program import Timeline
 from ...records.run import Peaks, Run
 from ...store.files import write_text
 from ...store.folder import PAGE, RECORD, RunFolder
-from ...store.run_files import read_kernel_files, read_timeline
+from ...store.run_files import read_host_trace, read_kernel_files, read_timeline
 from .. import names, palette
 from ..document import (
     BAD,
@@ -61,6 +62,7 @@ from ..document import (
     words,
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
+from .host_document import host_section
 from .retune_document import proof_section, retune_section
 from .run_kernels import anchor, kernel_section, source_file
 from .run_tables import csv_text, write_tables
@@ -99,25 +101,28 @@ MOST_GRAPHS = 12
 
 @dataclass(frozen=True)
 class PageParts:
-    """What a run's page has beside the record: the plots as SVG by name, the timeline, and the kernels' files."""
+    """What a run's page has beside the record: plots as SVG by name, the timeline, files of kernels, the host's."""
 
     plots: Mapping[str, bytes] = field(default_factory=dict)
     timeline: Timeline | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    host: HostTrace | None = None
 
 
 def page_parts(run: Run, folder: Path, *, plots: bool = True) -> PageParts:
     """Draws the plots, if they are wanted, and reads the rest from the RUN folder."""
-    timeline = None
+    timeline = host = None
     with contextlib.suppress(InductorBenchError):  # a damaged timeline costs its own picture only
         timeline = read_timeline(RunFolder(folder))
+    with contextlib.suppress(InductorBenchError):
+        host = read_host_trace(RunFolder(folder))
     places = (kernel.file for module in run.modules for kernel in module.kernels if kernel.file)
     files = read_kernel_files(RunFolder(folder), places)
     if not plots:
-        return PageParts(timeline=timeline, files=files)
+        return PageParts(timeline=timeline, files=files, host=host)
     from .plots import draw_plots  # loads matplotlib
 
-    return PageParts(draw_plots(run), timeline, files)
+    return PageParts(draw_plots(run), timeline, files, host)
 
 
 def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PageParts()) -> Document:
@@ -147,6 +152,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             _failures(run, view.folder),
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             step_section(run, parts.timeline),
+            host_section(run, parts.host),
             rank_section(run),
             *(*on_page, *elsewhere),
             _not_run(run, view.folder),
@@ -167,6 +173,7 @@ def answer_document(run: Run) -> Document:
         (
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             step_section(run, None),
+            host_section(run, None),
             rank_section(run),
             Sentence(TO_COME, NOTE),
         ),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
+from ...analysis.findings.host_findings import spot_words
 from ...analysis.findings.program_findings import place_words, unit_words
 from ...analysis.findings.step_findings import rank_name
 from ...analysis.step_costs import exposed_s, idle_s, pace_setter, parts_of, runs_on_host, step_of, work_s
@@ -228,6 +229,8 @@ def part_label(part: Part) -> str:
 def where(part: Part) -> str:
     """Returns the line or the module of a part; of a graph how it is launched, of a collective what is hidden."""
     place = names.clean(place_words(part))
+    if part.kind == IDLE and part.function:
+        return names.clean(spot_words(part))
     if part.kind == GRAPH:
         return launched(part.calls, part.replays, part.launches)
     if part.kind == COLLECTIVE and part.hidden_s:

@@ -276,6 +276,9 @@ class PinComparison:
             self._pinned.use(False)
         self._write(state)
 
+    def leave_child(self) -> None:
+        """Does nothing: no thread is lost in a forked child."""
+
     def give_way(self) -> None:
         """Ends the profile that runs, because the program begins one of its own."""
         self._give_up_recording()

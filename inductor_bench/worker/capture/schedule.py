@@ -140,6 +140,7 @@ class WindowLimits:
     steps: int | None = None  # the number of its steps, which the user may choose
     profiles: bool = True  # whether steps are profiled
     stacks: bool = True  # whether a step with Python stacks follows the profiled steps
+    samples: bool = False  # whether the host is sampled in steps after all others
     most_steps: int = WINDOW_STEPS[1]  # the maximum number of its steps if the user chose none
     window_s: float = WINDOW_S  # its minimum time in seconds, unless it has that number
 

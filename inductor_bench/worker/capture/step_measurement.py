@@ -31,6 +31,7 @@ from ..device.nvml import Driver, driver_of_current_gpu
 from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
+from .host_sampling import HostSampling
 from .recording import Recording, Touches, mark_boundary, why_no_stacks
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
 from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_for
@@ -89,8 +90,7 @@ def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerL
 
 def steps_of(window: Sequence[Moment]) -> list[ClockedStep]:
     """The steps between these boundaries, without those that compiled or ran under another profiler."""
-    times = times_of(window).steps_s
-    pairs = zip(window, window[1:], times, strict=False)
+    pairs = zip(window, window[1:], times_of(window).steps_s, strict=False)
     return [
         ClockedStep(begin.number, time_s, end.graphs, end.is_odd)
         for begin, end, time_s in pairs
@@ -115,12 +115,7 @@ def graphs_in(bits: int) -> Iterator[int]:
 
 def no_steps_yet() -> ObservedSteps:
     """The observation of this process at its begin."""
-    return ObservedSteps(
-        pid=os.getpid(),
-        device="",
-        state=WAITING,
-        rank=_variable("RANK"),
-    )
+    return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=_variable("RANK"))
 
 
 def write_steps(path: Path, found: ObservedSteps) -> None:
@@ -184,7 +179,8 @@ class Measurement:
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock, self._settling_time = StepClock(), Settling()
-        self._has_stacks, self._is_chosen = limits.stacks, limits.steps is not None
+        self._has_stacks, self._is_chosen, self._samples = limits.stacks, limits.steps is not None, limits.samples
+        self._sampling: HostSampling | None = None
         self.looks_for_outer = limits.profiles
         """Whether the steps of a loop around those that are measured are measured, too."""
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
@@ -232,6 +228,7 @@ class Measurement:
     def restart(self) -> None:
         """Begins anew: events of another kind are the boundaries from now on. What was measured until now is kept."""
         self._drop_recording()
+        self._end_sampling()
         self._keep_earlier()
         self._schedule.restart()
         self._settling_time.restart()
@@ -298,6 +295,10 @@ class Measurement:
         moment.graphs, moment.is_odd = self._graphs.take_called(), odd
         moment.is_disturbed = noisy or busy or self._is_found_anew
         self._steps = number
+        if self._sampling is not None:
+            self._sample(self._sampling, moment, busy=busy)
+            moment.left_s = time.perf_counter()
+            return
         self._settling_time.arrive(number, arrived_s, noisy=noisy)
         if self.is_recording:
             mark_boundary(number)
@@ -312,7 +313,7 @@ class Measurement:
         actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=unsettled, busy=busy)
         self._source, self._loop = boundaries.source, boundaries.loop
         for action in actions:
-            self._do(action, number)
+            self._do(action, moment)
         self._boundaries_seen += 1
         if self._boundaries_seen == 1:
             self._note_first_step(arrived_s, cycle_s)
@@ -352,7 +353,8 @@ class Measurement:
         if end_s is not None:
             self.found = replace(self.found, first_step_time_s=end_s - self._settling_time.begin_s - self.excluded_s)
 
-    def _do(self, action: Action, number: int) -> None:
+    def _do(self, action: Action, moment: Moment) -> None:
+        number = moment.number
         if action is Action.SETTLED:
             self.found = self._settling_time.settled(self.found, number, self.excluded_s)
             self.write(self._schedule.state)
@@ -366,11 +368,15 @@ class Measurement:
             self._window, self._moments = self._moments, []
             if self._schedule.profiled_from is None or self._is_chosen:
                 self._before = []  # the window's first step, or its number of steps, may be the user's choice
-            write = self.write if self._schedule.state == PROFILING else self._complete
-            write(FAILED if self.found.error else self._schedule.state)
+            if self._schedule.state == PROFILING:
+                self.write(FAILED if self.found.error else PROFILING)
+            else:
+                self._complete(FAILED if self.found.error else self._schedule.state, moment)
         else:
             try:
                 self._profile(action, number)
+                if action is Action.FINISH and self._schedule.state == DONE:
+                    self._complete(DONE, moment)
             except PROFILER_ERRORS as error:
                 traceback.print_exc()
                 self._abandon_profile(error)
@@ -428,12 +434,37 @@ class Measurement:
             self.found = replace(self.found, lines_trace=stacks.export(last=True))
         if touches is not None:
             touches.write(self._touches_file)
-        if self._schedule.state == DONE:
-            self._complete(DONE)
 
-    def _complete(self, state: str) -> None:
+    def _complete(self, state: str, moment: Moment | None = None) -> None:
+        """Ends the measurement; if the host is to be sampled, from this boundary on, once that is done."""
         self._read_steps()
+        if state == DONE and self._samples and moment is not None:
+            self._sampling = HostSampling(moment, self._clock.device, self._schedule.step_s, self)
+            state = TIMING
         self.write(state)
+
+    def _sample(self, sampling: HostSampling, moment: Moment, *, busy: bool) -> None:
+        """Crosses a boundary of the steps that are sampled."""
+        kinds = {(graphs, False) for graphs in self._profiled_graphs}
+        is_usual = (moment.graphs, moment.is_odd) in kinds and not moment.is_disturbed
+        if sampling.cross(moment, is_usual=is_usual) or busy:
+            self._end_sampling()
+
+    def _end_sampling(self) -> None:
+        """Keeps what was sampled. An error of the sampling costs only the samples."""
+        sampling, self._sampling = self._sampling, None
+        if sampling is None:
+            return
+        self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
+        if sampling.problem:
+            self._note(f"the host was not sampled ({sampling.problem})")
+        self.write(DONE)
+
+    def leave_child(self) -> None:
+        """Ends the sampling in a forked child."""
+        if self._sampling is not None:
+            self._sampling.forget()
+            self._sampling = None
 
     def _read_steps(self) -> None:
         """Takes the times of the settled steps before the profile and of the window, or of what there is of it."""
@@ -478,7 +509,8 @@ class Measurement:
             self._complete(FAILED if self.found.error else DONE)
 
     def give_way(self) -> None:
-        """Ends the profile that runs, because the program begins one of its own."""
+        """Ends the profile that runs, or the sampling, because the program begins a profile of its own."""
+        self._end_sampling()
         if self._recording is None and self._stacks is None:
             return
         self.is_ours = True
@@ -497,6 +529,7 @@ class Measurement:
 
     def fail(self, error: BaseException) -> None:
         """Ends the observation because of an error of its own."""
+        self._end_sampling()
         self.found = replace(self.found, error=words_of(error))
         self.write(FAILED)
 
@@ -509,6 +542,7 @@ class Measurement:
             self.write()  # with the loop around the steps, if it was seen since they were measured
             return
         state = self._schedule.state
+        self._end_sampling()
         self._end_profile(boundaries)
         self._read_steps()
         if self.found.error:

@@ -17,7 +17,7 @@ from typing import Any
 from ... import step_marks
 from ...devices.protocol import CPU
 from ...errors import InductorBenchError
-from ...messages.observed import EAGER, MODE, PROFILES, SKIP_STEPS, TIMED_STEPS
+from ...messages.observed import EAGER, MODE, PROFILES, SAMPLES, SKIP_STEPS, TIMED_STEPS
 from ...records.program import MARKS, OPTIMIZER_STEPS
 from ..upstream import inductor
 from ..upstream import observing as upstream
@@ -56,9 +56,10 @@ MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
 def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
     """The measurement that times and profiles a window of steps, within the limits that the environment names."""
     profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
-    limits = WindowLimits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
+    samples = profiles == "1" and os.environ.get(SAMPLES) == "1"
+    limits = WindowLimits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1", samples=samples)
     if os.environ.get(MODE):
-        limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S, stacks=False)
+        limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S, stacks=False, samples=False)
     return Measurement(folder, limits, graphs)
 
 
@@ -332,6 +333,7 @@ class StepObserver:
     def _leave_child(self) -> None:
         """Leaves a forked child, in which another thread of the parent may have held the lock."""
         self._lock = threading.RLock()
+        self._measurement.leave_child()
         self._detach()
 
     def _detach(self) -> None:

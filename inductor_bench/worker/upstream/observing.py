@@ -162,6 +162,24 @@ def around_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None])
     return _undo_all(undoings)
 
 
+def before_captures(begins: Callable[[], None]) -> Undo:
+    """Calls ``begins`` before the program begins to record a CUDA graph. (2.9, 2.13; read only: it needs a GPU)
+
+    Inductor and ``torch.cuda.graph`` record through this class.
+    """
+    import torch
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def noted(*arguments: Any, **keywords: Any) -> Any:
+            begins()
+            return original(*arguments, **keywords)
+
+        return noted
+
+    return _replace(torch.cuda.CUDAGraph, "capture_begin", make)
+
+
 def is_any_profiler_running() -> bool:
     """Whether a profiler of any thread records. It is cheaper than asking torch's core. (2.9, 2.13, 2.15)"""
     running: bool = sys.modules["torch.autograd.profiler"]._is_profiler_enabled

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ...analysis.host.shares import host_trace
 from ...analysis.program_step import MARKERS, DescribedProgram
 from ...errors import InductorBenchError
 from ...records.base import Place
@@ -16,10 +17,10 @@ from ...records.module import Method, Outputs
 from ...records.request import BreakdownRequest
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
-from ...source.user_lines import UserFiles
+from ...source.user_lines import UserFiles, with_lines
 from ...store.files import write_text
 from ...store.folder import RunFolder
-from ...store.run_files import save_code, write_timeline
+from ...store.run_files import save_code, write_host_trace, write_timeline
 from ...trace.program_trace import read_program_trace
 from ...trace.step_traces import annotate_trace, read_user_calls, store_program_trace
 from .module_profiling import ProfiledModule
@@ -166,7 +167,13 @@ def keep_steps(
     operators, places = kept.lines(observed, files)
     trace, problem = kept.steps(observed, name, folder)
     return StepEvidence(
-        steps=replace(observed, graphs=tuple(map(_without_path, observed.graphs)), trace="", lines_trace=""),
+        steps=replace(
+            observed,
+            graphs=tuple(map(_without_path, observed.graphs)),
+            trace="",
+            lines_trace="",
+            samples=with_lines(observed.samples, slugs) if observed.samples else None,
+        ),
         modules=tuple(slugs.get(os.path.realpath(graph.path), "") if graph.path else "" for graph in observed.graphs),
         trace=trace,
         problem=problem,
@@ -205,13 +212,17 @@ def _user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
 
 
 def draw_step(step: DescribedProgram, folder: RunFolder) -> None:
-    """Writes what the analysis knows of a step into the RUN: a timeline, and the owners of the events of its traces.
+    """Writes what the analysis knows of a step into the RUN: timeline, owners of the events of its traces, and stacks.
 
     Raises:
         InductorBenchError: the RUN cannot be written.
     """
     if step.leading.timeline is not None:
         write_timeline(folder, step.leading.timeline)
+    sampled = [(process.steps.rank, process.observed.steps.samples) for process in step.processes]
+    named = [("the host" if rank is None else f"rank {rank}", found) for rank, found in sampled if found is not None]
+    if (trace := host_trace(named)) is not None:
+        write_host_trace(folder, trace)
     for process in step.processes:
         if process.steps.trace is not None:
             annotate_trace(folder.file(process.steps.trace), process.events)

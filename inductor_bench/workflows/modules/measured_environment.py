@@ -101,6 +101,7 @@ def observed_environment(request: BreakdownRequest, work: Path, environment: Map
         "INDUCTOR_BENCH_VALUES_LIMIT": str(request.recorded_bytes or ""),
         "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
         "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
+        "INDUCTOR_BENCH_SAMPLES": "1" if request.samples else "",
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
     of_users = request.kind in ("script", COMMAND, "factory")

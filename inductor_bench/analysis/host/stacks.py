@@ -1,0 +1,195 @@
+"""Reads sampled stacks: what the host did, in which function, at which line of the user's program.
+
+A profile tells kinds: it names operators, calls of the runtime, guards. Samples tell functions and lines. A stack is
+read from its innermost frame: the first frame of a library that does something known decides, as ``threading.py`` does
+for a lock. If only the user's frames and neutral ones are there, the profile says what the line runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...records.code import SourceLine
+from ...records.evidence import GENERATED, LIBRARY, OWN, TORCH, CallPlace, HostSamples, SampledFrame, SampledStack
+from ...records.program import (
+    BACKWARD,
+    COLLECTING,
+    CPU_OPERATORS,
+    DATA_LOADING,
+    DISPATCHING,
+    FOR_FILE,
+    FOR_LOCK,
+    FOR_PROCESS,
+    FOR_RANKS,
+    FOR_SOCKET,
+    GUARDS,
+    LAUNCHING,
+    OPTIMIZING,
+    PYTHON,
+    SLEEPING,
+    SYNCHRONISING,
+)
+from ...records.traced import HostActivity
+
+LOADERS = re.compile(
+    r"/torch/utils/data/|/site-packages/(?:PIL|datasets|webdataset|tokenizers|torchdata|decord|av|cv2|soundfile|ffcv"
+    r"|torchvision/(?:io|transforms|datasets)|torchaudio)/|/transformers/tokenization_|/imageio/"
+)
+"""Files of libraries that load data: whatever they call is loading."""
+
+WORKERS = re.compile(r"_(?:try_)?get_data|_next_data")
+RULES = tuple(
+    (re.compile(f".*(?:{file}):(?:.*\\.)?(?:{function})"), label)
+    for file, function, label in (
+        (r"/threading\.py", "wait|acquire|join|__enter__|_wait_for_tstate_lock", FOR_LOCK),
+        (r"/queue\.py|/multiprocessing/(?:queues|synchronize)\.py", "get|put|acquire|wait|__enter__", FOR_LOCK),
+        (r"/concurrent/futures/\w+\.py", "result|wait|as_completed", FOR_LOCK),
+        (r"/subprocess\.py|/multiprocessing/(?:connection|popen_\w+|process)\.py", r"\w+", FOR_PROCESS),
+        (r"/(?:socket|ssl|selectors)\.py|/http/client\.py|/asyncio/\w+\.py", r"\w+", FOR_SOCKET),
+        (r"/(?:pathlib|shutil|tempfile|gzip|zipfile|tarfile)\.py|/torch/serialization\.py", r"\w+", FOR_FILE),
+        (r"/torch/distributed/distributed_c10d\.py", r"barrier|monitored_barrier|\w*_object\w*|wait", FOR_RANKS),
+        (r"/torch/(?:cuda|xpu)/\w+\.py", "synchronize|wait|wait_event|wait_stream", SYNCHRONISING),
+        (r"/torch/optim/(?!lr_scheduler)\w+\.py|/torch/amp/grad_scaler\.py", r"\w+", OPTIMIZING),
+        (r"/torch/_dynamo/\w+\.py", r"\w+", GUARDS),
+        (r"/torch/(?:_inductor|_functorch)/.*|/triton/.*", r"\w+", LAUNCHING),
+        (r"/torch/autograd/graph\.py|/torch/autograd/function\.py", r"_engine_run_backward|apply|backward", BACKWARD),
+    )
+)
+"""What a frame of a library does, by its file and function."""
+
+CALLS = tuple(
+    (re.compile(called), label)
+    for called, label in (
+        (r"(?:.*\.)?sleep", SLEEPING),
+        (r".*\.acquire", FOR_LOCK),
+        (r"(?:.*\.)?(?:open|fsync|fromfile|memmap)|.*\.(?:read|readline|readlines|write|flush)", FOR_FILE),
+        (r".*\.(?:recv|recv_into|recvfrom|send|sendall|accept|connect)", FOR_SOCKET),
+        (r".*\.synchronize", SYNCHRONISING),
+    )
+)
+"""What a call does that is no Python, by its name in the user's line."""
+
+
+WAITS = frozenset({FOR_LOCK, FOR_PROCESS, FOR_SOCKET})
+
+
+@dataclass(frozen=True)
+class LineKinds:
+    """What the profile says of the lines that run operators: by file and line, the seconds of each kind."""
+
+    times: Mapping[tuple[str, int], Mapping[str, float]]
+
+    def most(self, frame: SampledFrame) -> str:
+        """What a line mostly does; empty if it runs no operator."""
+        first, last = (frame.span[0], frame.span[1]) if len(frame.span) == 4 else (frame.line, frame.line)
+        for line in dict.fromkeys((frame.line, *range(first, last + 1))):
+            kinds = self.times.get((frame.file, line))
+            if kinds:
+                return max(kinds, key=lambda kind: kinds[kind])
+        return ""
+
+
+def kinds_of_lines(activities: Iterable[HostActivity], places: Mapping[int, CallPlace]) -> LineKinds:
+    """What the host did at each line, from the profiled steps.
+
+    Args:
+        activities: what the host did.
+        places: the places of outermost operators, by their index.
+    """
+    times: dict[tuple[str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for one in activities:
+        source = places[one.op].source if one.op in places else None
+        if source is not None and one.label != PYTHON:
+            times[source.file, source.line][one.label] += one.end_s - one.start_s
+    return LineKinds(times)
+
+
+class StackReader:
+    """Reads the stacks of samples."""
+
+    def __init__(self, samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str]) -> None:
+        self._samples, self._lines, self._graphs = samples, lines, graphs
+
+    def frames(self, stack: SampledStack) -> Iterator[SampledFrame]:
+        """The frames of a stack, the innermost first."""
+        node = stack.node
+        while node >= 0:
+            yield self._samples.frames[self._samples.frame_of[node]]
+            node = self._samples.parents[node]
+
+    def is_operator(self, stack: SampledStack) -> bool:
+        """On a CPU: whether an operator or a graph probably ran, which is no idle time."""
+        if stack.is_collection:
+            return False
+        frames = list(self.frames(stack))
+        label = self._label(frames)
+        return label in (DISPATCHING, CPU_OPERATORS, LAUNCHING, BACKWARD) or (
+            label == OPTIMIZING and frames[0].owner == TORCH and frames[0].is_call
+        )
+
+    def read(self, stack: SampledStack) -> tuple[str, str, SourceLine | None]:
+        """What the host did, the function, and the user's line."""
+        frames = list(self.frames(stack))
+        label = COLLECTING if stack.is_collection else self._label(frames)
+        return label, self._function(frames, label), _users_line(frames)
+
+    def _label(self, frames: Sequence[SampledFrame]) -> str:
+        if any(LOADERS.search(frame.file) for frame in frames):
+            return DATA_LOADING
+        for frame in frames:
+            if frame.owner in (OWN, LIBRARY):
+                return self._label_of_line(frame, frames[0])
+            if frame.owner == GENERATED and frame.file in self._graphs:
+                return LAUNCHING
+            if rule := _rule_of(frame):
+                return rule
+        return PYTHON
+
+    def _label_of_line(self, frame: SampledFrame, innermost: SampledFrame) -> str:
+        called = frame.called if frame is innermost else ""
+        said = next((label for pattern, label in CALLS if called and pattern.fullmatch(called)), "")
+        known = said or self._lines.most(frame)
+        if known:
+            return known
+        return DISPATCHING if innermost.owner == TORCH and innermost.is_call else PYTHON
+
+    def _function(self, frames: Sequence[SampledFrame], label: str) -> str:
+        innermost = frames[0]
+        if label == LAUNCHING:
+            graph = next((self._graphs[one.file] for one in frames if one.file in self._graphs), "")
+            return graph or "entering a graph"
+        if label == OPTIMIZING:
+            steps = (one.function for one in frames if one.owner == TORCH and "/optim/" in one.file)
+            return next((name for name in steps if name.endswith(".step")), innermost.function)
+        if label == DATA_LOADING and any(WORKERS.search(one.function) for one in frames if one.owner == TORCH):
+            own = next((one for one in frames if one.owner == OWN), None)
+            inside = own is not None and any(LOADERS.search(one.file) for one in frames[frames.index(own) :])
+            if not inside or own is None:
+                return "DataLoader workers" if _rule_of(innermost) in WAITS else innermost.function
+        if label == BACKWARD:
+            return "backward"
+        if label == GUARDS:
+            return "guards"
+        return innermost.called if innermost.is_call and innermost.called else innermost.function
+
+
+def _rule_of(frame: SampledFrame) -> str:
+    """What a frame of a library does; empty if that is nothing in particular."""
+    place = f"{frame.file}:{frame.function}"
+    return next((label for pattern, label in RULES if pattern.fullmatch(place)), "")
+
+
+def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
+    """The innermost line of the user's own code; of a program without such code that of the innermost library."""
+    for owner in (OWN, LIBRARY):
+        for frame in frames:
+            if frame.owner == owner:
+                return SourceLine(frame.file, frame.line, _bare(frame.function), frame.code)
+    return None
+
+
+def _bare(function: str) -> str:
+    return function.rpartition("<locals>.")[2]

@@ -1,0 +1,563 @@
+"""Samples what the thread of the steps does, and whether the device waits for it at that moment.
+
+A thread of its own looks at the stack of the other one about 200 times a second, in blocks of steps, in turn with
+blocks without it, which say what it costs. Nothing of the program is changed but the switch interval, while the
+sampler waits for its turn, and CUDA graphs tell when they are recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dis
+import gc
+import itertools
+import linecache
+import math
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, Protocol
+
+from ...devices.table import device_of
+from ...records.evidence import (
+    GENERATED,
+    LIBRARY,
+    OWN,
+    PYTHON_LIBRARY,
+    TORCH,
+    HostSamples,
+    SampledFrame,
+    SampledStack,
+)
+from ..upstream.observing import before_captures
+from .step_clock import Moment, times_of, wait_for
+
+# The thread that looks.
+
+
+PERIOD_S = 0.005
+"""Seconds between two samples, where a sample is cheap."""
+
+MOST_PERIOD_S = 0.1
+OWN_SHARE = 0.008
+"""The share of the sampled time that the sampler may take of a processor; it samples less often if it takes more."""
+
+HANDOVER_S = 15e-6
+"""Seconds that a sample costs beside its own time: two threads change places twice."""
+
+TURN_S = 20e-6
+"""The switch interval while the sampler waits for its turn.
+
+Python lets a thread wait for 5 ms. A sample that late would miss shorter stretches of Python, and find the call after
+them that first releases the interpreter in their place.
+"""
+
+MOST_FRAMES = 96
+"""Maximum number of frames of a stack that are kept, from the innermost one."""
+
+LEAST_COLLECTION_S = 50e-6
+"""Shortest garbage collection that is measured with its stack; shorter ones are sampled as everything else."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+_PR_SET_TIMERSLACK = 29
+
+
+class Sample(NamedTuple):
+    """One look at the thread, or one garbage collection."""
+
+    time_s: float  # the time that it stands for
+    waits: bool  # whether the device had nothing to do
+    is_collection: bool
+    stack: tuple[int, ...]  # innermost first: the id of a code object and the place of the instruction, in turn
+
+
+class Instants:
+    """The moments to look at. They spread evenly over the phases of a step, which repeats what the last one did.
+
+    The time between two moments is the time of a step divided by a number that is badly approximated by fractions, so
+    that few moments fall on the same phase. For the same accuracy moments at random would have to be several times as
+    many.
+    """
+
+    def __init__(self, period_s: float = PERIOD_S) -> None:
+        self.period_s = period_s
+        """The shortest time between two moments."""
+        self._last_s = 0.0
+
+    def spacing_s(self, step_s: float) -> float:
+        """The time between two moments, where a step takes ``step_s``."""
+        parts = math.floor(step_s / self.period_s - GOLDEN)
+        if parts >= 1:
+            return step_s / (parts + GOLDEN)
+        return step_s * (math.ceil(self.period_s / step_s - GOLDEN) + GOLDEN)
+
+    def after(self, now_s: float, step_s: float) -> float:
+        """The next moment after ``now_s``."""
+        spacing_s = self.spacing_s(step_s)
+        ahead = max(1, math.floor((now_s - self._last_s) / spacing_s) + 1) if self._last_s else 1
+        self._last_s = (self._last_s or now_s) + ahead * spacing_s
+        return self._last_s
+
+
+class HostSampler:
+    """Samples the thread that makes it, between :meth:`resume` and :meth:`pause`.
+
+    Args:
+        query: whether the device has nothing to do; ``None`` if there is no device to ask.
+        captures: called when the program begins to record a CUDA graph.
+    """
+
+    def __init__(self, query: Callable[[], bool] | None, captures: Callable[[], None] = lambda: None) -> None:
+        self.codes: dict[int, CodeType] = {}
+        self.collected_s = 0.0
+        """Seconds of garbage collections in the sampled steps."""
+        self._query, self._captures = query, captures
+        self._ident = threading.get_ident()
+        self._lock = threading.RLock()  # a collection may begin while its thread holds it
+        self._go, self._is_on, self._is_ended = threading.Event(), False, False
+        self._samples: list[Sample] = []
+        self._instants = Instants()
+        self._step_s = PERIOD_S
+        self._usual_s = sys.getswitchinterval()
+        self._collection = (0.0, 0.0)
+        self._collection_waits = False
+        self._own_s = 0.0
+        self._undo = before_captures(self._hold) if query is not None else None
+        self._backward = _code_of("torch.autograd.graph", "_engine_run_backward")
+        self._thread = threading.Thread(target=self._run, name="inductor-bench-sampler", daemon=True)
+        self._thread.start()
+
+    def begin_step(self, step_s: float) -> list[Sample]:
+        """Begins a step that probably takes so long. Returns the samples since the begin of the last one."""
+        self._step_s = max(step_s, 1e-6)
+        samples, self._samples = self._samples, []
+        return samples
+
+    def resume(self) -> None:
+        """Begins to sample."""
+        self._usual_s = sys.getswitchinterval()
+        gc.callbacks.append(self._on_collection)
+        self._is_on = True
+        self._go.set()
+
+    def pause(self) -> None:
+        """Ends to sample."""
+        if self._is_on:
+            self._go.clear()
+            self._leave_program()
+
+    def _leave_program(self) -> None:
+        """Undoes what a sampled block changes."""
+        self._is_on = False
+        sys.setswitchinterval(self._usual_s)
+        with contextlib.suppress(ValueError):
+            gc.callbacks.remove(self._on_collection)
+
+    def stop(self) -> None:
+        """Ends the thread, and leaves nothing behind."""
+        self.forget()
+        self._go.set()
+        self._thread.join(1.0)
+        sys.setswitchinterval(self._usual_s)
+
+    def forget(self) -> None:
+        """Ends the sampler in a forked child, which does not have its thread, and may find its locks held."""
+        if self._is_on:
+            self._leave_program()
+        self._is_ended = True
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def _hold(self) -> None:
+        """Asks the device nothing any more: a question would make the recording of a CUDA graph fail."""
+        with self._lock:
+            self._query = None
+        self._captures()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # Linux; elsewhere moments are less exact
+            ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+        while True:
+            self._go.wait()
+            if self._is_ended:
+                return
+            target_s = self._instants.after(time.perf_counter(), self._step_s)
+            delay_s = target_s - time.perf_counter()
+            sys.setswitchinterval(TURN_S)
+            time.sleep(max(0.0, min(delay_s, 1.0)))
+            now_s = time.perf_counter()
+            sys.setswitchinterval(self._usual_s)
+            if self._is_on and now_s >= target_s:
+                begin_s = time.thread_time()
+                self._look(target_s, now_s)
+                self._adapt(time.thread_time() - begin_s)
+
+    def _adapt(self, took_s: float) -> None:
+        self._own_s = took_s if not self._own_s else self._own_s + (took_s - self._own_s) / 16
+        wanted_s = (self._own_s + HANDOVER_S) / OWN_SHARE
+        self._instants.period_s = min(max(wanted_s, PERIOD_S), MOST_PERIOD_S)
+
+    def _look(self, target_s: float, now_s: float) -> None:
+        """Takes a sample; one that comes late stands for all the moments that it missed."""
+        waits = self._is_waiting()
+        stack = self._stack_of_the_steps()
+        each_s = self._instants.spacing_s(self._step_s)
+        begin_s, end_s = self._collection
+        missed = (target_s + count * each_s for count in range(1 + int((now_s - target_s) / each_s)))
+        time_s = each_s * sum(not begin_s <= moment_s <= end_s for moment_s in missed)
+        if stack and time_s:
+            self._samples.append(Sample(time_s, waits, False, stack))
+
+    def _is_waiting(self) -> bool:
+        with self._lock:
+            try:
+                return self._query is None or self._query()
+            except RuntimeError:  # of an error of the device, which the program will see, too
+                self._query = None
+                return True
+
+    def _stack_of_the_steps(self) -> tuple[int, ...]:
+        frames = sys._current_frames()
+        frame = frames.get(self._ident)
+        if frame is None:
+            return ()
+        found: list[int] = []
+        if frame.f_code is self._backward:
+            beside = next((other for ident, other in frames.items() if self._is_of_backward(ident)), None)
+            self._walk(beside, found)
+        self._walk(frame, found)
+        return tuple(found)
+
+    def _is_of_backward(self, ident: int) -> bool:
+        """Whether a thread is one that Python did not start: autograd's, while the step's thread waits for it."""
+        known = threading._active.get(ident)  # type: ignore[attr-defined]
+        return ident != self._ident and (known is None or isinstance(known, threading._DummyThread))
+
+    def _walk(self, frame: FrameType | None, found: list[int]) -> None:
+        codes, depth = self.codes, 0
+        while frame is not None and depth < MOST_FRAMES:
+            code = frame.f_code
+            key = id(code)
+            if key not in codes:
+                codes[key] = code
+            found.append(key)
+            found.append(frame.f_lasti)
+            frame = frame.f_back
+            depth += 1
+
+    def _on_collection(self, phase: str, details: object) -> None:
+        if threading.get_ident() != self._ident:
+            return
+        now_s = time.perf_counter()
+        if phase == "start":
+            self._collection, self._collection_waits = (now_s, math.inf), self._is_waiting()
+            return
+        begin_s, _ = self._collection
+        if now_s - begin_s < LEAST_COLLECTION_S or not begin_s:
+            self._collection = (0.0, 0.0)
+            return
+        self._collection = (begin_s, now_s)
+        self.collected_s += now_s - begin_s
+        stack: list[int] = []
+        self._walk(sys._getframe(1), stack)
+        both = (self._collection_waits, self._is_waiting())
+        for waits in both:  # the device may run dry in between; then half of the time counts
+            self._samples.append(Sample((now_s - begin_s) / 2, waits, True, tuple(stack)))
+
+
+def _code_of(module: str, function: str) -> CodeType | None:
+    return getattr(getattr(sys.modules.get(module), function, None), "__code__", None)
+
+
+# The blocks of steps.
+
+
+WITHOUT_S, WITH_S = 0.1, 0.2
+"""Minimum seconds of a block without the sampler, and of one with it."""
+
+WHOLE_S, LEAST_PAIRS = 3.0, 3
+"""Seconds after which the sampling ends, if there are so many pairs of blocks."""
+
+LONGEST_S = 10.0
+"""Seconds after which it ends with one pair."""
+
+MOST_VOID = 8
+"""Number of steps that compiled something, after which it ends."""
+
+ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""Exceptions that cost the samples, and not the program."""
+
+SMOOTHING = 0.25
+"""The weight of the last step in the time that the next one is expected to take."""
+
+
+class Measured(Protocol):
+    """The measurement that the sampling is a part of."""
+
+    is_noisy: bool  # whether the program compiled in this step, or recorded a CUDA graph
+
+
+class HostSampling:
+    """The sampling of one process. It begins at a boundary, and ends when :meth:`cross` says so, or the program does.
+
+    An error of its own ends it, too, and is its ``problem``.
+
+    Args:
+        begin: the boundary.
+        device: the type of the device.
+        step_s: the time that a step is expected to take, in seconds.
+        measurement: what is told if the program records a CUDA graph, which ends the sampling.
+    """
+
+    def __init__(self, begin: Moment, device: str, step_s: float, measurement: Measured) -> None:
+        self.problem = ""
+        self._device, self._sees_device, self._measurement = device, False, measurement
+        self._sampler: HostSampler | None = None
+        self._last, self._begin_s, self._block_s = begin, begin.arrived_s, begin.arrived_s
+        self._step_s = step_s
+        self._blocks: list[list[tuple[Moment, Moment]]] = [[]]
+        self._samples: list[Sample] = []
+        self._voids = 0
+
+    @property
+    def _is_sampled(self) -> bool:
+        return len(self._blocks) % 2 == 0
+
+    def cross(self, moment: Moment, *, is_usual: bool) -> bool:
+        """Crosses a boundary. Returns whether enough is known.
+
+        Args:
+            moment: the boundary.
+            is_usual: whether the step before it did what the profiled ones did, and compiled nothing.
+        """
+        try:
+            return self._cross(moment, is_usual)
+        except ERRORS as error:
+            self._fail(error)
+            return True
+
+    def _cross(self, moment: Moment, is_usual: bool) -> bool:
+        samples = self._started().begin_step(self._step_s)
+        if is_usual:
+            self._blocks[-1].append((self._last, moment))
+            self._step_s += SMOOTHING * (moment.arrived_s - self._last.arrived_s - self._step_s)
+            if self._is_sampled:
+                self._samples += samples
+        self._voids += moment.is_disturbed
+        self._last = moment
+        block_s = WITH_S if self._is_sampled else WITHOUT_S
+        if self._blocks[-1] and moment.arrived_s - self._block_s >= block_s:
+            if self._is_over(moment.arrived_s):
+                return True
+            self._turn(moment.arrived_s)
+        return self._voids > MOST_VOID
+
+    def _started(self) -> HostSampler:
+        if self._sampler is None:
+            query = _query_of(self._device)
+            self._sees_device = query is not None
+            self._sampler = HostSampler(query, self._note_capture)
+        return self._sampler
+
+    def _fail(self, error: BaseException) -> None:
+        traceback.print_exc()
+        self.problem = f"{type(error).__name__}: {error}"
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _note_capture(self) -> None:
+        self._measurement.is_noisy = True
+        self._voids = MOST_VOID + 1
+
+    def _turn(self, now_s: float) -> None:
+        self._blocks.append([])
+        self._block_s = now_s
+        if self._is_sampled:
+            self._started().resume()
+        else:
+            self._started().pause()
+
+    def _is_over(self, now_s: float) -> bool:
+        """Whether this was the last block, one without the sampler."""
+        took_s, pairs = now_s - self._begin_s, len(self._blocks) // 2
+        enough = took_s >= WHOLE_S and pairs >= LEAST_PAIRS
+        return not self._is_sampled and (enough or (took_s >= LONGEST_S and pairs >= 1))
+
+    def forget(self) -> None:
+        """Ends it in a forked child, which does not have the thread."""
+        if self._sampler is not None:
+            self._sampler.forget()
+
+    def end(self, graphs: Collection[str]) -> HostSamples | None:
+        """Ends it. Returns what was sampled in whole steps, if anything was.
+
+        Args:
+            graphs: the paths of the program's compiled modules.
+        """
+        if self._sampler is None or self.problem:
+            return None
+        try:
+            self._sampler.stop()
+            return self._end(self._sampler, graphs)
+        except ERRORS as error:
+            self._fail(error)
+            return None
+
+    def _end(self, sampler: HostSampler, graphs: Collection[str]) -> HostSamples | None:
+        blocks = [block for block in self._blocks if block]
+        if len(self._blocks) < 2 or not self._blocks[1] or not wait_for([end for block in blocks for _, end in block]):
+            return None
+        times = [tuple(_step_s(begin, end) for begin, end in block) for block in self._blocks]
+        sampled = [time_s for block in times[1::2] for time_s in block]
+        tree = StackTree(sampler.codes, graphs)
+        tree.add(self._samples)
+        return HostSamples(
+            frames=tuple(tree.frames),
+            parents=tuple(tree.parents),
+            frame_of=tuple(tree.frame_of),
+            stacks=tuple(tree.stacks.values()),
+            steps=len(sampled),
+            steps_s=sum(sampled),
+            blocks=tuple(times),
+            sees_device=self._sees_device,
+        )
+
+
+def _step_s(begin: Moment, end: Moment) -> float:
+    return times_of((begin, end)).window_s
+
+
+def _query_of(device: str) -> Callable[[], bool] | None:
+    """Asks whether the current stream of this thread has nothing to do; ``None`` for a CPU."""
+    if device_of(device).runs_on_host:
+        return None
+    import torch
+
+    query: Callable[[], bool] = torch.get_device_module(device).current_stream().query
+    return query
+
+
+class StackTree:
+    """The stacks of samples as a tree, from the outermost frame.
+
+    Args:
+        codes: the code objects by their ids.
+        graphs: the paths of compiled modules, whose frames are those of generated code.
+    """
+
+    def __init__(self, codes: dict[int, CodeType], graphs: Collection[str]) -> None:
+        self.frames: list[SampledFrame] = []
+        self.parents: list[int] = []
+        self.frame_of: list[int] = []
+        self.stacks: dict[tuple[int, bool], SampledStack] = {}
+        self._codes, self._owners = codes, Owners(graphs)
+        self._frames: dict[SampledFrame, int] = {}
+        self._by_place: dict[tuple[int, int], int] = {}
+        self._nodes: dict[tuple[int, int], int] = {}
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Adds the stacks of samples."""
+        for one in samples:
+            node = -1
+            for place in range(len(one.stack) - 2, -1, -2):
+                node = self._node(node, self._frame(one.stack[place], one.stack[place + 1]))
+            key = node, one.is_collection
+            known = self.stacks.get(key, SampledStack(node, is_collection=one.is_collection))
+            self.stacks[key] = SampledStack(
+                node,
+                known.waiting_s + one.time_s * one.waits,
+                known.working_s + one.time_s * (not one.waits),
+                known.waiting + one.waits,
+                known.working + (not one.waits),
+                one.is_collection,
+            )
+
+    def _node(self, parent: int, frame: int) -> int:
+        key = parent, frame
+        if key not in self._nodes:
+            self._nodes[key] = len(self.parents)
+            self.parents.append(parent)
+            self.frame_of.append(frame)
+        return self._nodes[key]
+
+    def _frame(self, code: int, instruction: int) -> int:
+        place = code, instruction
+        if place not in self._by_place:
+            frame = describe(self._codes[code], instruction, self._owners)
+            if frame not in self._frames:
+                self._frames[frame] = len(self.frames)
+                self.frames.append(frame)
+            self._by_place[place] = self._frames[frame]
+        return self._by_place[place]
+
+
+def describe(code: CodeType, instruction: int, owners: Owners) -> SampledFrame:
+    """The frame of a code object at the place of an instruction, in bytes."""
+    instruction = max(instruction, 0)
+    line, span = _place(code, instruction)
+    text = code.co_code
+    operation = dis.opname[text[instruction]] if instruction < len(text) else ""
+    return SampledFrame(
+        file=owners.path(code.co_filename),
+        function=getattr(code, "co_qualname", code.co_name),
+        line=line,
+        owner=owners.owner(code.co_filename),
+        is_call="CALL" in operation or operation.startswith(("BINARY", "COMPARE", "FOR_ITER")),
+        span=span,
+    )
+
+
+def _place(code: CodeType, instruction: int) -> tuple[int, tuple[int, ...]]:
+    positions: Any = getattr(code, "co_positions", None)  # Python 3.11
+    if positions is not None:
+        span: tuple[int | None, ...] = next(itertools.islice(positions(), instruction // 2, None), ())
+        known = tuple(number for number in span if number is not None)
+        if len(known) == 4:
+            return known[0], known
+    lines = (line for begin, end, line in code.co_lines() if begin <= instruction < end and line is not None)
+    return next(lines, code.co_firstlineno), ()
+
+
+class Owners:
+    """Tells whose code a file holds. ``graphs`` are the paths of the compiled modules."""
+
+    def __init__(self, graphs: Collection[str]) -> None:
+        self._graphs = frozenset(os.path.realpath(path) for path in graphs if path)
+        own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        loaded = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton")]
+        self._torch = _folders([own, *(os.path.dirname(file) for file in loaded if file)])
+        paths = sysconfig.get_paths()
+        self._packages = _folders([paths["purelib"], paths["platlib"]])
+        self._python = _folders([paths["stdlib"], paths["platstdlib"]])
+
+    def path(self, file: str) -> str:
+        """The path of a code object's file; the name of generated code as it is."""
+        return file if not file or file.startswith("<") else os.path.abspath(file)
+
+    def owner(self, file: str) -> str:
+        """One of the words of ``SampledFrame.owner``."""
+        path = self.path(file)
+        if path.startswith("<frozen"):
+            return PYTHON_LIBRARY
+        if not path or path.startswith("<") or os.path.realpath(path) in self._graphs:
+            return GENERATED
+        if not os.path.exists(path):
+            return OWN if file in linecache.cache else GENERATED  # a cell of a notebook has no file
+        if path.startswith(self._torch):
+            return TORCH
+        if path.startswith(self._packages) or f"{os.sep}site-packages{os.sep}" in path:
+            return LIBRARY
+        if f"{os.sep}dist-packages{os.sep}" in path:
+            return LIBRARY
+        return PYTHON_LIBRARY if path.startswith(self._python) else OWN
+
+
+def _folders(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(path.rstrip(os.sep) + os.sep for path in paths)

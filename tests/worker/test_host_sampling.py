@@ -1,0 +1,259 @@
+"""The sampler of the host: which moments it looks at, what it sees, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from inductor_bench.records.evidence import GENERATED, OWN, PYTHON_LIBRARY, TORCH, HostSamples
+from inductor_bench.worker.capture import host_sampling
+from inductor_bench.worker.capture.host_sampling import (
+    MOST_FRAMES,
+    MOST_VOID,
+    HostSampler,
+    HostSampling,
+    Instants,
+    Owners,
+    StackTree,
+    describe,
+)
+from inductor_bench.worker.capture.step_clock import Moment
+
+LIMIT_S = 300.0
+
+
+@pytest.fixture
+def sampler() -> Iterator[HostSampler]:
+    made = HostSampler(None)
+    yield made
+    made.stop()
+
+
+def run_until_seen(sampler: HostSampler, work: Callable[[], object], count: int = 3) -> StackTree:
+    """The stacks of at least so many samples, taken while this thread works."""
+    end_s = time.monotonic() + LIMIT_S
+    samples = []
+    sampler.resume()
+    while len(samples) < count and time.monotonic() < end_s:
+        work()
+        samples += sampler.begin_step(0.01)
+    sampler.pause()
+    tree = StackTree(sampler.codes, ())
+    tree.add(samples)
+    return tree
+
+
+def stacks(tree: StackTree) -> list[list[str]]:
+    """The functions of each stack, the outermost first."""
+    found = []
+    for stack in tree.stacks.values():
+        node, names = stack.node, []
+        while node >= 0:
+            names.append(tree.frames[tree.frame_of[node]].function.rpartition(".")[2])
+            node = tree.parents[node]
+        found.append(names[::-1])
+    return found
+
+
+@pytest.mark.parametrize(("step_s", "stretch_s"), [(0.0097, 0.003), (0.021, 0.005), (0.0313, 0.02), (0.0012, 0.0004)])
+def test_moments_divide_steps_that_repeat_better_than_random_ones(step_s: float, stretch_s: float) -> None:
+    instants, now_s, count, inside = Instants(), 1.0, 0, 0
+    while now_s < 3.0:
+        now_s = instants.after(now_s, step_s)
+        count += 1
+        inside += 0.3 * step_s <= (now_s - 1.0) % step_s < 0.3 * step_s + stretch_s
+    assert inside / count == pytest.approx(stretch_s / step_s, rel=0.03)
+    assert count <= 2.0 / instants.period_s + 1
+
+
+def test_moments_that_were_missed_are_passed_over() -> None:
+    instants = Instants()
+    first_s = instants.after(1.0, 0.02)
+    late_s = instants.after(first_s + 0.5, 0.02)
+    spacing_s = instants.spacing_s(0.02)
+    assert 0 < late_s - (first_s + 0.5) <= spacing_s
+    assert (late_s - first_s) / spacing_s == pytest.approx(round((late_s - first_s) / spacing_s))
+
+
+def count_to(number: int) -> int:
+    return sum(range(number))
+
+
+def test_functions_and_lines_of_this_thread_are_seen(sampler: HostSampler) -> None:
+    tree = run_until_seen(sampler, lambda: [count_to(20_000) for _ in range(50)])
+    assert any("count_to" in names for names in stacks(tree))
+    frame = next(frame for frame in tree.frames if frame.function == "count_to")
+    assert (frame.file, frame.owner) == (__file__, OWN)
+    assert frame.line == count_to.__code__.co_firstlineno + 1
+    assert any(frame.owner == PYTHON_LIBRARY for frame in tree.frames) or len(tree.frames) > 1
+
+
+def test_a_deep_recursion_costs_the_outer_frames_only(sampler: HostSampler) -> None:
+    def recurse(depth: int) -> int:
+        return count_to(200_000) if depth == 0 else recurse(depth - 1)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(4000)
+    try:
+        tree = run_until_seen(sampler, lambda: recurse(2000))
+    finally:
+        sys.setrecursionlimit(limit)
+    deep = [names for names in stacks(tree) if "recurse" in names]
+    assert deep and max(map(len, deep)) <= MOST_FRAMES
+    assert all(names[-1] in ("count_to", "recurse") for names in deep)
+
+
+def test_generated_code_has_a_name_and_no_file(sampler: HostSampler) -> None:
+    space: dict[str, Callable[[], int]] = {}
+    exec(compile("def made():\n    return sum(i for i in range(50_000))\n", "<made here>", "exec"), space)
+    tree = run_until_seen(sampler, space["made"])
+    frame = next(frame for frame in tree.frames if frame.function == "made")
+    assert (frame.file, frame.owner, frame.line) == ("<made here>", GENERATED, 2)
+
+
+def test_a_garbage_collection_is_measured_with_the_stack_that_began_it(sampler: HostSampler) -> None:
+    kept = [[] for _ in range(200_000)]
+    tree = run_until_seen(sampler, gc.collect)
+    collections = [stack for stack in tree.stacks.values() if stack.is_collection]
+    assert collections and sampler.collected_s > 0 and len(kept) == 200_000
+    assert sum(one.waiting_s for one in collections) == pytest.approx(sampler.collected_s)
+
+
+def test_nothing_is_left_behind() -> None:
+    before = (list(gc.callbacks), sys.getswitchinterval(), threading.active_count())
+    sampler = HostSampler(None)
+    run_until_seen(sampler, lambda: count_to(10_000))
+    sampler.stop()
+    assert (list(gc.callbacks), sys.getswitchinterval(), threading.active_count()) == before
+
+
+def test_nothing_is_sampled_between_the_blocks(sampler: HostSampler) -> None:
+    run_until_seen(sampler, lambda: count_to(10_000))
+    sampler.begin_step(0.01)
+    for _ in range(50):
+        count_to(100_000)
+    assert sampler.begin_step(0.01) == [] and gc.callbacks.count(sampler._on_collection) == 0
+
+
+def test_a_forked_child_has_the_usual_interval_and_no_callback(sampler: HostSampler) -> None:
+    before = sys.getswitchinterval(), list(gc.callbacks)
+    sampler.resume()
+    child = os.fork()
+    if child == 0:
+        sampler.forget()
+        os._exit(0 if (sys.getswitchinterval(), gc.callbacks) == before else 1)
+    _, status = os.waitpid(child, 0)
+    sampler.pause()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_the_device_is_asked_no_more_once_a_graph_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    begins: list[Callable[[], None]] = []
+
+    def before_captures(note: Callable[[], None]) -> Callable[[], None]:
+        begins.append(note)
+        return begins.clear
+
+    monkeypatch.setattr(host_sampling, "before_captures", before_captures)
+    told: list[str] = []
+    asked = itertools.count()
+    sampler = HostSampler(lambda: next(asked) >= 0, lambda: told.append("capture"))
+    run_until_seen(sampler, lambda: count_to(10_000))
+    begins[0]()
+    after = next(asked)
+    run_until_seen(sampler, lambda: count_to(10_000))
+    sampler.stop()
+    assert next(asked) == after + 1 and told == ["capture"] and begins == []
+
+
+class Clock:
+    """Boundaries of steps on a CPU that take ``step_s`` each."""
+
+    is_noisy = False
+
+    def __init__(self, step_s: float) -> None:
+        self.step_s, self.number = step_s, 0
+
+    def moment(self) -> Moment:
+        self.number += 1
+        now_s = self.number * self.step_s
+        return Moment(self.number, now_s, now_s)
+
+
+def sample(step_s: float, steps: int, unusual: int = 0, void: bool = False) -> tuple[HostSamples | None, int]:
+    """What is sampled of so many steps, and the number of steps after which it was enough."""
+    clock = Clock(step_s)
+    sampling = HostSampling(clock.moment(), "cpu", step_s, clock)
+    needed = 0
+    for needed in range(1, steps + 1):
+        moment = clock.moment()
+        moment.is_disturbed = void
+        if sampling.cross(moment, is_usual=not void and needed != unusual):
+            break
+    return sampling.end(()), needed
+
+
+def test_blocks_with_the_sampler_lie_between_blocks_without_it() -> None:
+    found, needed = sample(1 / 64, 1000)
+    assert found is not None and 192 <= needed <= 192 + 20
+    assert len(found.blocks) % 2 == 1 and len(found.blocks) >= 7
+    assert {len(block) for block in found.blocks[1::2]} == {13} and {len(block) for block in found.blocks[::2]} == {7}
+    assert (found.steps, found.steps_s) == (13 * (len(found.blocks) // 2), found.steps / 64)
+
+
+def test_long_steps_are_sampled_one_by_one_and_not_for_long() -> None:
+    found, needed = sample(0.8, 1000)
+    assert found is not None and {len(block) for block in found.blocks} == {1} and needed == 7
+    found, needed = sample(6.0, 1000)
+    assert found is not None and (found.steps, needed) == (1, 3)
+
+
+def test_a_step_that_did_something_else_is_left_out() -> None:
+    found, _ = sample(1 / 64, 1000, unusual=15)
+    assert found is not None and [len(block) for block in found.blocks[:4]] == [7, 12, 7, 13]
+
+
+def test_a_program_that_ends_keeps_the_steps_that_it_had() -> None:
+    found, needed = sample(1 / 64, 17)
+    assert found is not None and (found.steps, needed) == (10, 17)
+    assert sample(1 / 64, 5)[0] is None
+
+
+def test_a_program_that_goes_on_to_compile_is_not_sampled() -> None:
+    assert sample(0.01, 1000, void=True) == (None, MOST_VOID + 1)
+
+
+def test_an_error_of_the_sampling_costs_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: str) -> None:
+        raise RuntimeError("no stream")
+
+    monkeypatch.setattr(host_sampling, "_query_of", fail)
+    clock = Clock(0.01)
+    sampling = HostSampling(clock.moment(), "cuda", 0.01, clock)
+    assert sampling.cross(clock.moment(), is_usual=True) and sampling.end(()) is None
+    assert sampling.problem == "RuntimeError: no stream"
+
+
+def test_a_frame_says_whether_its_instruction_calls_something() -> None:
+    def calling() -> None:
+        time.sleep(0.0)
+
+    owners, code = Owners([__file__]), calling.__code__
+    frames = [describe(code, place, owners) for place in range(0, len(code.co_code), 2)]
+    assert {frame.owner for frame in frames} == {GENERATED}, "the path of a compiled module"
+    called = [frame for frame in frames if frame.is_call]
+    assert called and called[0].line == code.co_firstlineno + 1
+    if sys.version_info >= (3, 11):
+        text = Path(__file__).read_bytes().splitlines()[called[0].line - 1]
+        assert text[called[0].span[2] : called[0].span[3]] == b"time.sleep(0.0)"
+    assert Owners(()).owner(host_sampling.__file__) == TORCH
+    assert Owners(()).owner(threading.__file__) == PYTHON_LIBRARY
+    assert Owners(()).owner("/no/such/file.py") == GENERATED
