@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import re
@@ -47,8 +48,13 @@ class Field:
         return next((unit for name, unit in UNITS if numbers and re.fullmatch(name, self.name)), "")
 
 
-def fields_of(kind: Any) -> Iterator[Field]:
+@functools.cache
+def fields_of(kind: Any) -> tuple[Field, ...]:
     """The keys of a dataclass in order, with those of its inline dataclasses in their place."""
+    return tuple(_fields_of(kind))
+
+
+def _fields_of(kind: Any) -> Iterator[Field]:
     hints, meanings = get_type_hints(kind, include_extras=True), meanings_of(kind)
     for item in fields(kind):
         if not item.metadata.get(IN_RECORD, True):
