@@ -64,9 +64,21 @@ def test_a_fork_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
 
 def test_what_torch_reads_at_its_import_is_that_of_the_starter(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
-    script.write_text("import torch._inductor.config as config\nprint(config.max_autotune)\n")
-    ended = forking_python.run([str(script)], TORCHINDUCTOR_MAX_AUTOTUNE="1")
-    assert ended.stdout == "True\n", ended.stderr
+    config = "import torch._inductor.config as config\nprint(config.max_autotune, config.cpp.enable_kernel_profile)\n"
+    script.write_text(config)
+    for variables, expected in (
+        ({"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}, "True False\n"),
+        ({"TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1"}, "False True\n"),
+        ({}, "False False\n"),
+    ):
+        ended = forking_python.run([str(script)], **variables)
+        assert ended.stdout == expected, ended.stderr
+    servers = [path for path in Path(os.environ[forking_python.FOLDER]).iterdir() if path.is_socket()]
+    script.write_text("import os, torch\nprint(os.environ['OMP_NUM_THREADS'], torch.get_num_threads())\n")
+    ended = forking_python.run([str(script)], OMP_NUM_THREADS="1")
+    assert ended.stdout == "1 1\n", ended.stderr
+    now = [path for path in Path(os.environ[forking_python.FOLDER]).iterdir() if path.is_socket()]
+    assert len(now) <= len(servers) + 1
     assert any(spent > 0 for _, spent in forking_python.costs())
 
 

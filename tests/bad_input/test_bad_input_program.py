@@ -86,7 +86,7 @@ def test_being_stopped_while_the_program_runs(number: signal.Signals, tmp_path: 
     monkeypatch.chdir(tmp_path)
     target = write(tmp_path, FAMILY + "time.sleep(300)")
     up = tmp_path / "pids"
-    done = runs.interrupt(tmp_path / "run", target, when=lambda said: up.exists(), number=number)
+    done = runs.interrupt(tmp_path / "run", target, when=lambda said: up.exists(), number=number, own_program=True)
     assert done.code == (143 if number == signal.SIGTERM else 130) and done.stdout == ""
     assert f"interrupted; what was measured until then is in {tmp_path / 'run'}" in done.stderr
     assert [failure["kind"] for failure in done.record["failures"]] == ["interrupted"]
@@ -99,7 +99,8 @@ def test_being_stopped_while_the_program_runs(number: signal.Signals, tmp_path: 
 def test_an_impatient_ctrl_c_ends_what_resists(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     target = write(tmp_path, FAMILY + STUBBORN)
-    done = runs.interrupt(tmp_path / "run", target, when=lambda said: (tmp_path / "pids").exists(), times=2)
+    up = tmp_path / "pids"
+    done = runs.interrupt(tmp_path / "run", target, when=lambda said: up.exists(), times=2, own_program=True)
     assert done.code == 130 and everybody_is_gone(tmp_path) and not (tmp_path / "run" / ".work").exists()
 
 

@@ -131,6 +131,7 @@ def interrupt(
     when: Callable[[str], bool],
     number: signal.Signals = signal.SIGINT,
     times: int = 1,
+    own_program: bool = False,
 ) -> Done:
     """Runs a breakdown and sends it one or more signals as soon as ``when`` is true of its output on stderr."""
     words = command("breakdown", *arguments, "-o", folder, "--no-plots")
@@ -138,7 +139,7 @@ def interrupt(
     with stderr_file.open("w") as stderr:
         child = subprocess.Popen(
             words,
-            env=environment(**forks(own_program=True)),
+            env=environment(**forks(own_program)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -161,13 +162,9 @@ def interrupt(
 
 @functools.cache
 def training() -> Done:
-    """Breaks down a training program with graph breaks, recompilations, arguments, ``-v`` and a sitecustomize."""
-    site = scratch() / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text("import rare_collection\nprint('the site of the user')\n")
+    """Breaks down a training program with graph breaks, recompilations, arguments and ``-v``."""
     target = PROGRAMS / "train_breaks.py"
-    words = (target, "-v", "--", "--lr", "0.1", "a b")
-    return breakdown(scratch() / "training", *words, own_program=True, PYTHONPATH=site)
+    return breakdown(scratch() / "training", target, "-v", "--", "--lr", "0.1", "a b")
 
 
 @functools.cache
@@ -183,9 +180,12 @@ def factory() -> Done:
 
 @functools.cache
 def frozen() -> Done:
-    """Breaks down a program with frozen weights, and starts each process anew."""
+    """Breaks down a program with frozen weights and a sitecustomize, and starts each process anew."""
+    site = scratch() / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import rare_collection\nprint('the site of the user')\n")
     words = documented("inductor-bench breakdown train.py", {"train.py": PROGRAMS / "frozen_convnet.py"})
-    return breakdown(scratch() / "frozen", *words[1:], **own_processes())
+    return breakdown(scratch() / "frozen", *words[1:], PYTHONPATH=site, **own_processes())
 
 
 @functools.cache

@@ -3,7 +3,8 @@ time of a small program, and of a worker with a small job.
 
 As a program this file stands for ``python``. ``forking_python.py WORDS …`` hands a script, or a worker of this tool, to
 a process that forks, and ends as the fork does; everything else runs in Python itself. ``--serve SOCKET`` is a process
-that forks. There is one for each set of variables that torch reads at its import, until this session's end.
+that forks. There is one for each set of variables that torch reads at its import, until this session's end; a fork
+reads again what the configs of torch's compiler take from variables.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ COSTS = "costs"
 
 WORKER = "inductor_bench.worker"
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "TRITON_", "INDUCTOR_P", "OMP_", "MKL_", "ATEN_", "CUDA_", "LANG", "LC_", "TZ")
-READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TRITON_CACHE_DIR")
+READ_AGAIN = ("TORCHINDUCTOR_", "INDUCTOR_P", "TORCH_DYNAMO_", "TORCH_COMPILE_", "TORCHDYNAMO_")
+"""Variables that only configs of torch's compiler read at its import. ``_read_configs`` reads them in a fork."""
+
+READ_LATER = ("TORCH_TRACE", "TRITON_CACHE_DIR")
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", FOLDER)
 COMPILERS = (
     *("torch._inductor.compile_fx", "torch._dynamo.repro.after_dynamo", "torch._dynamo.backends.inductor"),
@@ -129,7 +133,8 @@ def _connect() -> socket.socket:
 
 
 def _imported_variables(variables: Any) -> dict[str, str]:
-    read = [name for name in variables if name.startswith(READ_AT_IMPORT) and name not in READ_LATER]
+    later = (*READ_AGAIN, *READ_LATER)
+    read = [name for name in variables if name.startswith(READ_AT_IMPORT) and not name.startswith(later)]
     return {name: variables[name] for name in read}
 
 
@@ -224,6 +229,20 @@ def _receive(connection: socket.socket) -> tuple[list[int], dict[str, Any]]:
         return numbers, json.loads(stream.readline())
 
 
+def _read_configs() -> None:
+    """Runs the files of torch's configs again, which take their values from variables."""
+    from types import ModuleType
+
+    from torch.utils._config_module import ConfigModule
+
+    for module in [module for module in sys.modules.values() if isinstance(module, ConfigModule)]:
+        ModuleType.__setattr__(module, "__class__", ModuleType)
+        for name in [name for name in module.__dict__ if not name.startswith("__")]:
+            del module.__dict__[name]
+        assert module.__spec__ is not None and module.__spec__.loader is not None
+        exec(module.__spec__.loader.get_code(module.__name__), module.__dict__)  # type: ignore[attr-defined]
+
+
 def _become(descriptors: list[int], request: dict[str, Any]) -> int:
     """Runs a program or a worker in this process, as if torch and its compiler had been imported just now."""
     import runpy
@@ -238,6 +257,8 @@ def _become(descriptors: list[int], request: dict[str, Any]) -> int:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
+    if any(name.startswith(READ_AGAIN) for name in os.environ):
+        _read_configs()
     tempfile.tempdir = None
     torch_logging.LOG_TRACE_HANDLER = None  # it has read its folder
     torch_logging._init_logs()

@@ -37,7 +37,7 @@ other(torch.ones(32, 64))
 def test_the_step_is_told_while_the_program_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     words = (tmp_path / "train.py", "--format", "json", "--", tmp_path / "run" / "record.json")
-    done = runs.breakdown(tmp_path / "run", *words, own_program=True)
+    done = runs.breakdown(tmp_path / "run", *words)
     assert done.code == 0, done.printed
     assert json.loads(done.stdout) == done.record, "stdout is one document"
     answer, measured = done.stderr.split("profiling ")[0], done.stderr.partition("profiling ")[2]
