@@ -153,6 +153,7 @@ def test_what_no_module_holds_is_refused_in_words(number: str) -> None:
         ("'signature': {", "'signature': {" * 30_000),
         ("'kernel_num_gb': ", "'kernel_num_gb': 1e999"),
     ],
+    ids=("a tensor's sizes", "an input's sizes", "long products", "nested dictionaries", "a number"),
 )  # fmt: skip
 def test_arguments_that_do_not_agree_are_left_out(old: str, new: str) -> None:
     def read(text: str) -> None:
