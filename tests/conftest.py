@@ -199,7 +199,7 @@ def tool(tmp_path: Path) -> Tool:
         environment = {**os.environ, **variables}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
         return subprocess.run(
-            [sys.executable, "-m", "inductor_bench", *map(str, arguments)],
+            forking_python.forked([sys.executable, "-m", "inductor_bench", *map(str, arguments)], environment),
             cwd=tmp_path,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -119,30 +119,6 @@ def test_being_stopped_during_a_profile_keeps_what_was_measured(tmp_path: Path) 
     assert not (tmp_path / "run" / ".work").exists()
 
 
-TRAINED = """
-import torch
-model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
-compiled, optimizer = torch.compile(model), torch.optim.SGD(model.parameters())
-for _ in range(300):
-    compiled(torch.ones(32, 64)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
-
-@pytest.mark.slow
-def test_being_stopped_before_the_last_profile_keeps_the_programs_step(tmp_path: Path) -> None:
-    done = runs.interrupt(tmp_path / "run", write(tmp_path, TRAINED), when=lambda said: "profiling backward" in said)
-    assert done.code == 130
-    assert [module["label"] for module in done.record["modules"]] == ["forward"]
-    program = done.record["program"]
-    assert program["step_time_s"] > 0 and program["step_source"] == "optimizer"
-    graphs = {part["label"]: part["time_s"] for part in program["parts"] if part["kind"] == "graph"}
-    assert set(graphs) == {"forward", "backward"} and all(graphs.values()), "also the one that was not profiled"
-    shown = runs.run(runs.command("report", tmp_path / "run", "--no-plots"), tmp_path / "run")
-    assert shown.code == 0 and "a step (optimizer steps" in shown.stdout and "interrupted" in shown.stdout
-
-
 COMPILED = """
 import os, subprocess, sys, torch
 from torch._inductor import cpp_builder, cpu_vec_isa

@@ -9,11 +9,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import forking_python
 import pytest
 from breakdown_runs import command, environment, forks, own_processes, run, scratch
 from documented import documented
@@ -42,9 +42,9 @@ def kernels() -> Path:
     folder = scratch() / "kernel-verb"
     folder.mkdir()
     (folder / "program.py").write_text(PROGRAM)
-    variables = {**environment(), **shared_cache()}
-    subprocess.run([sys.executable, folder / "program.py"], env=variables, check=True, timeout=600)
-    cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
+    ended = forking_python.run([str(folder / "program.py")], **shared_cache())
+    assert ended.returncode == 0, ended.stderr
+    cache = Path(shared_cache()["TORCHINDUCTOR_CACHE_DIR"])
     (module,) = [path for path in cache.rglob("*.py") if "def call(" in path.read_text()]
     (folder / "module.py").write_text(module.read_text())
     done = run(command("extract", module, "-o", folder / "kernels", "-q"), folder, **shared_cache(), **forks())
@@ -120,8 +120,7 @@ def test_a_true_winner_is_found_and_saved(tmp_path: Path) -> None:
     assert (tuning["verdict"], tuning["state"], tuning["best_config"]["threads"]) == ("faster", "warm", 1)
     assert tuning["default_s"] > max(4e-3, tuning["best_s"]) and tuning["speedup"] > 1
     assert found["saved"] == [str(tmp_path / "out" / "gather.py")]
-    words = [sys.executable, found["saved"][0], "--check", "--json"]
-    ended = subprocess.run(words, env={**environment(), **compiler_cache()}, capture_output=True, text=True)
+    ended = forking_python.run([found["saved"][0], "--check", "--json"], **compiler_cache())
     alone = json.loads(ended.stdout)
     assert (ended.returncode, alone["check"]) == (1, None), "the kernel has no reference; it runs all the same"
     assert alone["method"].startswith("1 threads; ")

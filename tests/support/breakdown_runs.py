@@ -20,10 +20,12 @@ from typing import Any
 import forking_python
 from conftest import RARE_COLLECTION, ROOT, SESSION
 from documented import documented
+from stand_in import OWN_PROGRAM
 
 PROGRAMS = ROOT / "tests" / "programs"
 H200 = ROOT / "tests" / "data" / "h200_torch2.11"
 NVIDIA = Path("/dev/nvidiactl")
+TRAINING = (PROGRAMS / "train_breaks.py", "-v", "--", "--lr", "0.1", "a b")
 _scratch: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -102,7 +104,7 @@ def forks(own_program: bool = False) -> dict[str, str]:
     """
     if NVIDIA.exists():
         return own_processes()
-    return {forking_python.PYTHON: forking_python.interpreter(), forking_python.OWN_PROGRAM: "1" if own_program else ""}
+    return {forking_python.PYTHON: forking_python.interpreter(), OWN_PROGRAM: "1" if own_program else ""}
 
 
 def own_processes() -> dict[str, str]:
@@ -111,10 +113,11 @@ def own_processes() -> dict[str, str]:
 
 
 def run(words: list[str], folder: Path, *, cwd: Path | None = None, **variables: str | Path) -> Done:
+    settings = environment(**variables)
     ended = subprocess.run(
-        words,
+        forking_python.forked(words, settings),
         cwd=cwd or scratch(),
-        env=environment(**variables),
+        env=settings,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -163,8 +166,13 @@ def interrupt(
 @functools.cache
 def training() -> Done:
     """Breaks down a training program with graph breaks, recompilations, arguments and ``-v``."""
-    target = PROGRAMS / "train_breaks.py"
-    return breakdown(scratch() / "training", target, "-v", "--", "--lr", "0.1", "a b")
+    return breakdown(scratch() / "training", *TRAINING)
+
+
+def training_again() -> Done:
+    """The same once more, with what was compiled for :func:`training`."""
+    training()
+    return breakdown(scratch() / "training-again", *TRAINING)
 
 
 @functools.cache

@@ -1,18 +1,18 @@
-"""Runs Python programs in forks of a process that has imported torch and its compiler. The import takes most of the
-time of a small program, and of a worker with a small job.
+"""Runs Python programs in forks of a process that has imported torch and its compiler, and this tool's command in forks
+of one that has imported the tool. The imports take most of the time of a small program, of a worker with a small job,
+and of a command that draws a record.
 
-As a program this file stands for ``python``. ``forking_python.py WORDS …`` hands a script, or a worker of this tool, to
-a process that forks, and ends as the fork does; everything else runs in Python itself. ``--serve SOCKET`` is a process
-that forks. There is one for each set of variables that torch reads at its import, until this session's end; a fork
-reads again what the configs of torch's compiler take from variables.
+``stand_in.py`` is the program that stands for ``python``. ``forking_python.py --serve SOCKET`` is a process that forks.
+There is one for each set of variables that is read when it starts, until this session's end; a fork reads again what
+the configs of torch's compiler take from variables.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import json
+import gc
+import marshal
 import os
 import resource
 import select
@@ -21,34 +21,31 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FOLDER = "INDUCTOR_BENCH_TESTS_FORKS"
-"""The variable with the folder of the sockets, whose name ends in the id of this session's first process."""
+from stand_in import FOLDER, READ_AGAIN, TOOL, WORKER
 
 PYTHON = "INDUCTOR_BENCH_TESTS_PYTHON"
 """The variable with which a command of this tool takes the program that stands for ``python`` as its interpreter."""
 
-OWN_PROGRAM = "INDUCTOR_BENCH_TESTS_OWN_PROGRAM"
-"""The variable with which that program forks workers only."""
-
 COSTS = "costs"
-"""The file in it that has a test and the CPU seconds of a fork in each line."""
+"""The file in the folder that has a test and the CPU seconds of a fork in each line."""
 
-WORKER = "inductor_bench.worker"
-READ_AT_IMPORT = ("TORCH", "PYTORCH", "TRITON_", "INDUCTOR_P", "OMP_", "MKL_", "ATEN_", "CUDA_", "LANG", "LC_", "TZ")
-READ_AGAIN = ("TORCHINDUCTOR_", "INDUCTOR_P", "TORCH_DYNAMO_", "TORCH_COMPILE_", "TORCHDYNAMO_")
-"""Variables that only configs of torch's compiler read at its import. ``_read_configs`` reads them in a fork."""
-
-READ_LATER = ("TORCH_TRACE", "TRITON_CACHE_DIR")
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", FOLDER)
 COMPILERS = (
     *("torch._inductor.compile_fx", "torch._dynamo.repro.after_dynamo", "torch._dynamo.backends.inductor"),
     *("setuptools", "sympy.combinatorics", "torch.profiler"),
 )
 """What a program imports when it compiles, or profiles."""
+
+VERBS = (
+    *("cli.breakdown", "cli.extract", "cli.kernel", "cli.apply", "cli.batch", "cli.compare", "cli.modes", "cli.report"),
+    *("cli.query", "cli.doctor", "report.html", "report.terminal", "report.markdown"),
+)
+"""What the tool's commands import of it."""
 
 HIGH = 100
 """Descriptors from here on are free of those that a fork is given."""
@@ -58,12 +55,27 @@ POLL_S = 1.0
 
 def interpreter() -> str:
     """The path of a program that stands for ``python``; made when it is first needed."""
+    return _script("python", "")
+
+
+def forked(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    """A command that is a fork instead of ``python -m inductor_bench``, unless a user's sitecustomize comes first."""
+    start = [sys.executable, "-m", "inductor_bench"]
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sites = [folder for folder in folders if os.path.exists(os.path.join(folder, "sitecustomize.py"))]
+    if words[:3] != start or any(os.path.basename(folder) != "rare_collection" for folder in sites):
+        return words
+    return [_script("inductor-bench", f"{TOOL} "), *words[3:]]
+
+
+def _script(name: str, option: str) -> str:
     folder = Path(os.environ[FOLDER])
     folder.mkdir(exist_ok=True)
-    script = folder / "python"
+    script = folder / name
     if not script.exists():
-        part = folder / f"python.{os.getpid()}"
-        part.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{__file__}" "$@"\n')
+        part = folder / f"{name}.{os.getpid()}"
+        stand_in = Path(__file__).with_name("stand_in.py")
+        part.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{stand_in}" {option}"$@"\n')
         part.chmod(0o755)
         part.rename(script)
     return str(script)
@@ -85,61 +97,12 @@ def costs() -> list[tuple[str, float]]:
     return [(test, float(spent)) for test, spent in (line.split("\t") for line in lines)]
 
 
-# The program that stands for ``python``
+# A process that forks is started
 
 
-def _main(words: list[str]) -> int:
-    if words[0] == "--serve":
-        return _serve(Path(words[1]))
-    if words[0] == "-c" and words[2:] and words[2].startswith(WORKER):
-        words = words[2:]
-    elif not words[0].endswith(".py") or os.environ.get(OWN_PROGRAM):
-        os.execv(sys.executable, [sys.executable, *words])
-    given = [number for number in map(int, os.listdir("/proc/self/fd")) if _is_open(number)]
-    with _connect() as server:
-        request = {"words": words, "folder": os.getcwd(), "variables": dict(os.environ), "numbers": given}
-        socket.send_fds(server, [b"\n"], given)
-        server.sendall(json.dumps(request).encode() + b"\n")
-        said = server.recv(10)
-    code = int(said or -signal.SIGKILL)
-    if code < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
-
-
-def _connect() -> socket.socket:
-    """A connection to the process with this one's variables, which is started if it is not there."""
-    imported = _imported_variables(os.environ)
-    place = Path(os.environ[FOLDER], hashlib.sha256(repr(sorted(imported.items())).encode()).hexdigest()[:16])
-    connection = socket.socket(socket.AF_UNIX)
-    with open(f"{place}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            connection.connect(str(place))
-        except OSError:
-            _start(place, imported)
-            connection.connect(str(place))
-    return connection
-
-
-def _imported_variables(variables: Any) -> dict[str, str]:
-    later = (*READ_AGAIN, *READ_LATER)
-    read = [name for name in variables if name.startswith(READ_AT_IMPORT) and not name.startswith(later)]
-    return {name: variables[name] for name in read}
-
-
-def _start(place: Path, imported: dict[str, str]) -> None:
+def start(socket_path: str, imported: dict[str, str]) -> None:
     """Starts a process that forks, as a descendant of none that a test looks at, and waits until it is ready."""
+    place = Path(socket_path)
     place.unlink(missing_ok=True)
     started, tells = os.pipe()
     if os.fork() == 0:
@@ -174,11 +137,16 @@ def _start_detached(place: Path, imported: dict[str, str]) -> int:
 
 
 def _serve(place: Path) -> int:
-    from inductor_bench.worker import __main__ as worker
+    if place.name.startswith("tool"):
+        for name in VERBS:
+            import_module(f"inductor_bench.{name}")
+    else:
+        from inductor_bench.worker import __main__ as worker
 
-    worker.import_jobs()
-    for name in COMPILERS:
-        import_module(name)
+        worker.import_jobs()
+        for name in COMPILERS:
+            import_module(name)
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{place}.part")
     listener.listen(16)
@@ -226,7 +194,7 @@ def _receive(connection: socket.socket) -> tuple[list[int], dict[str, Any]]:
     for number in received:
         os.close(number)
     with connection.makefile("rb") as stream:
-        return numbers, json.loads(stream.readline())
+        return numbers, marshal.loads(stream.read(int.from_bytes(stream.read(8), "big")))
 
 
 def _read_configs() -> None:
@@ -244,11 +212,9 @@ def _read_configs() -> None:
 
 
 def _become(descriptors: list[int], request: dict[str, Any]) -> int:
-    """Runs a program or a worker in this process, as if torch and its compiler had been imported just now."""
+    """Runs a program, a worker or the tool in this process, as if what it imports had been imported just now."""
     import runpy
     import tempfile
-
-    from torch._logging import _internal as torch_logging
 
     os.closerange(3, HIGH)
     for number, descriptor in zip(request["numbers"], descriptors, strict=True):
@@ -257,14 +223,14 @@ def _become(descriptors: list[int], request: dict[str, Any]) -> int:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
-    if any(name.startswith(READ_AGAIN) for name in os.environ):
-        _read_configs()
     tempfile.tempdir = None
-    torch_logging.LOG_TRACE_HANDLER = None  # it has read its folder
-    torch_logging._init_logs()
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.argv = words = request["words"]
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if words[0] == TOOL:
+        _open_streams()
+        sys.executable = os.environ.get(PYTHON) or sys.executable
+        runpy.run_module("inductor_bench", run_name="__main__", alter_sys=True)
+    _settle_torch()
     if "INDUCTOR_BENCH_CAPTURE" in os.environ:
         from inductor_bench.worker.capture.startup import install
 
@@ -277,5 +243,25 @@ def _become(descriptors: list[int], request: dict[str, Any]) -> int:
     return 0
 
 
+def _open_streams() -> None:
+    """Opens stdout and stderr anew: they may lie elsewhere than the log of the process that forks."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        now = getattr(sys, name)
+        stream = open(number, "w", encoding=now.encoding, errors=now.errors, closefd=False)  # noqa: SIM115
+        stream.reconfigure(line_buffering=number == 2 or stream.isatty())
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _settle_torch() -> None:
+    from torch._logging import _internal as torch_logging
+
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if any(name.startswith(READ_AGAIN) for name in os.environ):
+        _read_configs()
+    torch_logging.LOG_TRACE_HANDLER = None  # it has read its folder
+    torch_logging._init_logs()
+
+
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))
+    sys.exit(_serve(Path(sys.argv[2])))

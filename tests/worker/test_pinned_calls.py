@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,8 +52,6 @@ def run_with(
     cache: Path,
     function: str | dict[int, str] = PRODUCT,
     first: str = "",
-    *,
-    own_process: bool = False,
 ) -> dict[str, PinState]:
     """The states of pins after a program ran with them.
 
@@ -65,7 +61,6 @@ def run_with(
         cache: Inductor's.
         function: what the program compiles, by the number of matrices; 4 if it is one function.
         first: its first lines.
-        own_process: whether it starts a separate process, and is no fork of one that has imported the compiler.
     """
     folder.mkdir(exist_ok=True)
     functions = function if isinstance(function, dict) else {4: function}
@@ -77,11 +72,8 @@ def run_with(
     program.write_text(first + PROGRAM.replace("FUNCTIONS", f"{{{texts}}}"))
     variables = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
     environment = pinned_environment(pins, folder / "work", variables, "nothing")
-    if own_process:
-        ended = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True)
-    else:
-        changed = {name: value for name, value in environment.items() if value != os.environ.get(name)}
-        ended = forking_python.run([str(program)], **changed)
+    changed = {name: value for name, value in environment.items() if value != os.environ.get(name)}
+    ended = forking_python.run([str(program)], **changed)
     assert ended.returncode == 0, ended.stderr
     (folder / "out.txt").write_text(ended.stdout)
     return join_states(read_states(folder / "work"))
@@ -108,7 +100,7 @@ UNLISTED = "Inductor listed no such choice for the call"
 def test_inductor_takes_the_choice_of_a_pin_and_its_caches_tell_it_too(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("first", "again"):
-        states = run_with(PIN, tmp_path / name, cache, {4: PRODUCT, 2: PRODUCT}, own_process=True)
+        states = run_with(PIN, tmp_path / name, cache, {4: PRODUCT, 2: PRODUCT})
         assert states == {PIN.kernel_id: PinState(PIN.kernel_id, PIN.name, PINNED, TEMPLATE)}
         (code,) = modules_in(cache)
         assert "extern_kernels.bmm" not in code and f"{PIN.kernel_id} {PINNED}" in code

@@ -54,7 +54,11 @@ def test_what_is_known_is_shown_at_each_moment(number: int, moment: tuple[str, i
     assert missing in record["failures"][0]["message"]
     assert len(record["modules"]) >= graphs and not (done.folder / ".work").exists()
     if number >= 2:
-        assert record["program"]["parts"] and "Where the step goes" in done.stdout
+        program = record["program"]
+        assert program["step_time_s"] > 0 and program["step_source"] == "optimizer"
+        times = {part["label"]: part["time_s"] for part in program["parts"] if part["kind"] == "graph"}
+        assert set(times) == {"forward", "backward"} and all(times.values()), "also of one that was not profiled"
+        assert "a step (optimizer steps" in done.stdout and "Where the step goes" in done.stdout
         assert "nterrupted by Ctrl-C or a signal" in " ".join(done.stdout.split())
 
 

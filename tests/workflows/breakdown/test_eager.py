@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import breakdown_runs as runs
+import forking_python
 import pytest
 import step_runs
 
@@ -92,7 +93,7 @@ while True:
 def test_a_program_is_timed_with_and_without_compilation_and_stopped(tmp_path: Path) -> None:
     endless = tmp_path / "endless.py"
     endless.write_text(ENDLESS)
-    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "--", sys.executable, endless)
+    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "--", forking_python.interpreter(), endless)
     assert done.code == 0 and done.record["failures"] == [] and done.record["capture"]["exit_code"] == 0
     assert done.record["request"]["stop"] is True and done.record["request"]["eager"] is True
     assert [module["program_calls"] > 50 for module in done.record["modules"]] == [True]

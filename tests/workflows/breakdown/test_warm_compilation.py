@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import breakdown_runs as runs
+import forking_python
 import pytest
 
 from inductor_bench.records.code import AOT_AUTOGRAD, DYNAMO, KERNELS, LOWERING, CompilePhase
@@ -64,28 +65,29 @@ def observed(done: runs.Done) -> dict[str, Any]:
 
 
 @functools.cache
-def training() -> tuple[runs.Done, runs.Done, Path]:
-    """Breaks a training program with a graph break and recompilations down twice."""
-    folder = runs.scratch() / "warm"
-    folder.mkdir()
-    first, second = (
-        break_down(f"run-{number}", folder / "cache", runs.PROGRAMS / "train_breaks.py") for number in "12"
-    )
-    return first, second, folder / "cache"
+def training() -> tuple[runs.Done, runs.Done]:
+    """The first and a second breakdown of a training program with a graph break and recompilations."""
+    return runs.training(), runs.training_again()
 
 
+makes_training = pytest.mark.xdist_group("captures")
+"""For tests that look at runs which this group makes."""
+
+
+@makes_training
 @pytest.mark.slow
 def test_the_second_breakdown_says_what_the_first_one_said() -> None:
-    first, second, _ = training()
+    first, second = training()
     assert first.code == second.code == 0
     assert observed(first)["capture"][:3] == [6, 6, ""] and len(first.record["modules"]) == 6
     assert observed(second) == observed(first)
     assert first.record["capture"]["compiled_earlier"] == 0 and first.record["capture"]["compiled_at"] == ""
 
 
+@makes_training
 @pytest.mark.slow
 def test_the_second_breakdown_compiles_nothing_and_tells_the_times_of_the_first() -> None:
-    first, second, _ = training()
+    first, second = training()
     log = (second.folder / "logs" / "program.log").read_text()
     assert "Compiled module path" not in log and "loss is finite: True" in log
     capture = second.record["capture"]
@@ -98,9 +100,10 @@ def test_the_second_breakdown_compiles_nothing_and_tells_the_times_of_the_first(
         assert after[phase] == pytest.approx(before[phase])
 
 
+@makes_training
 @pytest.mark.slow
 def test_no_file_of_a_run_depends_on_the_cache() -> None:
-    first, _, cache = training()
+    first, cache = runs.training(), runs.tool_cache()
     for folder in ("kernels", "modules"):
         assert not [path.name for path in (first.folder / folder).iterdir() if str(cache) in path.read_text()]
 
@@ -163,7 +166,7 @@ def test_a_cold_breakdown_and_one_without_a_usable_cache_compile_everything(prog
 @pytest.mark.slow
 def test_a_folder_that_the_program_chose_is_used_as_ever(program: Path, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
-    words = ("--", "env", f"TORCHINDUCTOR_CACHE_DIR={chosen}", sys.executable, program)
+    words = ("--", "env", f"TORCHINDUCTOR_CACHE_DIR={chosen}", forking_python.interpreter(), program)
     for name in ("first", "second"):
         done = break_down(name, tmp_path / "cache", *words)
         assert done.code == 0 and done.record["capture"]["compiled_earlier"] == 0
