@@ -73,12 +73,12 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "fuzz_0", "fuzz_1", "fuzz_2", "fuzz_3", "extract_cpu", "cli_kernel", "pinned_calls", "values"),
-    *("batch_cli", "fuzz", "steps_observed"),
-    *("compare_real", "modes_real", "batch_overlap", "bad_input_program", "extract_fixtures", "entry"),
-    *("bad_input_kernel", "redaction", "eager"),
+    *("captures", "pinned_calls", "extract_cpu", "cli_kernel", "warm_compilation", "guardian", "bad_input_program"),
+    *("batch_overlap", "steps_observed", "values", "batch_cli", "fuzz_0", "fuzz_1", "fuzz_2", "fuzz_3"),
+    *("extract_fixtures", "compare_real", "modes_real", "bad_input_kernel", "fuzz", "module_run", "breakdown_stopped"),
+    *("uncompiled", "batch_run", "batch_retunes", "entry", "redaction", "eager", "breakdown_answer"),
 )
-"""Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""
+"""Groups that take 10 CPU seconds and more, longest first. One that began at the end would keep the others waiting."""
 
 COST = "CPU seconds"
 SPENT = pytest.StashKey[float]()
@@ -139,8 +139,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist asks it for ``-n auto``
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes a core, four at most, because many tests wait; none for a selection: each collects all tests."""
-    return 0 if is_selection(config) else min(4, 2 * len(os.sched_getaffinity(0)))
+    """One more than there are cores, four at most: some tests wait; each process collects all. None for a selection."""
+    return 0 if is_selection(config) else min(4, 1 + len(os.sched_getaffinity(0)))
 
 
 def is_selection(config: pytest.Config) -> bool:
