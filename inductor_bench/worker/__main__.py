@@ -53,7 +53,6 @@ JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 
 JOBS: dict[type[WorkerJob[Any]], str] = {
     job_requests.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
-    job_requests.MakeReferences: "inductor_bench.worker.profile.module_profile:make_references",
     job_requests.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
     job_requests.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
     job_requests.SurveyMachine: "inductor_bench.worker.survey:survey",

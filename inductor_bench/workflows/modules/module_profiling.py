@@ -11,7 +11,7 @@ from pathlib import Path
 from ... import units
 from ...errors import InductorBenchError
 from ...launch.worker import WorkerPool
-from ...messages.job_requests import MakeReferences, ProfileModule, SurveyMachine, WantedValues
+from ...messages.job_requests import ProfileModule, SurveyMachine, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
@@ -181,7 +181,7 @@ class Profiling:
             return self._from_trace(label, self._trace)
         live = module.live
         if live is not None:
-            return self._from_live(module, label, source, live)
+            return self._from_live(label, live)
         return self._from_harness(module, label, source)
 
     def _from_trace(self, label: ModuleLabel, trace: Path) -> ProfiledModule:
@@ -200,46 +200,15 @@ class Profiling:
         )
         return ProfiledModule("trace", reason, path, None, failure)
 
-    def _from_live(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation
-    ) -> ProfiledModule:
+    def _from_live(self, label: ModuleLabel, seen: Observation) -> ProfiledModule:
         stem, found = Path(seen.stem), decode(Details, seen.live)
-        found = replace(self._with_references(module, label, source, seen, found), switches=seen.switches)
-        details = self._keep_details(label, found)
+        if found.recorded:
+            stem.with_suffix(".values").replace(values_work(self._folder) / label.slug)
+        details = self._keep_details(label, replace(found, switches=seen.switches))
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
         return ProfiledModule("live", seen.live_reason, stored, log, failure)
-
-    def _with_references(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
-    ) -> Details:
-        """Makes the references of the kernels in a process of its own, because a faulty kernel may crash it."""
-        folder = values_work(self._folder) / label.slug
-        if found.recorded:
-            Path(seen.stem).with_suffix(".values").replace(folder)
-        job = MakeReferences(
-            module=str(module.path),
-            device=source.device,
-            launches=found.launches,
-            threads=seen.threads,
-            switches=seen.switches,
-            recorded=found.recorded or (),
-            values_folder=str(folder.resolve()),
-            configs=seen.configs,
-        )
-        self._progress.stage(f"making references of {label.label}, which was profiled live")
-        log = self._folder.logs / f"{label.slug}.references.log"
-        made = self._pool.call(job, name=f"{label.slug}.references", log=log).result
-        if made is None:
-            return found
-        return replace(
-            found,
-            launches=made.launches,
-            references=made.references,
-            recorded=made.recorded if found.recorded is not None else None,
-            recorded_references=made.recorded_references,
-        )
 
     def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ProfiledModule:
         if not source.has_harness:
