@@ -137,11 +137,13 @@ class RecordValues(WorkerJob[Details]):
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """The facts about a machine. ``costs`` has one entry per requested call; ``peaks`` is ``None`` if not requested."""
+    """The facts about a machine. ``costs`` has one entry per requested call; ``peaks`` is ``None`` if not requested, or
+    if what was measured does not count, which ``no_peaks`` explains."""
 
     environment: Environment
     costs: tuple[OperatorCost, ...] = ()
     peaks: Peaks | None = None
+    no_peaks: str = ""
 
 
 @dataclass(frozen=True)

@@ -444,7 +444,7 @@ class _Breakdown:
         if found.failure is not None:
             self._fail(found.failure)
         environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
-        self.run = replace(self.run, environment=environment, peaks=found.peaks)
+        self.run = replace(self.run, environment=environment, peaks=found.peaks, no_peaks=found.no_peaks)
         costs = tuple(map(CountedCall, calls, found.costs))
         self._observe(replace(self._evidence, costs=costs))
         self._analyse()

@@ -306,4 +306,6 @@ def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str,
     answer = pool.call(SurveyMachine(tuple(calls), device, peaks), name="survey", log=log)
     if answer.result is None:
         return Survey(failure=answer.failure)
-    return Survey(answer.result.environment, answer.result.costs, answer.result.peaks, answer.failure)
+    found = answer.result
+    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks)
+    no_peaks: str = ""  # why measured peaks do not count
