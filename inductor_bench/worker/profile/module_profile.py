@@ -333,6 +333,18 @@ def _call(module: ModuleType, launch: Launch, made: harness.Arguments) -> Any:
 Save = Callable[[Details], None]
 
 
+class _Phases:
+    """How long each phase of a job took, in seconds."""
+
+    def __init__(self) -> None:
+        self.times_s: dict[str, float] = {}
+        self._began_s = time.monotonic()
+
+    def end(self, name: str) -> None:
+        now_s = time.monotonic()
+        self.times_s[name], self._began_s = round(now_s - self._began_s, 3), now_s
+
+
 def profile_module(job: ProfileModule, save: Save) -> Details:
     """Profiles one compiled module with its own harness, and records its launches.
 
@@ -340,7 +352,9 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         job: the module, and what to record.
         save: saves the details so far before each step that may crash the process.
     """
+    phases = _Phases()
     module, run = _load(job)
+    phases.end("loading")
     found = measure_run(
         run,
         label=job.label,
@@ -351,17 +365,20 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         module=module,
     )
     save(found)
+    phases.end("timing and profiling")
     found = with_details(found, module, run, are_inputs_random=True)
     save(found)
+    phases.end("listing its launches")
     runtime = runtime_of(job.device)
     if runtime.captures_graphs:
         found = measure_graph_replay(run, runtime, found)
         save(found)
+        phases.end("replaying it as a CUDA graph")
     if job.values:
         del run  # this frees the inputs, which kernels have overwritten
         found = _with_values(found, module, job.values)
-        save(found)
-    return found
+        phases.end("recording values")
+    return replace(found, phases_s=phases.times_s)
 
 
 def list_launches(job: ListLaunches, save: Save) -> Details:
