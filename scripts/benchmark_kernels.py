@@ -1,6 +1,7 @@
-"""Runs every standalone file of a RUN: does it run, do its outputs agree, is its time that in the model?
+"""Runs every standalone file of a folder: does it run, do its outputs agree, is its time that in the model?
 
-``python scripts/benchmark_kernels.py RUN [RUN…] [--jobs N] [--at-least SECONDS] [--budget SECONDS] [--json FILE]``.
+``python scripts/benchmark_kernels.py DIR [DIR…] [--jobs N] [--at-least SECONDS] [--budget SECONDS] [--json FILE]``.
+``inductor-bench extract RUN -o DIR`` writes a folder whose files hold references; those of a RUN itself may have none.
 First N processes check the files beside each other, then one process times those that are dear enough, dearest first.
 A file's own cold and warm times bracket its time in the model, ± 5%, if the file is faithful.
 
@@ -51,7 +52,7 @@ class Outcome:
 
     @property
     def path(self) -> Path:
-        return Path(self.run) / "kernels" / self.file
+        return folder_of(Path(self.run)) / self.file
 
     @property
     def inside(self) -> bool | None:
@@ -61,9 +62,14 @@ class Outcome:
         return low * (1 - SLACK) <= self.in_model_s <= high * (1 + SLACK)
 
 
+def folder_of(folder: Path) -> Path:
+    """The folder of the standalone files: ``kernels`` in a RUN, or the folder itself."""
+    return folder / "kernels" if (folder / "kernels").is_dir() else folder
+
+
 def read_run(folder: Path) -> tuple[list[Outcome], list[str]]:
     """The files of a RUN, untried, and the kernels without one, with the reason."""
-    rows = json.loads((folder / "kernels" / "kernels.json").read_text())
+    rows = json.loads((folder_of(folder) / "kernels.json").read_text())
     found = []
     for name in dict.fromkeys(row["file"] for row in rows if row["file"]):
         same = [row for row in rows if row["file"] == name]

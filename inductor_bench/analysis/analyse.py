@@ -22,6 +22,7 @@ from .library_calls import HELPERS
 from .module_analysis import ModuleFacts, ModuleInStep, describe_module, describe_unprofiled
 from .program_step import DescribedProgram, describe_program, with_notes
 from .residence import shares_in_step
+from .roofline import rates_of, refuted_roofs, without_bounds
 
 STAGE = "analysis"
 """The ``stage`` of a failure of the analysis itself."""
@@ -61,6 +62,7 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
         rows += [row] if row is not None else []
     named = {module.slug for module in evidence.modules}
     rows += [module for module in run.modules if module.slug not in named]
+    rows = list(without_bounds(rows, refuted_roofs(rates_of(rows), run.peaks)))
     program = _with_note(run) if step is None else with_notes(step.program, _count_unseen(rows, steps), evidence.eager)
     return replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,9 +11,10 @@ from ..devices.table import device_of
 from ..records.base import Category
 from ..records.batch import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
-from ..records.run import Run
+from ..records.run import Peaks, Run
 from .findings.doubts import disturbed_graphs, reasons
 from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, bottleneck
+from .roofline import KernelRate, Roof, refuted_roofs
 from .step_costs import HOST_SETS_PACE, host_sets_pace, step_of
 
 # Summarizes the retunes of a model's kernels. Pure functions.
@@ -261,8 +262,55 @@ def _sum(seconds: Iterable[float | None]) -> float | None:
 
 
 def without_uncounted_gains(results: BatchResults) -> BatchResults:
-    """The results; models whose figures do not count have a ``doubt`` instead of gain limits."""
-    return replace(results, models=tuple(map(_without_uncounted, results.models)))
+    """The results; models whose figures do not count have a ``doubt`` instead of gain limits.
+
+    No kernel has a share of a peak, or a gain limit at it, that a kernel of a model with the same peaks exceeds.
+    """
+    refuted: list[tuple[Peaks, set[Roof]]] = []
+    for model in results.models:
+        if (peaks := _peaks_of(model)) is not None:
+            roofs = next((roofs for known, roofs in refuted if known == peaks), None)
+            if roofs is None:
+                refuted.append((peaks, roofs := set()))
+            roofs |= refuted_roofs((rate for _, rate in _rates_of(model)), peaks)
+    found = (_without_roofs(model, refuted) for model in results.models)
+    return replace(results, models=tuple(map(_without_uncounted, found)))
+
+
+def _peaks_of(model: ModelResult) -> Peaks | None:
+    return model.outline.peaks if model.outline is not None else None
+
+
+def _rates_of(model: ModelResult) -> Iterator[tuple[KernelResult, KernelRate]]:
+    tf32 = {module.label: module.tf32 for module in model.outline.modules} if model.outline is not None else {}
+    for graph in model.graphs:
+        for kernel in graph.kernels:
+            yield kernel, _rate_of(kernel, tf32.get(graph.label, False))
+
+
+def _rate_of(kernel: KernelResult, tf32: bool) -> KernelRate:
+    work, time_s = kernel.work, kernel.time_s
+    bandwidth, flop_rate = (
+        amount / time_s if amount is not None and time_s > 0 else None for amount in (work.moved_bytes, work.flops)
+    )
+    return KernelRate(kernel.limit.bound, work.dtype, tf32, time_s, bandwidth, flop_rate, kernel.limit.peak_share)
+
+
+def _without_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]]) -> ModelResult:
+    peaks = _peaks_of(model)
+    roofs = next((roofs for known, roofs in refuted if known == peaks), None)
+    if not roofs:
+        return model
+    lost = {id(kernel) for kernel, rate in _rates_of(model) if rate.roof in roofs}
+    graphs = (
+        replace(graph, kernels=tuple(_unjudged(one) if id(one) in lost else one for one in graph.kernels))
+        for graph in model.graphs
+    )
+    return replace(model, graphs=tuple(graphs))
+
+
+def _unjudged(kernel: KernelResult) -> KernelResult:
+    return kernel._replace(limit=kernel.limit._replace(peak_share=None, gain_limit_s=None))
 
 
 def _without_uncounted(model: ModelResult) -> ModelResult:

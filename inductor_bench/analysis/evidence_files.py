@@ -121,17 +121,20 @@ class EvidenceFiles:
                 f"the trace holds no activity of {module.label}",
                 "it may be of another program, or may have been recorded without device activities",
             )
-        _check_fit(activities, source, module.measurement.method)
+        _check_fit(activities, source, module)
         steady = steady_iterations(activities, len(iterations))
         lines = self.source_lines(module.slug)
         return AttributedModule(module, source, details, lines, trace, iterations, steady, activities)
 
 
-def _check_fit(activities: Sequence[Activity], source: ModuleSource, method: str) -> None:
+def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: ModuleEvidence) -> None:
+    method = module.measurement.method if module.measurement is not None else ""
     if method != "trace":
         # Without any activity of the module, the trace holds the harness's own arithmetic only.
         if source.calls and not any(activity.call or activity.kernel for activity in activities):
-            raise InductorBenchError("the profiler saw nothing of this module", "profile it in its program with --live")
+            helps = method != "live" and not module.cuda_graphs  # a replayed graph is not profiled live
+            hint = "profile it in its program with --live" if helps else ""
+            raise InductorBenchError("the profiler saw nothing of this module", hint)
         return
     own = {activity.name for activity in activities if activity.kernel is not None}
     strange = {activity.name for activity in activities if activity.kernel is None and GENERATED.match(activity.name)}

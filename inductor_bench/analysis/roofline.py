@@ -18,12 +18,15 @@ The limit with the longest time is the kernel's bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .. import units
 from ..records.base import DeviceUse, OtherProcess
-from ..records.kernel import LeastWork, RooflineResult
+from ..records.kernel import Kernel, LeastWork, RooflineResult
+from ..records.module import ModuleRecord
 from ..records.run import Peaks
 
 SPREAD = 1.03
@@ -184,6 +187,91 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _multiply(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
+
+
+# Finds the measured peaks that a run's own kernels exceed, and takes their bounds away from all kernels.
+#
+# Such a peak was measured too low, on a busy machine or at a lower clock, so that it bounds no kernel.
+
+
+BEYOND = 1.1
+"""Ratio of a kernel's rate to its peak above which the peak is too low."""
+
+BEYOND_TIME = 0.02
+"""Share of the time of all kernels that those beyond a peak take at least; fewer may do less work than was counted."""
+
+Roof = tuple[str, str]
+"""A bound, and for ``compute`` the element type of the products; else empty."""
+
+
+class KernelRate(NamedTuple):
+    """The rates of a kernel, and the bound that it was judged by."""
+
+    bound: str
+    dtype: str | None  # the element type of its products
+    tf32: bool  # whether float32 products may use TF32
+    time_s: float
+    bandwidth: float | None
+    flop_rate: float | None
+    peak_share: float | None  # of the bound; ``None`` for a rate above it
+
+    @property
+    def roof(self) -> Roof:
+        if self.bound != "compute":
+            return self.bound, ""
+        return "compute", "tf32" if self.tf32 and self.dtype == "float32" else self.dtype or ""
+
+    def beyond(self, peaks: Peaks) -> float:
+        """The ratio of the rate to the measured peak that bounds it; 0 if it is below it, or one of them is unknown."""
+        if self.peak_share is not None:
+            return 0.0
+        rates = {
+            "compute": (self.flop_rate, matrix_roof(self.dtype, peaks, tf32=self.tf32)),
+            "cache": (self.bandwidth, peaks.cache_bandwidth),
+        }
+        rate, peak = rates.get(self.bound, (None, None))
+        return rate / peak if rate and peak else 0.0
+
+
+def rate_of(module: ModuleRecord, kernel: Kernel) -> KernelRate:
+    """The rates of a kernel of a module, by its time in the step if it is known."""
+    time_s, roof = kernel.time_s if kernel.step_time_s is None else kernel.step_time_s, kernel.roof
+    rates = roof.bandwidth, roof.flop_rate, roof.peak_share
+    return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates)
+
+
+def refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None) -> frozenset[Roof]:
+    """The roofs that kernels exceed that take at least :data:`BEYOND_TIME` of the time of all."""
+    if peaks is None:
+        return frozenset()
+    whole_s = 0.0
+    beyond_s: dict[Roof, float] = defaultdict(float)
+    for one in rates:
+        whole_s += one.time_s
+        if one.beyond(peaks) > BEYOND:
+            beyond_s[one.roof] += one.time_s
+    return frozenset(roof for roof, time_s in beyond_s.items() if time_s and time_s >= BEYOND_TIME * whole_s)
+
+
+def rates_of(modules: Iterable[ModuleRecord]) -> Iterator[KernelRate]:
+    """The rates of all kernels."""
+    return (rate_of(module, kernel) for module in modules for kernel in module.kernels)
+
+
+def without_bounds(modules: Iterable[ModuleRecord], roofs: Set[Roof]) -> tuple[ModuleRecord, ...]:
+    """The modules, without shares of these roofs and without gain limits at them."""
+    if not roofs:
+        return tuple(modules)
+    return tuple(
+        replace(module, kernels=tuple(_without_bound(module, kernel, roofs) for kernel in module.kernels))
+        for module in modules
+    )
+
+
+def _without_bound(module: ModuleRecord, kernel: Kernel, roofs: Set[Roof]) -> Kernel:
+    if rate_of(module, kernel).roof not in roofs:
+        return kernel
+    return replace(kernel, roof=replace(kernel.roof, peak_share=None, gain_limit_s=None))
 
 
 # Describes the use of a GPU by another job, which would disturb the measured times.

@@ -62,7 +62,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C and 143 after SIGTERM (
 @request_options(BreakdownRequest)
 @presentation_options(FORMATS)
 @request_options(BreakdownRequest, late=True)
-@click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what the program prints, and how long each stage took.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:

@@ -136,32 +136,14 @@ class RecordValues(WorkerJob[Details]):
 
 
 @dataclass(frozen=True)
-class MakeReferences(WorkerJob[Details]):
-    """Makes each launch once and returns references of the outputs.
-
-    The launches in ``recorded`` read their recorded values from ``values_folder``. ``configs`` are those of the
-    program's Triton kernels. The module's kernels are in the compiler's caches.
-    """
-
-    verb = "references"
-
-    module: str
-    device: str
-    launches: tuple[Launch, ...]
-    threads: int | None = None
-    switches: dict[str, bool] | None = None
-    recorded: tuple[Launch, ...] = ()
-    values_folder: str = "."
-    configs: dict[str, dict[str, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class MachineFacts:
-    """The facts about a machine. ``costs`` has one entry per requested call; ``peaks`` is ``None`` if not requested."""
+    """The facts about a machine. ``costs`` has one entry per requested call; ``peaks`` is ``None`` if not requested, or
+    if what was measured does not count, which ``no_peaks`` explains."""
 
     environment: Environment
     costs: tuple[OperatorCost, ...] = ()
     peaks: Peaks | None = None
+    no_peaks: str = ""
 
 
 @dataclass(frozen=True)

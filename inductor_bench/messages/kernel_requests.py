@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..records.code import Reference
 from ..records.tuning import Config
 from .job_requests import Answer, WorkerRequest
 
@@ -261,6 +262,13 @@ class Verify(WorkerRequest[Verified]):
     """Compares the result of a kernel with the reference in its file."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class MakeReference(WorkerRequest[Reference]):
+    """Runs the kernel of a standalone file once, and returns the fingerprint of its outputs."""
+
+    file: str
 
 
 @dataclass(frozen=True)

@@ -335,6 +335,7 @@ class Details:
     recorded: tuple[Launch, ...] | None = None
     recorded_references: tuple[Reference, ...] = ()  # the references of ``recorded``
     values_error: Complaint | None = None  # the reason why the recording of values stopped
+    phases_s: dict[str, float] = field(default_factory=dict)  # seconds of each phase of the measuring process
     # in a RUN of format 1 or 2, DRAM's bytes per byte that a call site of the module touches in the program's step, by
     # the index of the call site; empty if the step is unknown, and in later formats
     dram_shares: dict[str, float] = field(default_factory=dict)

@@ -105,6 +105,7 @@ class Run:
     request: BreakdownRequest  # the options of the run
     environment: Environment  # the machine and the versions
     peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
+    no_peaks: str = ""  # why measured peaks do not count: the machine was busy; empty if they do, or were not measured
     capture: Capture = field(default_factory=Capture)  # what the capture of the program found
     modules: tuple[ModuleRecord, ...] = ()  # the compiled modules
     failures: tuple[Failure, ...] = ()  # the steps that failed

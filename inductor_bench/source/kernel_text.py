@@ -27,6 +27,8 @@ _LOAD = re.compile(
     r",\s*(?:static_cast<int64_t>\()?(\d+)\)?(?:,[^;]*?)?\);"
 )
 _STEP = re.compile(r"\+=\s*(?:static_cast<int64_t>\()?\(?(\d+)L?\)")
+_ROOT = re.compile(r"\b(?:r?sqrt(?:_rn)?|log(?:2|10|1p)?|pow)f?\(")
+_ROOT_OPERATOR = re.compile(r"batch_norm|\.(?:r?sqrt|log(?:2|10|1p)?|pow)_?\.")
 _EXTERN_C = re.compile(r'extern "C"\s+[\w\s]*?\bvoid\s+(\w+)\(')
 
 
@@ -63,6 +65,16 @@ def read_vector_lanes(sources: Iterable[str]) -> int | None:
 def has_profile_mark(text: str) -> bool:
     """Whether the text of a C++ kernel holds a mark by which the profiler records its calls."""
     return _MARK.search(text) is not None
+
+
+def wants_positive(operator: str, source: str) -> bool:
+    """Whether a call takes roots, logarithms or powers, which are NaN for negative numbers.
+
+    Args:
+        operator: the overload of a library call, such as ``aten.pow.Tensor_Scalar``; empty for a generated kernel.
+        source: the text of a generated kernel.
+    """
+    return _ROOT_OPERATOR.search(operator) is not None or _ROOT.search(source) is not None
 
 
 def find_cpp_functions(text: str) -> Iterator[tuple[str, str, int]]:

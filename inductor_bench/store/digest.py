@@ -41,7 +41,7 @@ from ..records.module import ModuleRecord
 from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, Program
 from ..records.request import BreakdownRequest
 from ..records.retune import RetuneRow, Saving, by_kernel, why_untuned
-from ..records.run import AcceleratorFacts, Environment, Host, Run, Versions
+from ..records.run import AcceleratorFacts, Environment, Host, Peaks, Run, Versions
 from . import codec
 from . import codec as schema
 from .codec import LARGEST, SMALLEST
@@ -234,11 +234,12 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
 
 
 def _outline(data: dict[str, Any], program: Program | None) -> Run:
-    """The program and the graphs of a run without their kernels."""
+    """The program, the peaks, and the graphs of a run without their kernels."""
     modules = ({**module, "kernels": (), "categories": ()} for module in data["modules"])
     graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
     asked, machine = BreakdownRequest("", ""), Environment()
-    return Run(schema.FORMAT, "", "", "", "", "", "", asked, machine, modules=graphs, program=program)
+    peaks = codec.decode(Peaks, data["peaks"]) if data.get("peaks") is not None else None
+    return Run(schema.FORMAT, "", "", "", "", "", "", asked, machine, peaks=peaks, modules=graphs, program=program)
 
 
 def _retune(data: dict[str, Any]) -> RetuneRow:

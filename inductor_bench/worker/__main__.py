@@ -25,6 +25,7 @@ import contextlib
 import gc
 import json
 import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -53,7 +54,6 @@ JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 
 JOBS: dict[type[WorkerJob[Any]], str] = {
     job_requests.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
-    job_requests.MakeReferences: "inductor_bench.worker.profile.module_profile:make_references",
     job_requests.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
     job_requests.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
     job_requests.SurveyMachine: "inductor_bench.worker.survey:survey",
@@ -92,6 +92,7 @@ def main(arguments: list[str]) -> int:
 def fork_jobs(orders: TextIO, ends: TextIO) -> int:
     """Does each job in a fork of this process, which has imported what takes most of a worker's start-up time."""
     import_jobs()
+    look_up_vectors()
     gc.freeze()  # collections of the forks copy no page of what is imported
     _say(ends, "ready")
     while order := orders.readline():
@@ -113,6 +114,15 @@ def import_jobs() -> None:
         import_generated_codes_imports()
         with contextlib.suppress(ImportError):  # C++ kernels are loaded with it
             import_module("setuptools")
+
+
+def look_up_vectors() -> None:
+    """Asks Inductor once which vector instructions work here, for all forks: it starts a Python with torch for each
+    set of instructions that it tries, and again in each process that loads C++ kernels."""
+    from .upstream.inductor import vector_lanes
+
+    with contextlib.suppress(RuntimeError, OSError, subprocess.SubprocessError):  # then each job says it
+        vector_lanes()
 
 
 def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> NoReturn:

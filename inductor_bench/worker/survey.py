@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,11 @@ from ..messages.job_requests import MachineFacts, SurveyMachine
 from ..records.run import Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, peaks_key, save_peaks
+from .device import processor
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
+from .undisturbed_peaks import measure_undisturbed
+from .upstream.inductor import vector_lanes
 
 # Rebuilds the arguments of a recorded operator call as fake tensors, and finds the called overload.
 #
@@ -498,10 +502,16 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
     key = peaks_key(environment, job.device)
     peaks = load_peaks(key) if job.peaks == "cached" else None
     shared.use()  # also with cached peaks, because the end of this process occupies the GPU
-    if peaks is None:
-        peaks = measure_peaks(job.device)
+    if peaks is not None:
+        return replace(found, peaks=peaks)
+    measure = partial(measure_peaks, job.device)
+    if open_device(job.device)[0].device.runs_on_host:
+        peaks, doubt = measure_undisturbed(measure, processor.clock_hz(), vector_lanes())
+    else:
+        peaks, doubt = measure(), ""
+    if peaks is not None:
         save_peaks(key, peaks)
-    return replace(found, peaks=peaks)
+    return replace(found, peaks=peaks, no_peaks=doubt)
 
 
 def measure_peaks(device: str) -> Peaks:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..analysis.analyse import STAGE as ANALYSIS
@@ -33,7 +34,7 @@ from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
-from ..store.files import own_folder, refuse_link
+from ..store.files import own_folder, refuse_link, write_text
 from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import DeviceTurn, locked
 from ..store.redaction import Redaction
@@ -45,7 +46,7 @@ from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
-from .modules.module_profiling import Profiling, take_survey
+from .modules.module_profiling import Aside, ProfiledModule, Profiling, are_measured_beside, take_survey
 from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled, read_program
 from .modules.targets import (
     find_listed_modules,
@@ -57,7 +58,7 @@ from .modules.targets import (
 )
 from .modules.warm_compilation import shared_compile_cache
 from .pins import make_pins
-from .progress import Progress
+from .progress import Progress, StageTimes
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
 from .retuning import STAGE as AUTOTUNE
 
@@ -245,19 +246,29 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
         return break_down_again(RunFolder(target.paths[0]), request, redaction, progress)
     request = target.resolved(request)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
-    title = folder_title_of(request)
+    title, stages = folder_title_of(request), StageTimes(progress)
     with new_run_folder(request.output, title, force=request.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
-        breakdown = _Breakdown(request, listed, folder, redaction, progress, answer)
+        breakdown = _Breakdown(request, listed, folder, redaction, stages, answer)
         try:
             try:
                 breakdown.measure()
             finally:
                 breakdown.conclude()
-            progress.stage("writing the report")
-            return report_run(breakdown.run, folder, plots=request.plots)
+            stages.stage("writing the report")
+            outcome = report_run(breakdown.run, folder, plots=request.plots)
+            keep_stage_times(stages, folder, redaction)
+            return outcome
         except KeyboardInterrupt as stop:
-            raise StoppedBreakdown(breakdown.interrupted()) from stop
+            outcome = breakdown.interrupted()
+            keep_stage_times(stages, folder, redaction)
+            raise StoppedBreakdown(outcome) from stop
+
+
+def keep_stage_times(stages: StageTimes, folder: RunFolder, redaction: Redaction) -> None:
+    """Writes into the RUN how long each stage of the breakdown took; a full disk costs only this."""
+    with suppress(InductorBenchError):
+        write_text(folder.logs / "stages.log", redaction.text(stages.close()))
 
 
 class _Breakdown:
@@ -269,7 +280,7 @@ class _Breakdown:
         listed: Listed | None,
         folder: RunFolder,
         redaction: Redaction,
-        progress: Progress,
+        progress: StageTimes,
         answer: Answer,
     ) -> None:
         self._answer = answer
@@ -368,6 +379,7 @@ class _Breakdown:
 
     def _measure(self, pool: WorkerPool) -> None:
         captured = self._capture(pool)
+        self._progress.stage("reading what was observed")
         self.run = replace(self.run, capture=captured.capture)
         self._fail(*captured.failures)
         self.save()
@@ -379,8 +391,9 @@ class _Breakdown:
         if request.trace is None:
             pool.get_ready()
         profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
-        for module, label in labelled(captured.modules):
-            self._measure_module(profiling, module, label)
+        with Aside(are_measured_beside(captured.modules)) as aside:
+            for module, label in labelled(captured.modules):
+                self._measure_module(profiling, module, label, aside)
         self._conclude(pool)
 
     def _capture(self, pool: WorkerPool) -> CapturedProgram:
@@ -416,12 +429,25 @@ class _Breakdown:
         """A script may use the device at any time. Other programs and workers take turns at it themselves."""
         return nullcontext() if self._request.kind in COMPILED_HERE else DeviceTurn()
 
-    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> None:
-        """Profiles one module, and saves its row without costs and peaks."""
+    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel, aside: Aside) -> None:
+        """Profiles one module. What it left is read aside."""
         try:
-            profiled = profiling.profile(module, label)
+            keep = profiling.profile(module, label)
         except InductorBenchError as error:
-            self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
+            aside.do(partial(self._fail_to_profile, label, error))
+            return
+        self._progress.divide(profiling.phases_s)
+        aside.do(partial(self._keep_module, keep, label))
+
+    def _fail_to_profile(self, label: ModuleLabel, error: InductorBenchError) -> None:
+        self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
+
+    def _keep_module(self, keep: Callable[[], ProfiledModule], label: ModuleLabel) -> None:
+        """Saves the row of a profiled module without costs and peaks."""
+        try:
+            profiled = keep()
+        except InductorBenchError as error:
+            self._fail_to_profile(label, error)
             return
         if profiled.failure is not None:
             self._fail(profiled.failure)
@@ -444,7 +470,7 @@ class _Breakdown:
         if found.failure is not None:
             self._fail(found.failure)
         environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
-        self.run = replace(self.run, environment=environment, peaks=found.peaks)
+        self.run = replace(self.run, environment=environment, peaks=found.peaks, no_peaks=found.no_peaks)
         costs = tuple(map(CountedCall, calls, found.costs))
         self._observe(replace(self._evidence, costs=costs))
         self._analyse()

@@ -83,7 +83,10 @@ def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progres
         return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
     progress.stage(f"finding what the {wanted.type} device can do")
     found = take_survey(pool, (), device=wanted.type, peaks=peaks, log=log)
-    return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
+    unknown = found.failure
+    if found.no_peaks:
+        unknown = Failure("peaks", "busy", f"its peaks do not count: {found.no_peaks}", "try again when it is idle")
+    return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, unknown)
 
 
 def _checks(environment: Environment) -> tuple[Check, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..analysis.findings.finding import plural
 from ..devices.protocol import CPU
 from ..devices.table import device_of
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
@@ -26,11 +27,13 @@ from ..source.static_launches import read_static_launches
 from ..store.files import write_text
 from ..store.folder import RunFolder
 from ..store.lock import LOCK, locked
+from .kernel_session import kernel_environment
 from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, modules_of_run
 from .modules.kernel_files import write_all
 from .modules.measured_environment import capture_environment
 from .modules.module_profiling import Survey, read_values, take_survey, values_failure
 from .modules.program_run import FoundModule, labelled
+from .modules.references import record_references
 from .modules.targets import Target, find_listed_modules, resolve_target
 from .progress import Progress
 
@@ -224,10 +227,28 @@ def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
     _check_values(target, request)
     with output_folder(request.output) as folder:
         if target.kind == "run":
-            modules, failures = modules_of_run(RunFolder(target.paths[0]), request.values)
+            run = RunFolder(target.paths[0])
+            modules, failures = modules_of_run(run, request.values)
             _require_modules(modules, failures)
-            return _conclude(modules, folder, request, progress, (), failures)
+            outcome = _conclude(modules, folder, request, progress, (), failures)
+            return outcome if folder is None or request.static else _with_references(outcome, run, request, progress)
         return _extract_files(target, folder, request, progress)
+
+
+def _with_references(
+    outcome: ExtractOutcome, run: RunFolder, request: ExtractRequest, progress: Progress
+) -> ExtractOutcome:
+    """Records the references of the extracted files, and notes how many have none."""
+    assert outcome.folder is not None
+    files = list(dict.fromkeys(outcome.folder / row.file for row in outcome.kernels if row.file is not None))
+    python = request.python or run.load().request.python or default_python()
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        pool = WorkerPool(python, Path(name), kernel_environment(Path(name)), request.timeout_s, progress.output)
+        left, reason = record_references(files, pool, progress)
+    if not left:
+        return outcome
+    note = f"{left} of {plural(len(files), 'file')} cannot check outputs yet: {reason}"
+    return replace(outcome, notes=(*outcome.notes, note))
 
 
 def _extract_files(target: Target, folder: Path | None, request: ExtractRequest, progress: Progress) -> ExtractOutcome:

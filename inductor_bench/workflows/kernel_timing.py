@@ -44,6 +44,7 @@ from ..store.caches import load_peaks, peaks_key
 from ..store.files import read_text, write_text
 from .kernel_session import KernelSession, failure_of
 from .modules.module_profiling import take_survey
+from .modules.references import record_reference
 
 # Advice on the measurement of a kernel: what makes it doubtful, and what to do about it.
 
@@ -142,7 +143,7 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
     facts = session.ask(Load(0, str(file.resolve())), LOAD_S)
     device = facts.device
     others = session.find_other_jobs(device)
-    verified = session.ask(Verify(0), MEASURE_S) if session.request.check else Verified(None, "not checked")
+    verified = _verify(file, session) if session.request.check else Verified(None, "not checked")
     times = _take_times(session, device)
     described = session.ask(Describe(0), MEASURE_S)
     if device not in session.peaks:
@@ -162,6 +163,15 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
     return judge_times(
         session.nsight.with_counters(kernel, device) if session.nsight else kernel, session.peaks[device]
     )
+
+
+def _verify(file: Path, session: KernelSession) -> Verified:
+    """Compares the outputs of the loaded kernel of a file with its reference, which is made now if it has none."""
+    with contextlib.suppress(InductorBenchError):  # then there is nothing to compare with, as the check says
+        if record_reference(file, session.ask):
+            session.index_rows.pop(file.parent, None)
+            session.ask(Load(0, str(file.resolve())), LOAD_S)
+    return session.ask(Verify(0), MEASURE_S)
 
 
 class KernelTimings(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Protocol
 
 from ..autotune import methods
@@ -25,6 +27,51 @@ class Progress(Protocol):
 
     def output(self, line: str) -> None:
         """Reports one line that the user's program or a worker printed, without its line end."""
+
+
+class StageTimes:
+    """Passes all reports on to another listener, and keeps how long each stage took.
+
+    Args:
+        progress: the other listener. At the end of each stage it is told the stage's time as a line of output.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._text, self._began_s = "starting", time.monotonic()
+        self._parts: Mapping[str, float] = {}
+        self.lines: list[str] = []  # a line for each stage that has ended, with its seconds
+
+    def stage(self, text: str) -> None:
+        self._end()
+        self._text = text
+        self._progress.stage(text)
+
+    def update(self, text: str) -> None:
+        self._progress.update(text)
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
+
+    def output(self, line: str) -> None:
+        self._progress.output(line)
+
+    def divide(self, parts_s: Mapping[str, float]) -> None:
+        """Takes the parts of the present stage that are known, in seconds."""
+        self._parts = parts_s or self._parts
+
+    def close(self) -> str:
+        """Ends the last stage, and returns the lines of all as a text."""
+        self._end()
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def _end(self) -> None:
+        now_s = time.monotonic()
+        parts = ", ".join(f"{name} {time_s:.2f} s" for name, time_s in self._parts.items())
+        line = f"{now_s - self._began_s:7.2f} s  {self._text}{f' ({parts})' if parts else ''}"
+        self.lines.append(line)
+        self._progress.output(line)
+        self._began_s, self._parts = now_s, {}
 
 
 class Silent:

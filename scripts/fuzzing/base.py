@@ -24,7 +24,7 @@ from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_launches import read_static_launches
 from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store import codec
-from inductor_bench.store.caches import peaks_key
+from inductor_bench.store.caches import PEAKS_FORMAT, peaks_key
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.store.run_files import save_code, save_details
 
@@ -77,7 +77,7 @@ def build_base(folder: Path, data: Path, run: Callable[[Sequence[str], Path], in
     (folder / "list.yaml").write_text(YAML)
     (folder / "script.py").write_text("print(1)\n")
     (folder / "model.py").write_text("def make():\n    return None, ()\n")
-    peaks = {"format": 2, "peaks": codec.encode(run_builder.H200)}
+    peaks = {"format": PEAKS_FORMAT, "peaks": codec.encode(run_builder.H200)}
     (folder / "peaks.json").write_text(json.dumps(peaks, indent=2))
 
 

@@ -61,7 +61,13 @@ def test_a_run_of_an_earlier_format_is_analysed_again_and_keeps_its_step(number:
     run, again = earlier.load(), analysed(earlier)
     assert run.format == FORMAT and again.failures == () and again.program == run.program
     if number == 2:
-        assert again == run, "roofs, bytes of DRAM and costs in the step, too"
+        kernels = [kernel for module in run.modules for kernel in module.kernels]
+        later = [kernel for module in again.modules for kernel in module.kernels]
+        assert [replace(one, roof=None) for one in later] == [replace(one, roof=None) for one in kernels]
+        roofs = [(old.roof, new.roof) for old, new in zip(kernels, later, strict=True)]
+        assert all(new == old for old, new in roofs if old.bound != "compute"), "bytes of DRAM and costs, too"
+        # Its peaks were measured on a busy machine: 3.55 GFLOP/s, of which a product of its own reaches 7.67.
+        assert [new.gain_limit_s for old, new in roofs if old.bound == "compute"] == [None, None]
     else:
         assert [len(module.kernels) for module in again.modules] == [len(module.kernels) for module in run.modules]
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 from finding_examples import EXAMPLES, FIRST_LINES
 
+from inductor_bench.analysis import roofline
 from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import doubts, finding, kernel_findings, program_findings, step_findings
 from inductor_bench.analysis.findings import finding as waits
@@ -50,7 +51,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     ),
     "other-steps": (share(step_findings.OFTEN),),
     "busy-step": (share(doubts.DELAYED),),
-    "beyond-peaks": (share(doubts.BEYOND - 1), share(doubts.BEYOND_TIME)),
+    "beyond-peaks": (share(roofline.BEYOND - 1), share(roofline.BEYOND_TIME)),
     "few-steps": (f"Fewer than {step_findings.FEW_STEPS} steps",),
     "untied": (share(step_findings.UNTIED),),
     "alone-less": (share(FAR_OFF), LEAST),

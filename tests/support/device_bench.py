@@ -15,6 +15,7 @@ from inductor_bench.messages.kernel_requests import (
     Described,
     KernelTimes,
     Load,
+    MakeReference,
     Measure,
     RecordedFacts,
     VariantFacts,
@@ -22,6 +23,7 @@ from inductor_bench.messages.kernel_requests import (
     Verify,
 )
 from inductor_bench.records.base import DeviceUse
+from inductor_bench.records.code import Reference
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows.kernel_session import KernelSession
@@ -51,6 +53,7 @@ class Bench(KernelSession):
             watched = {"clock_mhz": self.clock_of(), "clock_change": -0.08, "throttled": ("power cap",)}
         answers: dict[type[WorkerRequest[Any]], Any] = {
             FindDeviceUse: self.use,
+            MakeReference: Reference(error="none"),
             Verify: Verified(True, ""),
             Measure: KernelTimes(samples, samples, "graphs", **watched),
             Describe: Described({"num_warps": 8}, registers=64, shared_memory_bytes=0, spills=0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,12 +15,15 @@ import torch
 from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.store.caches import cache_folder, load_peaks, peaks_key, save_peaks
+from inductor_bench.worker import undisturbed_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
 from inductor_bench.worker.device.cpu_runtime import last_level_cache_bytes
 from inductor_bench.worker.device.gpu_peaks import tf32_products
 from inductor_bench.worker.survey import measure_peaks
+from inductor_bench.worker.undisturbed_peaks import doubt_peaks, measure_undisturbed
 
 PEAKS = Peaks("a device", 1e12, {"float16": 1e14}, 50 << 20, 5e12, 1.2e-6, None, "2.13.0", "2026-01-01T00:00:00+00:00")
 
@@ -182,3 +186,46 @@ def test_the_key_holds_what_peaks_depend_on() -> None:
     long = [peaks_key(change(base, cpu="x" * 300 + end), "cpu") for end in "ab"]
     assert long[0] != long[1] and max(map(len, long)) <= 100
     assert os.sep not in peaks_key(change(base, cpu="../../etc/passwd"), "cpu")
+
+
+GOOD = Peaks("CPU", 13e9, {"float32": 93e9}, 32 << 20, 63e9, threads=2)
+IDLE = MachineLoad(1, 2, 7.8, 0.5, cpu_time_s=1.0, waited_s=0.02)
+BUSY = MachineLoad(1, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6)
+CLOCK_HZ, LANES = 2.6e9, 16
+
+
+def measured_under(monkeypatch: pytest.MonkeyPatch, peaks: list[Peaks], loads: list[MachineLoad]) -> tuple[Any, str]:
+    """What is kept of these measurements; the first load is that of the look before them."""
+    monkeypatch.setattr(undisturbed_peaks, "_look", lambda: loads[0])
+    later, left = iter(loads[1:]), iter(peaks)
+    monkeypatch.setattr(undisturbed_peaks, "load_since", lambda before, runs: next(later))
+    return measure_undisturbed(lambda: next(left), CLOCK_HZ, LANES)
+
+
+def test_peaks_of_an_idle_machine_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measured_under(monkeypatch, [GOOD], [IDLE, IDLE]) == (GOOD, "")
+
+
+def test_a_busy_machine_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks, doubt = measured_under(monkeypatch, [], [BUSY])
+    assert peaks is None and doubt == "the machine was busy: it waited for a core 60% of the time"
+
+
+def test_peaks_are_measured_again_if_somebody_disturbed_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    low = replace(GOOD, memory_bandwidth=3e9)
+    assert measured_under(monkeypatch, [low, GOOD], [IDLE, BUSY, IDLE]) == (GOOD, "")
+    assert measured_under(monkeypatch, [low, low], [IDLE, BUSY, BUSY])[0] is None
+
+
+def test_a_rate_that_no_processor_of_this_clock_has_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = replace(GOOD, matmul_flops={"float32": 8.4e9})
+    peaks, doubt = measured_under(monkeypatch, [slow, slow], [IDLE] * 3)
+    assert peaks is None
+    assert doubt == "8.4 GFLOP/s is too little for 2 threads with vectors of 16 floats at 2.6 GHz"
+    assert doubt_peaks(slow, None, None) == "", "the clock is unknown"
+
+
+def test_a_cache_that_is_no_faster_than_memory_has_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    flat = replace(GOOD, cache_bandwidth=13e9)
+    assert measured_under(monkeypatch, [flat, GOOD], [IDLE] * 3) == (GOOD, "")
+    assert measured_under(monkeypatch, [flat, flat], [IDLE] * 3) == (replace(flat, cache_bandwidth=None), "")

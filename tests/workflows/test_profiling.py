@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import h200
+import pytest
 
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.messages.job_requests import ProfileModule
 from inductor_bench.messages.observed import Observation
@@ -14,9 +16,9 @@ from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import ObservedGraph, ObservedSteps
 from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.modules.module_profiling import Profiling
+from inductor_bench.workflows.modules.module_profiling import Aside, Profiling
 from inductor_bench.workflows.modules.program_run import FoundModule, _without_refused_graphs
-from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.progress import Silent, StageTimes
 
 
 class Pool:
@@ -51,6 +53,32 @@ def test_kernels_run_by_themselves_in_the_configs_of_the_program(tmp_path: Path)
         Observation(str(path), "stem", 2, calls=5, threads=3, switches={"matmul_tf32": True}, configs=configs),
     )
     module = FoundModule(path, h200.text_of("programs/breaks/6.py"), observations=seen)
-    Profiling(cast(WorkerPool, pool), folder, Silent(), None, None).profile(module, ModuleLabel("forward", "forward"))
+    Profiling(cast(WorkerPool, pool), folder, Silent(), None, None).profile(module, ModuleLabel("forward", "forward"))()
     (job,) = pool.jobs
     assert (job.configs, job.threads, job.compiled) == (configs, 3, True)
+
+
+def test_work_aside_is_done_in_order_and_its_first_error_is_raised_at_the_end() -> None:
+    done: list[int] = []
+
+    def fail() -> None:
+        raise InductorBenchError("the disk is full")
+
+    with pytest.raises(InductorBenchError, match="the disk is full"), Aside(is_beside=True) as aside:
+        for work in (lambda: done.append(1), fail, lambda: done.append(2)):
+            aside.do(work)
+    assert done == [1, 2]
+    with Aside(is_beside=False) as aside:
+        aside.do(lambda: done.append(3))
+        assert done == [1, 2, 3], "it is done at once"
+
+
+def test_stages_say_how_long_they_took() -> None:
+    stages = StageTimes(Silent())
+    stages.stage("profiling forward")
+    stages.divide({"loading": 1.25})
+    stages.divide({})
+    stages.stage("writing the report")
+    lines = [line.split(" s  ") for line in stages.close().splitlines()]
+    assert [text for _, text in lines] == ["starting", "profiling forward (loading 1.25 s)", "writing the report"]
+    assert all(0 <= float(time_s) < 10 for time_s, _ in lines)

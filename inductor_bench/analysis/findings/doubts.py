@@ -10,8 +10,8 @@ from ... import units
 from ...devices.table import device_of
 from ...records.code import MachineLoad
 from ...records.module import ModuleRecord
-from ...records.run import Peaks, Run
-from ..roofline import matrix_roof
+from ...records.run import Run
+from ..roofline import BEYOND, rate_of, rates_of, refuted_roofs
 from ..step_costs import host_sets_pace, runs_on_host, step_of, weight_s, whole_time_s
 from .finding import (
     ADVICE,
@@ -22,7 +22,6 @@ from .finding import (
     GRAPH_GAIN,
     LEAST_SHARE,
     NOTE,
-    CostedKernel,
     Finding,
     RunEvidence,
     command_again,
@@ -198,8 +197,6 @@ def load_words(load: MachineLoad) -> str:
 PROFILER_SLOWDOWN = 1.25  # ratio of profiled to unprofiled time from which the profiler's overhead is reported
 FEW_SAMPLES = 5  # number of wall samples below which they are too few
 NOISE = 0.1  # spread of the middle half of the wall samples, as a share of their median
-BEYOND = 1.1  # ratio of a kernel's rate to its peak above which the peak is too low
-BEYOND_TIME = 0.1  # share of the whole time of such kernels from which they are reported
 OUTLIERS = 0.1  # share of the iterations from which disturbed iterations are reported
 MANY_OUTLIERS = 0.5  # share of the iterations above which disturbed iterations are a caution
 
@@ -208,39 +205,30 @@ def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports that there are no measured peaks to compare the kernels with."""
     run = evidence.run
     if run.peaks is None and any(module.kernels for module in run.modules):
-        text = "the device's peaks are not measured, so there is no percent of peak and no gain limit"
+        why = f" ({run.no_peaks})" if run.no_peaks else ""
+        text = f"the device's peaks are not measured{why}, so there is no percent of peak and no gain limit"
         yield Finding("no-peaks", text, level=CAUTION)
 
 
 def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports kernels that run faster than the measured peaks, which are then too low for all kernels."""
-    factors = [(row, _beyond(row, evidence.run.peaks)) for row in evidence.rows]
+    """Reports kernels that run faster than the measured peaks, which then bound no kernel."""
+    peaks = evidence.run.peaks
+    if peaks is None or not refuted_roofs(rates_of(evidence.run.modules), peaks):
+        return
+    factors = [(row, rate_of(row.module, row.kernel).beyond(peaks)) for row in evidence.rows]
     faster = [(row, factor) for row, factor in factors if factor > BEYOND]
     time_s = sum(row.cost.time_s for row, _ in faster)
-    if not faster or evidence.whole.part(time_s) < BEYOND_TIME:
+    if not faster:
         return
     most = max(factor for _, factor in faster)
     takes, runs = ("takes", "runs") if len(faster) == 1 else ("take", "run")
     text = (
         f"{plural(len(faster), 'kernel')}, which {takes} {evidence.whole.format(time_s)}, {runs} faster than the "
         f"measured peaks, by up to {units.whole_percent(most - 1)}: the peaks were measured at a lower clock or on a "
-        "busy machine, and gain limits are too small. Measure them again (inductor-bench doctor --remeasure), and "
-        "break the program down again"
+        "busy machine, and no share of them and no gain limit is given. Measure them again (inductor-bench doctor "
+        "--remeasure), and break the program down again"
     )
     yield Finding("beyond-peaks", text, kernels=tuple(row.place for row, _ in faster), level=CAUTION)
-
-
-def _beyond(row: CostedKernel, peaks: Peaks | None) -> float:
-    """The ratio of a kernel's rate to the measured peak that bounds it; 0 if one of them is unknown."""
-    roof, kernel = row.kernel.roof, row.kernel
-    if peaks is None:
-        return 0.0
-    rates = {
-        "compute": (roof.flop_rate, matrix_roof(kernel.work.dtype, peaks, tf32=row.module.tf32)),
-        "cache": (roof.bandwidth, peaks.cache_bandwidth),
-    }
-    rate, peak = rates.get(roof.bound, (None, None))
-    return rate / peak if rate and peak else 0.0
 
 
 def noise(evidence: RunEvidence) -> Iterator[Finding]:

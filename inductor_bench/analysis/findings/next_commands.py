@@ -279,7 +279,7 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
         return
     if written:
         best, _ = max(written, key=_potential)
-        yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
+        yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself")
     if written and not run.retunes and _is_worth_retuning(run, written):
         rest = "measures nothing else again"
         if _is_proven_here(run):

@@ -156,6 +156,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             rank_section(run),
             *(*on_page, *elsewhere),
             _not_run(run, view.folder),
+            _missing(run),
             Section("Plots", drawings, on=On.PAGE),
             Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
             *_next(run, view),
@@ -186,7 +187,7 @@ def answer_document(run: Run) -> Document:
 def _failures(run: Run, folder: Path | None) -> Section:
     """Each failure with a hint and its log. Failures come first: they explain missing results."""
     items = []
-    for failure in (one for one in run.failures if not is_beside_step(run, one)):
+    for failure in (one for one in run.failures if not is_beside_step(run, one) and not _stopped_later(run, one)):
         log = _log_of(failure, folder)
         place = log if log not in failure.hint else ""
         items.append(Item(sentence(failure_text(failure), run), BAD, failure.hint, log=failure.log_tail, place=place))
@@ -200,6 +201,22 @@ def _failures(run: Run, folder: Path | None) -> Section:
         Items(tuple(items), on=On.PAPER),
     )
     return Section("Failed", blocks, BAD, note=measured)
+
+
+STOPPED = ("interrupted", "unfinished")
+"""The kinds of the failure of a run that was stopped, or has not come to its end."""
+
+
+def _stopped_later(run: Run, failure: Failure) -> bool:
+    """Whether a failure only says what is missing of a run that was stopped when its answer was known."""
+    return failure.kind in STOPPED and (run.program is not None or bool(run.modules))
+
+
+def _missing(run: Run) -> Section:
+    """What is missing of a run that was stopped, below what is known."""
+    stopped = [failure for failure in run.failures if _stopped_later(run, failure)]
+    items = tuple(Item(sentence(failure_text(failure), run), BAD, failure.hint) for failure in stopped)
+    return Section("Stopped before its end", (Items(items),) if items else (), BAD)
 
 
 def _not_run(run: Run, folder: Path | None) -> Section:

@@ -255,6 +255,7 @@ def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
     peaks = run.peaks
     if peaks is None:
         return []
+    entries = [entry for entry in entries if entry.kernel.roof.peak_share is not None]
     judged = ((entry.kernel.roof.bound, device_of(entry.module.device)) for entry in entries)
     bounds = {(bound, bound_name(bound, device)) for bound, device in judged}
     roofs = []

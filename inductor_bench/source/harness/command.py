@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+NOT_RECORDED = "none is recorded yet; `inductor-bench kernel FILE` records it"
+
 
 def read_options(
     description: str, argv: list[str] | None = None, *, retargetable: bool = False, on_gpu: bool = False

@@ -20,7 +20,7 @@ from .arguments import (
     with_zeros,
     written_tensors,
 )
-from .command import read_options, show_check, show_result
+from .command import NOT_RECORDED, read_options, show_check, show_result
 from .fingerprints import fingerprint, same
 from .timing_cpu import measure_cpu
 
@@ -157,6 +157,7 @@ def check_cpp(kernel: CppKernel, seed: int) -> tuple[bool | None, str]:
     reference = kernel.recorded.get("reference")
     if reference is None or seed != 0:
         again, why = same(fingerprint(kernel.outputs(arguments)), first)
+        note = f"{NOT_RECORDED}; {note}" if reference is None else note
         return (None if again else False), (note if again else f"a second run differs: {why}")
     agrees, why = same(first, reference)
     return agrees, f"{why}; {note}"

@@ -21,7 +21,7 @@ from .arguments import (
     with_zeros,
     written_tensors,
 )
-from .command import profile_call, read_options, show_check, show_result
+from .command import NOT_RECORDED, profile_call, read_options, show_check, show_result
 from .fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint, same
 from .switches import EXACTLY, SWITCHES, switched
 
@@ -169,7 +169,7 @@ def check_operator(operator: Operator, seed: int) -> tuple[bool | None, str]:
             restore(arguments, saved)
             operator.call(arguments)
             agrees, why = same(fingerprint(operator.compared(arguments)), found)
-            return (None, "a second run agrees") if agrees else (False, f"a second run differs: {why}")
+            return (None, f"{NOT_RECORDED}; a second run agrees") if agrees else (False, f"a second run differs: {why}")
         return same(found, reference)
     theirs, dtype = precise
     why = _compare(ours, theirs, operator.device)

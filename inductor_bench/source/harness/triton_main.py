@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .arguments import Arguments, build_arguments, mutated_storages, touched_bytes, with_zeros, written_tensors
-from .command import profile_call, read_options, show_check, show_result
+from .command import NOT_RECORDED, profile_call, read_options, show_check, show_result
 from .fingerprints import fingerprint, same
 from .launch_gap import measure_cuda
 
@@ -86,7 +86,7 @@ class TritonKernel:
         """Whether the outputs are those of the reference; ``None`` if there is nothing to compare."""
         reference = self.recorded.get("reference")
         if reference is None:
-            return None, "no reference was recorded"
+            return None, NOT_RECORDED
         arguments = self.make_arguments(seed)
         self.call(arguments)
         written = self.outputs(arguments)

@@ -26,8 +26,9 @@ from ...errors import InductorBenchError
 from ...messages import job_requests, kernel_requests
 from ...messages.job_requests import WorkerRequest, by_name, decode_request
 from ...records.base import DeviceUse
+from ...records.code import Reference
 from ...records.run import Environment
-from ...source.harness.fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing
+from ...source.harness.fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint
 from ...source.harness.triton_definition import use_inductors_assembler
 from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, takes_alike
 from ...store import codec
@@ -250,6 +251,7 @@ class Bench:
             kernel_requests.CompareOutputs: self.check,
             kernel_requests.Prepare: self.prepare,
             kernel_requests.Verify: self.verify,
+            kernel_requests.MakeReference: self.make_reference,
             kernel_requests.Measure: self.measure,
             kernel_requests.Sample: self.sample,
             kernel_requests.Describe: self.describe,
@@ -359,6 +361,18 @@ class Bench:
         if passed is None and any(bool(tensor.isnan().any()) for tensor in self._computed.compute(kernel)):
             message = "its outputs hold NaNs, and there is no reference to compare them with"
         return kernel_requests.Verified(passed, message)
+
+    def make_reference(self, request: kernel_requests.MakeReference) -> Reference:
+        module = import_file(Path(request.file))
+        kernel = open_kernel(module, request.file)
+
+        def make() -> Reference:
+            kernel.prepare()
+            arguments = module.make_arguments()
+            module.call(arguments)
+            return Reference(fingerprint(module.outputs(arguments)))
+
+        return self._use_memory(make)
 
     def measure(self, request: kernel_requests.Measure) -> kernel_requests.KernelTimes:
         with ClockWatch(driver_of_current_gpu() if request.watch else None) as clock:

@@ -253,7 +253,8 @@ class ObservedModule:
                     text=self._stem.with_suffix(".p.txt"),
                     module=self._module,
                 )
-                found = replace(with_details(measured, self._module, run), recorded=recorded, values_error=error)
+                found = with_details(measured, self._module, run, are_inputs_random=False)
+                found = replace(found, recorded=recorded, values_error=error)
                 self._seen = replace(self._seen, live=codec.encode_sparse(found))
         except RECOVERABLE as error:
             # The program goes on after a failure of the measurement, and the module is profiled from its file.
@@ -266,8 +267,10 @@ class ObservedModule:
         if not limit:
             return None, None
         from ..profile.launch_values import record_values
+        from ..profile.recorder import without_nans
 
-        return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
+        recorded, error = record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
+        return without_nans(recorded or (), self._module, with_recorded=False) if recorded is not None else None, error
 
     def save(self) -> None:
         """Writes the observations of this module, over those of an earlier call."""

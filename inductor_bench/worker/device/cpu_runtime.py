@@ -46,7 +46,7 @@ def measure_cpu_peaks() -> Roofs:
     cache = last_level_cache_bytes()
     memory = _measure_bandwidth(3 * _large_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
     # A third of the cache, because it holds other data too.
-    cached = max(_measure_bandwidth(cache // 3), memory) if cache is not None else None
+    cached = _measure_bandwidth(cache // 3) if cache is not None else None
     return Roofs(memory, _measure_products(), cache, cached)
 
 

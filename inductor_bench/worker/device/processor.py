@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -27,6 +28,21 @@ def usable_cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def clock_hz() -> float | None:
+    """The lowest clock of the usable CPUs in Hz, as the kernel reports it now; ``None`` if it does not."""
+    usable = set(usable_cpus())
+    clocks: list[float] = []
+    number = -1
+    for line in _read("/proc/cpuinfo").splitlines():
+        key, _, value = (part.strip() for part in line.partition(":"))
+        if key == "processor":
+            number = int(value) if value.isdecimal() else -1
+        elif key == "cpu MHz" and number in usable:
+            with contextlib.suppress(ValueError):
+                clocks.append(1e6 * float(value))
+    return min(clocks, default=None)
 
 
 def vector_isa() -> str:

@@ -1,4 +1,4 @@
-"""Profiles a compiled module in a fresh process or in the live program, and makes the references of its kernels."""
+"""Profiles a compiled module in a fresh process or in the live program, and lists the launches of its kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ...errors import InductorBenchError
-from ...messages.job_requests import ListLaunches, MakeReferences, ProfileModule, RecordValues, WantedValues
+from ...messages.job_requests import ListLaunches, ProfileModule, RecordValues, WantedValues
 from ...records.code import Details, Launch, MachineLoad, Reference
 from ...source.harness import arguments as harness
 from ...source.harness.fingerprints import fingerprint
@@ -30,8 +30,7 @@ from ..device.runtimes import runtime_of
 from ..upstream import inductor, pinning
 from .launch_values import record_values
 from .module_run import ModuleRun, run_of_harness
-from .recorder import watch_launches
-from .storages import with_positive_values
+from .recorder import watch_launches, without_nans
 
 # Measures how much other processes delay this one, from the system's counters before and after runs (Linux).
 
@@ -276,30 +275,11 @@ def set_switches(switches: Mapping[str, bool]) -> None:
 # Makes the references of standalone files: fingerprints of the outputs of a module's kernels.
 #
 # The kernels are called with the arguments that their standalone files make, so that a file can check its outputs on
-# any machine later. A kernel that computes NaNs from normal numbers gets positive ones if these give fewer: a
-# model's variances are positive, and a square root of a negative number takes longer (NVIDIA H200, batch norm in
-# inference: 192 instead of 110 µs).
+# any machine later. It takes longer than most measurements, and is done for files that are extracted from a module.
 
 
-def make_references(job: MakeReferences, save: Save) -> Details:
-    """The references of launches that another process recorded; ``save`` is unused."""
-    import torch
-
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    if job.switches:
-        set_switches(job.switches)
-    inductor.start_no_compilers()
-    module = load_in_turn(Path(job.module))
-    pinning.use_configs(vars(module), job.configs)
-    found = Details(launches=job.launches, recorded=job.recorded)
-    return with_references(found, module, job.device, job.values_folder, are_inputs_random=False)
-
-
-def with_references(
-    found: Details, module: ModuleType, device: str, values_folder: str = ".", *, are_inputs_random: bool = True
-) -> Details:
-    """Makes each launch once, and takes the fingerprint of its outputs. The values of some launches become positive.
+def with_references(found: Details, module: ModuleType, device: str, values_folder: str = ".") -> Details:
+    """Makes each launch once, and takes the fingerprint of its outputs.
 
     An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
 
@@ -308,39 +288,13 @@ def with_references(
         module: the compiled module.
         device: the type of their device.
         values_folder: the folder of the files of recorded values.
-        are_inputs_random: whether the module's own harness made the inputs of the launches, and no program.
     """
-    runtime = runtime_of(device)
-    call = partial(_call_once, module, runtime=runtime, values_folder=values_folder)
-    made = [_fingerprint(launch, call, are_inputs_random=are_inputs_random) for launch in found.launches]
-    recorded = [_fingerprint(launch, call, are_inputs_random=False) for launch in found.recorded or ()]
+    call = partial(_call_once, module, runtime=runtime_of(device), values_folder=values_folder)
     return replace(
         found,
-        launches=tuple(launch for launch, _ in made),
-        references=tuple(reference for _, reference in made),
-        recorded=None if found.recorded is None else tuple(launch for launch, _ in recorded),
-        recorded_references=tuple(reference for _, reference in recorded),
+        references=tuple(map(call, found.launches)),
+        recorded_references=tuple(map(call, found.recorded or ())),
     )
-
-
-def _fingerprint(
-    launch: Launch, call: Callable[[Launch], Reference], *, are_inputs_random: bool
-) -> tuple[Launch, Reference]:
-    """The launch with the values that give fewer NaNs, and its reference."""
-    best, reference = launch, call(launch)
-    for with_recorded in (False, True) if are_inputs_random else (False,):
-        if not _count_nans(reference):
-            break
-        positive = with_positive_values(launch, with_recorded=with_recorded)
-        if positive != launch:
-            other = call(positive)
-            if other.fingerprint is not None and _count_nans(other) < _count_nans(reference):
-                best, reference = positive, other
-    return best, reference
-
-
-def _count_nans(reference: Reference) -> int:
-    return sum(tensor.get("nan", 0) for tensor in (reference.fingerprint or {}).get("tensors", ()))
 
 
 @lru_cache(maxsize=48)
@@ -379,14 +333,28 @@ def _call(module: ModuleType, launch: Launch, made: harness.Arguments) -> Any:
 Save = Callable[[Details], None]
 
 
+class _Phases:
+    """How long each phase of a job took, in seconds."""
+
+    def __init__(self) -> None:
+        self.times_s: dict[str, float] = {}
+        self._began_s = time.monotonic()
+
+    def end(self, name: str) -> None:
+        now_s = time.monotonic()
+        self.times_s[name], self._began_s = round(now_s - self._began_s, 3), now_s
+
+
 def profile_module(job: ProfileModule, save: Save) -> Details:
-    """Profiles one compiled module with its own harness, and records its launches and references.
+    """Profiles one compiled module with its own harness, and records its launches.
 
     Args:
         job: the module, and what to record.
         save: saves the details so far before each step that may crash the process.
     """
+    phases = _Phases()
     module, run = _load(job)
+    phases.end("loading")
     found = measure_run(
         run,
         label=job.label,
@@ -397,17 +365,20 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         module=module,
     )
     save(found)
-    found = with_details(found, module, run)
+    phases.end("timing and profiling")
+    found = with_details(found, module, run, are_inputs_random=True)
     save(found)
+    phases.end("listing its launches")
     runtime = runtime_of(job.device)
     if runtime.captures_graphs:
         found = measure_graph_replay(run, runtime, found)
         save(found)
+        phases.end("replaying it as a CUDA graph")
     if job.values:
         del run  # this frees the inputs, which kernels have overwritten
         found = _with_values(found, module, job.values)
-        save(found)
-    return with_references(found, module, job.device, job.values.folder if job.values else ".")
+        phases.end("recording values")
+    return replace(found, phases_s=phases.times_s)
 
 
 def list_launches(job: ListLaunches, save: Save) -> Details:
@@ -418,7 +389,7 @@ def list_launches(job: ListLaunches, save: Save) -> Details:
         save: saves the launches before their references are made, which may crash the process.
     """
     module, run = _load(job)  # its first call autotunes, which launches each kernel many times
-    found = with_details(Details(), module, run)
+    found = with_details(Details(), module, run, are_inputs_random=True)
     save(found)
     return with_references(found, module, job.device)
 
@@ -441,6 +412,8 @@ def _with_values(
 ) -> Details:
     run = ModuleRun(module.call, inductor.harness_inputs(module))
     recorded, error = record_values(module, run, Path(values.folder), values.limit_bytes, wanted)
+    if recorded is not None:
+        recorded = without_nans(recorded, module, with_recorded=False)
     return replace(found, recorded=recorded, values_error=error)
 
 
@@ -473,8 +446,15 @@ def _check_vector_lanes(wanted: int | None) -> None:
     )
 
 
-def with_details(found: Details, module: ModuleType, run: ModuleRun) -> Details:
-    """Adds the facts that only the process of a module knows: configurations of its kernels, launches, threads."""
+def with_details(found: Details, module: ModuleType, run: ModuleRun, *, are_inputs_random: bool) -> Details:
+    """Adds the facts that only the process of a module knows: configurations of its kernels, launches, threads.
+
+    Args:
+        found: what is known.
+        module: the compiled module.
+        run: its run.
+        are_inputs_random: whether the module's own harness made the inputs, and no program.
+    """
     import torch
 
     run.restore()
@@ -482,5 +462,5 @@ def with_details(found: Details, module: ModuleType, run: ModuleRun) -> Details:
         found,
         threads=torch.get_num_threads(),
         compiled=inductor.compiled_kernels(vars(module)),
-        launches=tuple(watch_launches(module, run)),
+        launches=without_nans(watch_launches(module, run), module, with_recorded=are_inputs_random),
     )

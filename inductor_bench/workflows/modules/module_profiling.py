@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ... import units
+from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.worker import WorkerPool
-from ...messages.job_requests import MakeReferences, ProfileModule, SurveyMachine, WantedValues
+from ...launch.executors import cores_of_this_process
+from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool
+from ...messages.job_requests import ProfileModule, SurveyMachine, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
@@ -149,6 +153,46 @@ class ProfiledModule:
     failure: Failure | None = None
 
 
+class Aside:
+    """Does one piece of work after the other, beside what the caller does meanwhile.
+
+    It is a context manager, which waits at its end for what is left, and raises the first error.
+
+    Args:
+        is_beside: whether the caller goes on meanwhile. If not, each piece is done at once.
+    """
+
+    def __init__(self, is_beside: bool) -> None:
+        self._threads = ThreadPoolExecutor(1) if is_beside else None
+        self._left: list[Future[None]] = []
+
+    def __enter__(self) -> Aside:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+        if kind is None:
+            for one in self._left:
+                one.result()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Does a piece of work; it may be done later, in another thread."""
+        if self._threads is None:
+            work()
+        else:
+            self._left.append(self._threads.submit(work))
+
+
+def are_measured_beside(modules: Sequence[FoundModule]) -> bool:
+    """Whether what one module's run left can be read while the next one runs: a run on a CPU needs all cores."""
+    if cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+        return False
+    with contextlib.suppress(InductorBenchError):
+        return not any(device_of(read_module(module.text).device).runs_on_host for module in modules)
+    return False
+
+
 class Profiling:
     """Profiles the modules of one run one after the other, because they share a device."""
 
@@ -167,21 +211,25 @@ class Profiling:
         self._repeat = repeat
         self._trace = trace
         self._values_limit_bytes = values_limit_bytes
+        self.phases_s: Mapping[str, float] = {}  # seconds of each phase of the last process that ran a module
         if values_limit_bytes is not None:
             values_work(folder).mkdir(exist_ok=True)
 
-    def profile(self, module: FoundModule, label: ModuleLabel) -> ProfiledModule:
-        """Profiles one module, and saves its trace, its log and its raw measurements in the RUN.
+    def profile(self, module: FoundModule, label: ModuleLabel) -> Callable[[], ProfiledModule]:
+        """Profiles one module.
+
+        Returns:
+            What saves its trace, its log and its raw measurements in the RUN. It may be called in another thread.
 
         Raises:
             InductorBenchError: the module cannot be read or cannot be run.
         """
         source = read_module(module.text)
         if self._trace is not None:
-            return self._from_trace(label, self._trace)
+            return partial(self._from_trace, label, self._trace)
         live = module.live
         if live is not None:
-            return self._from_live(module, label, source, live)
+            return partial(self._from_live, label, live)
         return self._from_harness(module, label, source)
 
     def _from_trace(self, label: ModuleLabel, trace: Path) -> ProfiledModule:
@@ -200,48 +248,19 @@ class Profiling:
         )
         return ProfiledModule("trace", reason, path, None, failure)
 
-    def _from_live(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation
-    ) -> ProfiledModule:
+    def _from_live(self, label: ModuleLabel, seen: Observation) -> ProfiledModule:
         stem, found = Path(seen.stem), decode(Details, seen.live)
-        found = replace(self._with_references(module, label, source, seen, found), switches=seen.switches)
-        details = self._keep_details(label, found)
+        if found.recorded:
+            stem.with_suffix(".values").replace(values_work(self._folder) / label.slug)
+        details = self._keep_details(label, replace(found, switches=seen.switches))
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
         return ProfiledModule("live", seen.live_reason, stored, log, failure)
 
-    def _with_references(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
-    ) -> Details:
-        """Makes the references of the kernels in a process of its own, because a faulty kernel may crash it."""
-        folder = values_work(self._folder) / label.slug
-        if found.recorded:
-            Path(seen.stem).with_suffix(".values").replace(folder)
-        job = MakeReferences(
-            module=str(module.path),
-            device=source.device,
-            launches=found.launches,
-            threads=seen.threads,
-            switches=seen.switches,
-            recorded=found.recorded or (),
-            values_folder=str(folder.resolve()),
-            configs=seen.configs,
-        )
-        self._progress.stage(f"making references of {label.label}, which was profiled live")
-        log = self._folder.logs / f"{label.slug}.references.log"
-        made = self._pool.call(job, name=f"{label.slug}.references", log=log).result
-        if made is None:
-            return found
-        return replace(
-            found,
-            launches=made.launches,
-            references=made.references,
-            recorded=made.recorded if found.recorded is not None else None,
-            recorded_references=made.recorded_references,
-        )
-
-    def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ProfiledModule:
+    def _from_harness(
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource
+    ) -> Callable[[], ProfiledModule]:
         if not source.has_harness:
             raise InductorBenchError(
                 "the module carries no harness to run it with",
@@ -267,6 +286,12 @@ class Profiling:
         )
         self._progress.stage(f"profiling {label.label} with -p")
         answer = self._pool.call(job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
+        self.phases_s = answer.result.phases_s if answer.result else {}
+        return partial(self._keep_profile, module, label, answer, trace, text)
+
+    def _keep_profile(
+        self, module: FoundModule, label: ModuleLabel, answer: WorkerAnswer[Details], trace: Path, text: Path
+    ) -> ProfiledModule:
         details, stored = Details(), None
         if answer.result:
             details = self._keep_details(label, replace(answer.result, switches=module.switches or {}))
@@ -330,6 +355,7 @@ class Survey:
     costs: tuple[OperatorCost, ...] = ()
     peaks: Peaks | None = None
     failure: Failure | None = None
+    no_peaks: str = ""  # why measured peaks do not count
 
 
 def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str, peaks: str, log: Path) -> Survey:
@@ -337,4 +363,5 @@ def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str,
     answer = pool.call(SurveyMachine(tuple(calls), device, peaks), name="survey", log=log)
     if answer.result is None:
         return Survey(failure=answer.failure)
-    return Survey(answer.result.environment, answer.result.costs, answer.result.peaks, answer.failure)
+    found = answer.result
+    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks)

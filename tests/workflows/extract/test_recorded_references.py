@@ -1,0 +1,66 @@
+"""References that are recorded in a RUN's files once somebody asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from breakdown_runs import copy_of, factory
+
+from inductor_bench.messages.kernel_requests import MakeReference
+from inductor_bench.records.code import Reference
+from inductor_bench.source.standalone_writer import recorded_facts
+from inductor_bench.store.folder import RunFolder, is_edited, rows_in
+from inductor_bench.workflows.modules.references import has_reference, record_reference
+
+pytestmark = pytest.mark.xdist_group("captures")  # which make the run
+
+
+class Worker:
+    """Answers each request with the number of lines of the file that it was asked to run."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ask(self, request: MakeReference, limit_s: float) -> Reference:
+        self.asked.append(Path(request.file).read_text())
+        return Reference({"tensors": [{"lines": self.asked[-1].count("\n")}]})
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Path:
+    return RunFolder(copy_of(factory(), "referenced")).kernels
+
+
+def file_in(kernels: Path, place: int) -> Path:
+    return sorted(kernels.glob("*.py"))[place]
+
+
+def is_unedited(file: Path) -> bool:
+    return not any(is_edited(row, file.parent) for row in rows_in(file.parent) if row.file == file.name)
+
+
+def test_a_file_gets_what_its_kernel_computes_once(kernels: Path) -> None:
+    file, worker = file_in(kernels, 0), Worker()
+    text = file.read_text()
+    assert not has_reference(file)
+    assert record_reference(file, worker.ask) and has_reference(file) and is_unedited(file)
+    assert worker.asked == [text]
+    assert not record_reference(file, worker.ask) and len(worker.asked) == 1
+    without = {**recorded_facts(file.read_text())}
+    assert without.pop("reference") == {"tensors": [{"lines": text.count("\n")}]}
+    assert without == recorded_facts(text)
+
+
+def test_an_edited_file_gets_what_the_kernel_of_the_run_computes(kernels: Path) -> None:
+    file, worker = file_in(kernels, 1), Worker()
+    text = file.read_text()
+    file.write_text(text + "# an idea\n")
+    assert record_reference(file, worker.ask) and has_reference(file) and not is_unedited(file)
+    assert worker.asked == [text] and file.read_text().endswith("# an idea\n")
+
+
+def test_a_file_that_no_extraction_wrote_gets_none(kernels: Path, tmp_path: Path) -> None:
+    copy, worker = tmp_path / "copy.py", Worker()
+    copy.write_text(file_in(kernels, 2).read_text())
+    assert not record_reference(copy, worker.ask) and worker.asked == []
