@@ -156,6 +156,7 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "the time as one CUDA graph": lambda module: module.times.graph_time_s is not None,
     "kernels": lambda module: len(module.kernels),
     "source lines": _count(lambda kernel: kernel.origin.source_lines),
+    "layers": _count(lambda kernel: kernel.origin.layers),
     "FLOPs": _count_work(lambda work: work.flops),
     "moved bytes": _count_work(lambda work: work.moved_bytes),
     "DRAM's part of them": _count(lambda kernel: kernel.dram_bytes),

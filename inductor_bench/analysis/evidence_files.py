@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InductorBenchError
-from ..records.code import Details, ModuleSource, SourceLine
+from ..records.code import Details, LayerMap, ModuleSource, SourceLine
 from ..records.evidence import ModuleEvidence
 from ..records.traced import Activity, Iteration, OperatorCall, Trace
 from ..source.module_reader import read_module
 from ..store.folder import RunFolder
-from ..store.run_files import load_details, load_module, load_source_lines
+from ..store.run_files import load_details, load_layers, load_module, load_source_lines
 from ..trace.attribution import attribute_activities
 from ..trace.iterations import split_iterations
 from ..trace.rows import read_trace
@@ -40,6 +40,7 @@ class AttributedModule:
     iterations: tuple[Iteration, ...]
     steady: tuple[int, ...]
     activities: tuple[Activity, ...]
+    layers: LayerMap = field(default_factory=LayerMap)  # the modules of the model
 
     @property
     def operator_calls(self) -> tuple[OperatorCall, ...]:
@@ -91,6 +92,10 @@ class EvidenceFiles:
         """The lines of the user's program, by provenance handle."""
         return self.once(f"lines of {slug}", None, lambda: load_source_lines(self._folder, slug))
 
+    def layers(self, slug: str) -> LayerMap:
+        """The modules of the model from which the kernels of a compiled module originate."""
+        return self.once(f"layers of {slug}", None, lambda: load_layers(self._folder, slug))
+
     def attributed(self, module: ModuleEvidence) -> AttributedModule | None:
         """The module's activities; ``None`` if its profile left no trace."""
         return self.once(f"activities of {module.slug}", module, lambda: self._attribute(module))
@@ -123,8 +128,8 @@ class EvidenceFiles:
             )
         _check_fit(activities, source, module)
         steady = steady_iterations(activities, len(iterations))
-        lines = self.source_lines(module.slug)
-        return AttributedModule(module, source, details, lines, trace, iterations, steady, activities)
+        lines, layers = self.source_lines(module.slug), self.layers(module.slug)
+        return AttributedModule(module, source, details, lines, trace, iterations, steady, activities, layers)
 
 
 def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: ModuleEvidence) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from ..records.base import Category
-from ..records.code import CompiledKernel, KernelDefinition, SourceLine
+from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLine
 from ..records.kernel import Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.module import CategoryTotal
 from ..records.run import Peaks
@@ -71,6 +71,7 @@ class KernelFacts:
     kernel_bytes: Mapping[str, float] = field(default_factory=dict)
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)  # by kernel name
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)  # by provenance handle
+    layers: LayerMap = field(default_factory=LayerMap)
     # DRAM's bytes per byte that a call site of the module touches in the program's step, by its index.
     dram_shares: Mapping[int, float] = field(default_factory=dict)
     peaks: Peaks | None = None  # of the module's device
@@ -303,10 +304,12 @@ def _compiled(group: _Group, events: Sequence[DeviceEvent], facts: KernelFacts) 
 def _origin(group: _Group, facts: KernelFacts) -> Origin:
     sites = list(dict.fromkeys(activity.call for activity, _ in group.members if activity.call is not None))
     lines = (line for site in sites for line in facts.source_lines.get(site.handle or "", ()))
+    shares = (one for site in sites for one in facts.layers.kernels.get(site.handle or "", ()))
     return Origin(
         source_nodes=tuple(dict.fromkeys(node for site in sites for node in site.source_nodes)),
         aten_ops=tuple(dict.fromkeys(op for site in sites for op in site.aten_ops)),
         source_lines=tuple(dict.fromkeys(lines)),
+        layers=tuple(dict.fromkeys(one.layer for one in shares if one.layer)),
         padded_sides=group.definition.padded_sides if group.definition else (),
     )
 

@@ -160,6 +160,7 @@ def _kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s: flo
         kernel_bytes=_kernel_bytes(source, details.launches),
         compiled=details.compiled,
         source_lines=attributed.source_lines,
+        layers=attributed.layers,
         dram_shares=step.dram_shares if step and step.dram_shares else shares,
         peaks=peaks if fits else None,
         tf32=module.tf32 and device.has_tf32,

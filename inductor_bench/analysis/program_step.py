@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .. import units
 from ..devices.table import device_of
 from ..errors import InductorBenchError
-from ..records.code import SourceLine
+from ..records.code import LayerMap, SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
 from ..records.program import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, Work
@@ -25,6 +25,7 @@ from .findings.finding import plural
 from .host.shares import HostShares, host_stretches, sampling_cost
 from .host.stacks import kinds_of_lines
 from .kernel_aggregation import KernelIdentity, StepUse
+from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
 from .statistics import Level, level_at
 from .step_costs import pace_setter
@@ -155,6 +156,7 @@ class DescribedProcess:
     eager: EagerOperators | None = None
     events: Mapping[EventKey, EventNote] = field(default_factory=dict)  # what is known of the events of its trace
     stretches: tuple[CallStretch, ...] = ()  # the loops in a step; empty if it has none
+    layers: StepLayers = field(default_factory=StepLayers)  # the device time of a step by layer and line
 
 
 def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
@@ -260,6 +262,7 @@ def _with_ledger(
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         {event_key(trace, work.event): _note(work, modules, places, files) for work in events},
         tuple(find_stretches(described)),
+        times_by_layer(described, found.activities, _layers_of(modules, files)),
     )
 
 
@@ -300,6 +303,16 @@ def _host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) 
         cost_high=cost.high - 1,
         blocks=cost.pairs,
     )
+
+
+def _layers_of(modules: Mapping[int, ModuleEvidence], files: EvidenceFiles) -> dict[int, GraphLayers]:
+    found = {}
+    for number, module in modules.items():
+        layers = LayerMap()
+        with suppress(InductorBenchError):  # a damaged file costs the modules of this graph only
+            layers = files.layers(module.slug)
+        found[number] = GraphLayers(layers, direction_of_role(files.source(module.slug).role))
+    return found
 
 
 def _note(
@@ -434,6 +447,9 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         other_steps=tuple(_other_steps(leading)),
         stretches=leading.stretches,
         host=steps.host,
+        layers=leading.layers.layers,
+        layer_classes=leading.layers.classes,
+        lines=leading.layers.lines,
         step_source=observed.source,
         busy_time_s=steps.busy_time_s,
         parts=steps.parts,

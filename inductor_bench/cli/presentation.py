@@ -36,7 +36,7 @@ def top_option(help: str) -> Callable[[F], F]:
 
 
 def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
-    """Adds ``--format``, ``--sort`` and ``--top``; see :func:`take_view`."""
+    """Adds ``--format``, ``--by``, ``--sort`` and ``--top``; see :func:`take_view`."""
 
     def add(function: F) -> F:
         sort = click.option(
@@ -47,14 +47,23 @@ def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             help="What the kernels are sorted by: device time, gain limit (what the whole graph would win if the "
             "kernel ran at the hardware's limit) or calls.",
         )
-        return format_option(formats)(sort(top_option("How many kernels.")(function)))
+        by = click.option(
+            "--by",
+            type=click.Choice(["kernel", "layer", "line"]),
+            default="kernel",
+            show_default=True,
+            help="What the step's device time is divided by: kernels, the model's own modules as a tree, or the lines "
+            "of the program.",
+        )
+        return format_option(formats)(by(sort(top_option("How many kernels.")(function))))
 
     return add
 
 
 def take_view(values: dict[str, Any]) -> tuple[str, View]:
     """Removes the presentation options from the parsed values and returns the format's name and the view."""
-    return values.pop("format"), View(sort=values.pop("sort", "time"), top=values.pop("top"))
+    view = View(sort=values.pop("sort", "time"), top=values.pop("top"), by=values.pop("by", "kernel"))
+    return values.pop("format"), view
 
 
 def show(form: Format[Result], result: Result, view: View, console: Console) -> None:

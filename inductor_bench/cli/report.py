@@ -41,6 +41,8 @@ def _report_batch(folder: Path, name: str, view: View) -> int:
     form = BATCH_FORMATS.get(name)
     from ..workflows.batch_state import report_batch
 
+    if view.by != "kernel":
+        raise UsageError(f"--by {view.by} is for a run, and {folder} is a batch", "give one of its runs")
     if view.sort != "time":
         raise UsageError(f"--sort {view.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")
     with Console() as console:

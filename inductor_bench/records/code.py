@@ -95,6 +95,36 @@ class ModuleSource:
     cut_short: bool = False  # whether the end of its calls is missing
 
 
+# The modules of the model that the kernels of a compiled module come from.
+
+
+FORWARD, BACKWARD, RECOMPUTED = "forward", "backward", "recomputed"
+DIRECTIONS = (FORWARD, BACKWARD, RECOMPUTED)
+"""``recomputed``: the backward computes again what the forward has computed before, and not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """The part of a kernel's call that belongs to one module, direction and line."""
+
+    # the object at the root and the names from there on: ``Llama.layers.3.mlp.up_proj``; empty outside of modules
+    layer: str
+    direction: str  # ``forward``, ``backward`` or ``recomputed``
+    line: int  # the place of the line in :attr:`LayerMap.lines`; -1 if it is unknown
+    share: float  # of the call's time, 0 to 1
+    flops: float = 0.0  # of matrix products, convolutions and attention
+
+
+@dataclass(frozen=True)
+class LayerMap:
+    """The modules and lines that the kernels of one compiled module come from: ``modules/SLUG.layers.json``."""
+
+    classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others
+    lines: tuple[SourceLine, ...] = ()
+    # the shares of one call of a kernel, by its provenance handle; they add up to 1
+    kernels: dict[str, tuple[LayerShare, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class CapturedCode:
     """One compiled module as the structured trace describes it.
@@ -113,6 +143,7 @@ class CapturedCode:
     stack_traces: dict[str, tuple[SourceLine, ...]] = field(default_factory=dict)
     role: str = "unknown"
     compiled_name: str = ""
+    layers: LayerMap = field(default_factory=LayerMap)
 
 
 # The buffers that the calls of a compiled module touch. Sizes are bytes.

@@ -70,6 +70,7 @@ class Origin:
     source_nodes: tuple[str, ...] = ()  # the nodes of the graph
     aten_ops: tuple[str, ...] = ()  # the ATen operators
     source_lines: tuple[SourceLine, ...] = ()  # the lines of the program
+    layers: tuple[str, ...] = ()  # the modules of the model, such as ``Llama.layers.3.mlp.up_proj``
     # of a generated kernel that only copies a matrix into a larger one, because Inductor pads matrices for faster
     # products: each side that grows, before and after
     padded_sides: tuple[tuple[int, int], ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from .base import Place, Slug
 from .code import SourceLine
+from .layers import LayerTime, LineTime
 
 GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer", "collective", "copy", "idle"
 KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
@@ -200,6 +201,10 @@ class Program:
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
+    # the device time of a step by module of the model, the longest first; empty without a profile
+    layers: tuple[LayerTime, ...] = ()
+    layer_classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others
+    lines: tuple[LineTime, ...] = ()  # the same time by line of the program
 
 
 HOST_LANE = "host"

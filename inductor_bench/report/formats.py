@@ -28,6 +28,7 @@ class View:
     folder: Path | None = None  # the folder of the result, as the user would type it; ``None`` if there is none
     sort: str = "time"  # the order of the kernels of a run: ``time``, ``gain`` or ``calls``
     top: int = 10  # the number of kernels to show
+    by: str = "kernel"  # what a run's device time is shown by: ``kernel``, ``layer`` or ``line``
     columns: int = 100  # the width of the console
     # the texts of files that the result is about, by the path that the report gives them
     files: Mapping[str, str] = field(default_factory=dict)

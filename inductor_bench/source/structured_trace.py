@@ -20,6 +20,7 @@ from ..errors import InductorBenchError
 from ..records.code import CapturedCode, CompilePhase, total_s
 from .compile_phases import CompileClock, Frame, FrameCompilation
 from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines, text_of
+from .layers import LAYERS, read_layers
 from .module_reader import read_header
 from .syntax import parse
 
@@ -73,7 +74,20 @@ class SourceFunction:
     last_line: int
 
 
-def compiled_name(frame: CompiledFrame, functions_of: Callable[[str], tuple[SourceFunction, ...]]) -> str:
+FunctionsOf = Callable[[str], tuple[SourceFunction, ...]]
+
+
+def compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
+    """The class of the object whose method, or which itself, was compiled; empty for a function outside of classes."""
+    if frame.is_wrapper or frame.class_name:
+        return frame.class_name
+    resumed = _RESUMED.fullmatch(frame.name)
+    name = resumed["function"] if resumed else frame.name
+    line = int(resumed["line"]) if resumed else frame.line
+    return _class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
+
+
+def compiled_name(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
     """``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
 
     The name is empty if it would not identify the function: for Dynamo's wrapper around a plain function, and for a
@@ -90,7 +104,7 @@ def compiled_name(frame: CompiledFrame, functions_of: Callable[[str], tuple[Sour
     line = int(resumed["line"]) if resumed else frame.line
     if not _NAME.fullmatch(name):
         return ""
-    class_name = frame.class_name or _class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
+    class_name = compiled_class(frame, functions_of)
     if not class_name and name in _ROLES:
         return ""
     words = f"{class_name}.{name}" if class_name else name
@@ -143,11 +157,13 @@ _HEADER = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ (?:(\d{1,18}) )?.*?\] (\{
 _RANK = re.compile(r"_rank_(\d+)_")
 _HANDLES = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
 _STACKS = "inductor_provenance_tracking_kernel_stack_traces"
+_NODES = "inductor_provenance_tracking_node_mappings"
 _CACHE_HIT = "fx_graph_cache_hit"
 _GUARDS = "dynamo_cpp_guards_str"
 _WANTED = (
     "inductor_output_code",
     _STACKS,
+    _NODES,
     _GUARDS,
     "dynamo_graph_break_reason",
     "recompile_reasons",
@@ -221,6 +237,7 @@ class _TraceProcess:
     skipped: list[SkippedFrame] = field(default_factory=list)
     torch_version: str | None = None
     writers: list[tuple[str, int | None]] = field(default_factory=list)
+    notes: dict[int, object] = field(default_factory=dict)  # of the layers of ``codes``, by their places
     cached: set[int] = field(default_factory=set)  # the places of those of ``codes`` that came from a cache
     clock: CompileClock = field(default_factory=CompileClock)
     _strings: dict[int, str] = field(default_factory=dict)
@@ -235,6 +252,8 @@ class _TraceProcess:
             self._take_code(entry)
         elif entry.artifact == _STACKS:
             self._take_stacks(entry)
+        elif entry.artifact == _NODES:
+            self._take_layers(entry)
         elif entry.artifact == _CACHE_HIT:
             self._take_hit(entry)
         elif entry.artifact == "dynamo_graph_break_reason":
@@ -302,6 +321,18 @@ class _TraceProcess:
                 self.codes[place] = replace(code, stack_traces=found)
                 return
 
+    def _take_layers(self, entry: _Entry) -> None:
+        mapping = _json(entry.payload)
+        note = mapping.get(LAYERS) if isinstance(mapping, dict) else None
+        if not isinstance(note, dict) or not isinstance(note.get("kernels"), dict):
+            return
+        for place in reversed(range(len(self.codes))):
+            code = self.codes[place]
+            if (code.frame_id, code.frame_compile_id) == entry.frame and place not in self.notes:
+                if not note["kernels"].keys().isdisjoint(_HANDLES.findall(code.text)):
+                    self.notes[place] = note
+                return
+
     def _owner(self, entry: _Entry) -> Frame:
         """The compilation that an entry is of: after a reset of Dynamo its numbers begin again."""
         return (*entry.frame, max(1, self._starts.get(entry.frame, 1)))
@@ -311,14 +342,17 @@ class _TraceProcess:
         if self.owners and self.owners[-1] == self._owner(entry):
             self.cached.add(len(self.codes) - 1)
 
-    def in_order(self) -> list[tuple[CapturedCode, CompiledFrame | None]]:
-        """The modules with their frames, those of one compilation together: a backward graph is compiled with its
-        forward graph where it comes from a cache, and on its first use where it does not."""
+    def in_order(self) -> list[tuple[CapturedCode, CompiledFrame | None, object]]:
+        """The modules with their frames and the notes of their layers, those of one compilation together.
+
+        A backward graph is compiled with its forward graph where it comes from a cache, and on its first use where it
+        does not.
+        """
         first: dict[Frame, int] = {}
         for place, owner in enumerate(self.owners):
             first.setdefault(owner, place)
         places = sorted(range(len(self.codes)), key=lambda place: first[self.owners[place]])
-        return [(self.codes[place], self.frames[place]) for place in places]
+        return [(self.codes[place], self.frames[place], self.notes.get(place)) for place in places]
 
     def compilations(self, process: int) -> Iterator[FrameCompilation]:
         """Yields its compilations."""
@@ -355,11 +389,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
     """
     processes = [_read_process(file) for file in _trace_files(folder)]
     functions_of = functools.cache(read_functions)
-    codes = [
-        replace(code, compiled_name=compiled_name(frame, functions_of)) if frame else code
-        for process in processes
-        for code, frame in process.in_order()
-    ]
+    codes = [_described(*one, functions_of) for process in processes for one in process.in_order()]
     keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
     phases = [process.clock.phases() for process in processes]
     versions = [process.torch_version for process in processes if process.torch_version]
@@ -373,6 +403,16 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         skipped=tuple(dict.fromkeys(frame for process in processes for frame in process.skipped)),
         compilations=tuple(one for number, process in enumerate(processes) for one in process.compilations(number)),
     )
+
+
+def _described(
+    code: CapturedCode, frame: CompiledFrame | None, note: object, functions_of: FunctionsOf
+) -> CapturedCode:
+    """The module with the name of its function, and with its layers."""
+    handles = set(_HANDLES.findall(code.text)) if note else set()
+    of_class = compiled_class(frame, functions_of) if frame else ""
+    name = compiled_name(frame, functions_of) if frame else ""
+    return replace(code, compiled_name=name, layers=read_layers(note, handles, of_class))
 
 
 def _trace_files(folder: Path) -> list[Path]:

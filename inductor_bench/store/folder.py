@@ -144,7 +144,7 @@ class RunFolder:
 
 OWN_FILES = {
     "": (PAGE, EVIDENCE),
-    "modules": ("*.py", "*.provenance.json"),
+    "modules": ("*.py", "*.provenance.json", "*.layers.json"),
     "kernels": (),  # the files that the index lists, without edited ones
     "traces": ("*.trace.json.gz", "*.details.json", "*.timeline.json", "operator_costs.json"),
     "logs": ("*.log", "*.p.txt"),

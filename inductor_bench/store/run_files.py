@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..errors import InductorBenchError, UsageError
 from ..records.base import is_place
-from ..records.code import CapturedCode, Details, SourceLine
+from ..records.code import CapturedCode, Details, LayerMap, SourceLine
 from ..records.evidence import CountedCall, Evidence, HostTrace, ModuleEvidence
 from ..records.module import ModuleRecord
 from ..records.program import Timeline
@@ -112,9 +112,11 @@ def _load_costs(folder: RunFolder) -> tuple[CountedCall, ...]:
 
 
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
-    """Stores the lines of the user's program from which the module's kernels originate, by provenance handle."""
+    """Stores the lines and the modules of the model from which a compiled module's kernels originate."""
     if code is not None and code.stack_traces:
         write_text(folder.modules / f"{slug}.provenance.json", json.dumps(codec.encode(code.stack_traces)))
+    if code is not None and code.layers.kernels:
+        write_text(folder.modules / f"{slug}.layers.json", json.dumps(codec.encode_sparse(code.layers)))
 
 
 def load_source_lines(folder: RunFolder, slug: str) -> Mapping[str, Sequence[SourceLine]]:
@@ -125,6 +127,16 @@ def load_source_lines(folder: RunFolder, slug: str) -> Mapping[str, Sequence[Sou
     """
     path = folder.optional_file(f"modules/{slug}.provenance.json")
     return _decode(dict[str, tuple[SourceLine, ...]], read_json(path), path) if path is not None else {}
+
+
+def load_layers(folder: RunFolder, slug: str) -> LayerMap:
+    """The modules of the model that :func:`save_code` stored; none if there is no file.
+
+    Raises:
+        InductorBenchError: the file is damaged or cannot be read.
+    """
+    path = folder.optional_file(f"modules/{slug}.layers.json")
+    return _decode(LayerMap, read_json(path), path) if path is not None else LayerMap()
 
 
 def _decode(kind: type[T], data: Any, path: Path) -> T:

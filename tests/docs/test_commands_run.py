@@ -74,6 +74,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Captured = pytest.CaptureFixture[str]
 
 
+def test_a_run_of_an_earlier_version_says_that_it_has_no_lines(runs: Path, capsys: Captured) -> None:
+    assert main([*documented("inductor-bench report runs/train --by line"), "--no-plots"]) == 0
+    assert "has no times by layer and line" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_run_is_shown_again(runs: Path, capsys: Captured) -> None:
     assert main([*documented("inductor-bench report runs/train --sort gain"), "--no-plots"]) == 0
     assert "that could win most" in capsys.readouterr().out

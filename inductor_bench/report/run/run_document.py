@@ -63,9 +63,10 @@ from ..document import (
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
 from .host_document import host_section
+from .layers_document import KERNEL, layers_section
 from .retune_document import proof_section, retune_section
 from .run_kernels import anchor, kernel_section, source_file
-from .run_tables import csv_text, write_tables
+from .run_tables import rows_text, write_tables
 from .run_words import (
     Entry,
     bar_parts,
@@ -142,9 +143,13 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     graphs, proof, retunes = _graphs(run), proof_section(run.verification, view.top), retune_section(run, view.top)
     kernels = kernel_section(run, entries, sources, view.sort, view.top)
     findings = _findings(run, lead, entries, view.top)
+    layers = layers_section(run, view.by)
+    if view.by != KERNEL:
+        kernels = replace(kernels, on=On.PAGE)
     # A page has the long tables last; a terminal and Markdown end with what to do.
-    on_page = (replace(one, on=one.on & On.PAGE) for one in (findings, proof, graphs, retunes, kernels))
-    elsewhere = (replace(one, on=one.on & ~On.PAGE) for one in (graphs, kernels, retunes, proof, findings))
+    on_page = (replace(one, on=one.on & On.PAGE) for one in (findings, proof, *layers, graphs, retunes, kernels))
+    shown = (graphs, *layers, kernels, retunes, proof, findings)
+    elsewhere = (replace(one, on=one.on & ~On.PAGE) for one in shown)
     return Document(
         heading(run),
         (machine(run),),
@@ -468,8 +473,8 @@ def _next(run: Run, view: View) -> Iterator[Block]:
 FORMATS = document_formats(
     run_document,
     page=lambda run, view: run_document(run, view, page_parts(run, view.folder or Path())),
-    csv=lambda run, view: csv_text(run, sort=view.sort),
-    rows="every kernel as CSV",
+    csv=lambda run, view: rows_text(run, view.by, view.sort),
+    rows="every kernel, layer or line as CSV",
     of="a run",
     names_folder=True,
 )

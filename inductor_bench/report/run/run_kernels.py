@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ... import units
+from ...analysis.layers.tree import folded_names
 from ...analysis.step_costs import alone_ratio, is_far_off
 from ...records.kernel import Kernel, ShapeGroup
 from ...records.retune import Retune
@@ -27,12 +28,15 @@ from ..document import (
     kernel_column,
     notes,
     sentences,
+    words,
 )
 from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
 from .run_words import Entry, alone, kernel_caption, of_peak, rate
 
 NAME_WIDTH = 64
+LAYER_WIDTH = 48
 MOST_SHAPES = 40
+MOST_LAYERS = 3
 SORTED_BY = {
     "time": "those that take most time first",
     "gain": "those first that could win most at the limit of the hardware",
@@ -51,10 +55,12 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     roofs = any(entry.kernel.roof.bound != "unknown" for entry in shown)
     far_off = any(is_far_off(alone_ratio(run, entry.kernel)) for entry in entries)
     several, retuned = len(run.modules) > 1, bool(run.retunes)
+    layered = any(entry.kernel.origin.layers for entry in entries)
     judged = On.EVERYWHERE if roofs else On.PAGE
     columns = (
         *(Column("#"), kernel_column("kernel", NAME_WIDTH)),
         Column("category, graph" if several else "category", False, on=On.PAPER),
+        *([words("layer", most=LAYER_WIDTH, on=On.PAPER)] if layered else []),
         *(Column("calls", spare=4), Column("time"), Column("share")),
         *(Column("bandwidth", on=On.PAGE), Column("compute", on=On.PAGE)),
         Column("rate", spare=2, on=On.PAGE if roofs else On.TERMINAL | On.MARKDOWN),
@@ -63,12 +69,13 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
         *([Column("retuned", short="retune")] if retuned else []),
     )
     columns = tuple(column for column in columns if column.title != "rate" or not roofs)
-    place_of, words, known = names.file_names(run), retunes_of_kernels(run), _retunes(run.retunes)
+    place_of, retunes, known = names.file_names(run), retunes_of_kernels(run), _retunes(run.retunes)
     rows = []
     for entry in entries:
-        found = retune_of(entry, words)
+        found = retune_of(entry, retunes)
         cells = [
             *_name_cells(entry, place_of, several),
+            *([_layer_cell(entry.kernel)] if layered else []),
             *_figures(run, entry, roofs=roofs),
             *([Cell(alone(run, entry), alone_ratio(run, entry.kernel))] if far_off else []),
             *([Cell(retune_word(found), found.speedup if found else None)] if retuned else []),
@@ -90,10 +97,28 @@ def _name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Ite
     source = names.place(kernel, place_of) if is_call else names.source(kernel, place_of)
     origin = " · ".join(filter(None, (source, names.operation(kernel))))
     yield Cell(str(entry.number), entry.number)
-    said = (*notes(" · ".join(filter(None, (graph, origin))), on=On.TERMINAL), *notes(origin, on=On.PAPER))
+    first = " · ".join(filter(None, (graph, _layer_words(kernel), origin)))
+    said = (*notes(first, on=On.TERMINAL), *notes(origin, on=On.PAPER))
     yield Cell(kernel.name, notes=said)
     colour = palette.category_colour(kernel.category)
     yield Cell(kernel.category.title, colour=colour, notes=notes(graph))
+
+
+def _layer_words(kernel: Kernel) -> str:
+    """The layers in few words, without the object at their root: ``layers.0-11.mlp.up (+1 layer)``."""
+    found = folded_names(kernel.origin.layers)
+    if not found:
+        return ""
+    more = len(found) - 1
+    first = found[0].partition(".")[2] or found[0]
+    return f"{first} (+{more} layer{'s' * (more > 1)})" if more else first
+
+
+def _layer_cell(kernel: Kernel) -> Cell:
+    found = folded_names(kernel.origin.layers)
+    more = len(found) - MOST_LAYERS
+    said = (*found[1:MOST_LAYERS], *([f"and {more} more"] if more > 0 else []))
+    return Cell(found[0] if found else "", notes=notes(*said))
 
 
 def _figures(run: Run, entry: Entry, *, roofs: bool) -> Iterator[Cell]:
@@ -141,6 +166,7 @@ def _facts(kernel: Kernel) -> list[tuple[str, str]]:
         ("launch", _launch(kernel)),
         ("bytes", f"{units.size(work.moved_bytes)} per iteration" if work.moved_bytes else ""),
         ("operations", operations),
+        ("layers", "\n".join(folded_names(kernel.origin.layers))),
         ("source lines", "\n".join(lines)),
         ("no roof", kernel.unjudged),
         ("operators", ", ".join(kernel.origin.aten_ops) or kernel.operator or ""),

@@ -61,6 +61,7 @@ _KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "source_lines": lambda kernel: "; ".join(
         f"{line.file}:{line.line} {line.function}" for line in kernel.origin.source_lines
     ),
+    "layers": lambda kernel: "; ".join(kernel.origin.layers),
     "registers": lambda kernel: kernel.compiled.registers,
     "spills": lambda kernel: kernel.compiled.spills,
     "shared_memory_bytes": lambda kernel: kernel.compiled.shared_memory_bytes,
@@ -87,6 +88,11 @@ _PARTS = (
     *("module", "source", "moved_bytes", "refusal"),
 )
 """Columns of ``step.csv``: the parts of each rank's step."""
+
+_TIMES = ("direction", "kind", "time_s", "launches", "shared_s", "flops")
+_LAYERS = ("layer", "class", *_TIMES)
+_LINES = ("file", "line", "function", "code", *_TIMES)
+"""Columns of ``layers.csv`` and ``lines.csv``: the device time of a step."""
 
 _CATEGORIES = ("graph", "slug", "category", "time_s", "share", "wall_share", "calls", "kernels")
 _SHAPES = (
@@ -119,6 +125,7 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
     }
     if step:
         tables["step"] = table_text(_PARTS, _part_rows(run))
+        tables |= {f"{by}s": rows_text(run, by) for by in ("layer", "line")}
     if run.retunes:
         tables["retunes"] = table_text(RetuneRow._fields, _retune_rows(run))
     paths = []
@@ -127,6 +134,17 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
         write_text(path, text)
         paths.append(path)
     return paths
+
+
+def rows_text(run: Run, by: str, sort: str = "time") -> str:
+    """Renders the kernels, the layers or the lines of a step as CSV.
+
+    Raises:
+        UsageError: ``sort`` is unknown.
+    """
+    if by == "layer":
+        return table_text(_LAYERS, _layer_rows(run))
+    return table_text(_LINES, _line_rows(run)) if by == "line" else csv_text(run, sort)
 
 
 def csv_text(run: Run, sort: str = "time") -> str:
@@ -158,6 +176,20 @@ def _part_rows(run: Run) -> Iterator[Sequence[object]]:
                 *(part.device_time_s, part.replays, part.launches, part.graph, part.module, source),
                 *(part.moved_bytes, part.refusal),
             )
+
+
+def _layer_rows(run: Run) -> Iterator[Sequence[object]]:
+    classes = run.program.layer_classes if run.program else {}
+    for row in run.program.layers if run.program else ():
+        figures = (row.direction, row.kind, row.time_s, row.launches, row.shared_s, row.flops)
+        yield (row.layer, classes.get(row.layer, ""), *figures)
+
+
+def _line_rows(run: Run) -> Iterator[Sequence[object]]:
+    for row in run.program.lines if run.program else ():
+        source = row.source
+        place = (source.file, source.line, source.function, source.code) if source else ("", None, "", "")
+        yield (*place, row.direction, row.kind, row.time_s, row.launches, row.shared_s, row.flops)
 
 
 def _category_rows(run: Run) -> Iterator[Sequence[object]]:

@@ -21,6 +21,7 @@ COMPILER = "torch._inductor.async_compile"
 AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
 LOWERINGS = "torch._inductor.lowering"
 GRAPH_COMPILER = "torch._inductor.compile_fx"
+PROVENANCE = "torch._inductor.debug"
 EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
 
@@ -47,6 +48,7 @@ def install() -> None:
         waiting[EAGER_COMPILER] = _observe_eager
     elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _watch_code_cache
+        waiting[PROVENANCE] = _note_layers
     if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE)):
         waiting.update({TORCH: _observe_uncompiled, DYNAMO_CALLBACK: _hear_compilations})
     for name in [name for name in waiting if name in sys.modules]:
@@ -82,6 +84,12 @@ def _watch_code_cache(codecache: ModuleType) -> None:
         from .pinned import try_pinning
 
         try_pinning(lambda pinned: pinned.adjust_caches(codecache))
+
+
+def _note_layers(debug: ModuleType) -> None:
+    from ..upstream.layers import note_layers
+
+    note_layers(debug)
 
 
 def _observe_eager(_: ModuleType) -> None:

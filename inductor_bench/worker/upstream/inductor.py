@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from ...records.code import CompiledKernel
+from .layers import paths_of
 from .pinning import values_of
 
 Run = Callable[[], Any]
@@ -176,9 +177,10 @@ def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> None:
 
 
 def key_caches_by_lines(codecache: ModuleType, folder: str) -> None:
-    """Makes the user's lines and the number of threads a part of the keys of Inductor's and AOTAutograd's caches.
+    """Makes lines, modules and the number of threads a part of the keys of Inductor's and AOTAutograd's caches.
 
-    A graph whose lines have moved is compiled again, because a cached one comes with the lines that it had. Where the
+    A graph whose lines have moved, or whose modules have other names, is compiled again, because a cached one comes
+    with those that it had. Where the
     program has chosen another folder than ``folder`` for its caches, they are passed by. (2.13; 2.9, 2.11 read only)
     """
     details = codecache.FxGraphHashDetails
@@ -195,13 +197,14 @@ def key_caches_by_lines(codecache: ModuleType, folder: str) -> None:
 
 
 def _digest_of_lines(gm: Any) -> str:
-    """A hash of the lines of the program that the nodes of a graph come from, and of the number of threads."""
+    """A hash of the lines and modules that the nodes of a graph come from, and of the number of threads."""
     import torch
 
     digest = hashlib.sha256(str(torch.get_num_threads()).encode())
     for module in gm.modules() if gm is not None else ():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-            digest.update(f"{node.name}\n{node.meta.get('stack_trace')}\n".encode("utf-8", "surrogatepass"))
+            paths = "\n".join(paths_of(node))
+            digest.update(f"{node.name}\n{node.meta.get('stack_trace')}\n{paths}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 

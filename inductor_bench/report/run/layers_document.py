@@ -1,0 +1,190 @@
+"""The device time of a step by the model's own modules and by the program's lines: trees, and an icicle for a page."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from ... import units
+from ...analysis.layers.times import layer_share
+from ...analysis.layers.tree import Figures, TreeNode, tree_by_layer, tree_by_line, walk
+from ...analysis.step_costs import runs_on_host, step_of
+from ...records.program import Program
+from ...records.run import Run
+from .. import names, palette
+from ..document import (
+    NOTE,
+    Block,
+    Cell,
+    Column,
+    On,
+    Row,
+    Section,
+    Stretch,
+    Table,
+    TimelineChart,
+    sentences,
+    words,
+)
+from .step_document import TICKS
+
+KERNEL, LAYER, LINE = "kernel", "layer", "line"
+BY = (KERNEL, LAYER, LINE)
+"""What ``--by`` divides the step's device time by."""
+
+MOST_ROWS = 40
+"""The most rows of a tree on a terminal and in Markdown."""
+
+LEAST_SHARE = 0.005
+"""The share of the device time below which a terminal leaves a node to the one above it."""
+
+MISSING = "This RUN has no times by layer and line: none of its steps was profiled, or an earlier version made it."
+MOST_ON_PAGE = 3000
+DEEPEST = 12
+"""The most levels of an icicle."""
+
+SEEN = 1 / 1500
+"""The share of an icicle's width below which a node is not drawn."""
+
+DIVIDED = "divided: in kernels that several layers share, whose time is divided by the elements that each one touches"
+FLOP_HINT = "FLOPs of matrix products, convolutions and attention in a step, divided by all of the layer's time"
+LEFT_OUT = "a row holds what is too short for a row of its own below it"
+
+
+def layers_section(run: Run, by: str) -> tuple[Section, ...]:
+    """The sections by layer and by line: a page has both, a terminal and Markdown what is asked for."""
+    program = step_of(run)
+    if program is None or not program.layers:
+        return (Section(f"By {by}", sentences([MISSING], NOTE), on=~On.PAGE),) if by != KERNEL else ()
+    layers, lines = tree_by_layer(program.layers, program.layer_classes), tree_by_line(program.lines)
+    return (
+        _section(run, program, layers, LAYER, On.EVERYWHERE if by == LAYER else On.PAGE),
+        _section(run, program, lines, LINE, On.EVERYWHERE if by == LINE else On.PAGE),
+    )
+
+
+def _section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: On) -> Section:
+    whole_s = sum(node.whole.time_s for node in tree)
+    whose = "time in operators" if runs_on_host(run) else "device time"
+    return Section(
+        f"Device time by {by}" if not runs_on_host(run) else f"Time by {by}",
+        (
+            *_icicle(tree, whole_s),
+            _table(tree, whole_s, by),
+            *sentences(_said(program, tree), NOTE),
+        ),
+        short=f"By {by}",
+        note=f"per step; shares are of its {whose}, {units.seconds(whole_s)}",
+        on=on,
+    )
+
+
+def _said(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
+    known = layer_share(program.layers)
+    share = f"{units.percent(known)} of the time of graphs' kernels has a module" if known is not None else ""
+    divided = DIVIDED if any(node.whole.shared_s for node in tree) else ""
+    yield " · ".join(filter(None, (share, divided, LEFT_OUT)))
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
+    every = list(itertools.islice(walk(tree), MOST_ON_PAGE))
+    few = set(map(id, _largest([node for _, node in every], whole_s)))
+    every.sort(key=lambda pair: id(pair[1]) not in few)  # a terminal shows the first rows
+    spare = 2 if by == LAYER else 5  # a line needs room for its code
+    again = any(node.whole.recomputed_s for node in tree)
+    both = again or any(node.whole.backward_s for node in tree)
+    flops = any(node.whole.flops for node in tree)
+    shared = any(node.whole.shared_s for node in tree)
+    columns = (
+        words(by, least=24, most=120),
+        *(
+            [words("class", least=8, spare=4)]
+            if by == LAYER
+            else [words("code", least=20, most=120, shorten=_cut_ends)]
+        ),
+        *([Column("forward", spare=spare), Column("backward", spare=spare)] if both else []),
+        *([Column("recomputed", short="again", spare=spare)] if again else []),
+        *(Column("time"), Column("share")),
+        *([Column("divided", spare=3, hint=DIVIDED)] if shared else []),
+        *([Column("FLOP", on=On.PAGE), Column("FLOP/s", spare=1, hint=FLOP_HINT)] if flops else []),
+    )
+    wanted = {column.title for column in columns}
+    rows = []
+    for depth, node in every:
+        cells = _cells(node, depth, whole_s, by)
+        rows.append(Row(tuple(cell for title, cell in cells if title in wanted)))
+    return Table(columns, rows, filter=f"{by}, class" if by == LAYER else by, most=len(few), more="in report.html")
+
+
+def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
+    return [names.end(text, width) for text in texts]
+
+
+def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
+    whole = node.whole
+    yield by, Cell("· " * depth + node_name(node))
+    yield ("class", Cell(node.class_name)) if by == LAYER else ("code", Cell(node.code))
+    for title, time_s in (
+        *(("forward", whole.forward_s), ("backward", whole.backward_s)),
+        *(("recomputed", whole.recomputed_s), ("time", whole.time_s)),
+    ):
+        yield title, Cell(units.seconds(time_s) if time_s else "", time_s)
+    share = whole.time_s / whole_s if whole_s else 0.0
+    yield "share", Cell(units.percent(share), share)
+    divided = whole.shared_s / whole.time_s if whole.time_s else 0.0
+    yield "divided", Cell(units.percent(divided) if divided else "", divided)
+    yield "FLOP", Cell(units.flops(whole.flops) if whole.flops else "", whole.flops)
+    yield "FLOP/s", Cell(units.flop_rate(rate) if (rate := flop_rate(whole)) else "", rate)
+
+
+def node_name(node: TreeNode) -> str:
+    """The node in tables: ``layers.0-11 (12x)``."""
+    return f"{node.name} ({node.count}x)" if node.count > 1 else node.name
+
+
+def flop_rate(figures: Figures) -> float | None:
+    """The FLOPs per second of a node's whole time; ``None`` without FLOPs."""
+    return figures.flops / figures.time_s if figures.flops and figures.time_s else None
+
+
+def _largest(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:
+    """The nodes with at least :data:`LEAST_SHARE` of the time, and not more than :data:`MOST_ROWS`.
+
+    A node takes no longer than the one above it, so that the one above it is among them.
+    """
+    times = sorted((node.whole.time_s for node in nodes), reverse=True)
+    least = max(LEAST_SHARE * whole_s, times[MOST_ROWS - 1] if len(times) >= MOST_ROWS else 0.0)
+    return [node for node in nodes if node.whole.time_s >= least]
+
+
+# --- the icicle -------------------------------------------------------------------------------------------------------
+
+
+def _icicle(tree: Sequence[TreeNode], whole_s: float) -> Iterator[Block]:
+    """The tree as a picture: each level is a lane, and each node lies below the one that it is a part of."""
+    levels: list[list[Stretch]] = []
+    _place(tree, 0.0, 0, whole_s, levels)
+    if not levels or not whole_s:
+        return
+    lanes = tuple(("" if depth else "step", tuple(level)) for depth, level in enumerate(levels))
+    ticks = tuple((place / (TICKS - 1), units.seconds(whole_s * place / (TICKS - 1))) for place in range(TICKS))
+    yield TimelineChart(lanes, ticks, (), on=On.PAGE)
+
+
+def _place(nodes: Iterable[TreeNode], left: float, depth: int, whole_s: float, levels: list[list[Stretch]]) -> None:
+    if depth >= DEEPEST or not whole_s:
+        return
+    for number, node in enumerate(nodes):
+        share = node.whole.time_s / whole_s
+        if share >= SEEN:
+            if len(levels) <= depth:
+                levels.append([])
+            colours = palette.GRAPHS
+            title = names.clean(node_name(node))
+            said = f"{title} {units.seconds(node.whole.time_s)} {units.percent(share)}"
+            levels[depth].append(Stretch(share, colours[(number + depth) % len(colours)], title, said, left))
+            _place(node.children, left, depth + 1, whole_s, levels)
+        left += share

@@ -1,0 +1,181 @@
+"""Notes of each kernel which modules and lines its nodes come from, in torch's own provenance of a compiled graph.
+
+What torch says of the nodes of a kernel is kept with the graph in Inductor's cache, and written into the structured
+trace, also where the graph comes from the cache. ``source/layers.py`` reads the note. Private names of torch are used;
+the versions with which they were checked stand in parentheses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from ...records.code import BACKWARD, FORWARD, RECOMPUTED
+from ...source.graph_breaks import read_source_line
+from ...source.layers import LAYERS
+
+
+def note_layers(debug: ModuleType) -> None:
+    """Adds the note to what ``torch._inductor.debug``, just imported, says of each compiled graph. (2.13; 2.9 read)
+
+    Without the names that this needs, and after any error, there is no note.
+    """
+    original = getattr(debug, "dump_inductor_provenance_info", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def dump(*arguments: Any, **keywords: Any) -> Any:
+        mapping = original(*arguments, **keywords)
+        with contextlib.suppress(Exception):
+            mapping[LAYERS] = _describe_graph(debug)
+        return mapping
+
+    debug.dump_inductor_provenance_info = dump  # type: ignore[attr-defined]
+
+
+def _describe_graph(debug: Any) -> dict[str, object]:
+    """The note on the graph that is being compiled, as JSON.
+
+    ``modules`` are pairs of a path and a class, ``lines`` have the fields of ``SourceLine``; ``nodes`` have the places
+    of their module and line in these (or -1), the direction, the elements and the FLOPs.
+    """
+    from torch._inductor.virtualized import V
+
+    kernels = debug._inductor_triton_kernel_to_post_grad_node_info
+    table = _NodeTable(V.graph)
+    names = {name for found in kernels.values() for name in found}
+    note = {
+        "kernels": {handle: list(found) for handle, found in kernels.items()},
+        "nodes": {name: table.describe(name) for name in names if name in table.nodes},
+        "modules": [list(one) for one in table.modules],
+        "lines": [list(one) for one in table.lines],
+    }
+    kernels.clear()  # torch does not do so between backward graphs, whose kernels may have the same names
+    return note
+
+
+class _NodeTable:
+    """The nodes of a graph, and of the graphs within it, with their modules and lines."""
+
+    def __init__(self, graph: Any) -> None:
+        import torch
+
+        self.nodes: dict[str, torch.fx.Node] = {}
+        self.modules: dict[tuple[str, str], int] = {}
+        self.lines: dict[tuple[str, int, str, str], int] = {}
+        self._is_backward = bool(getattr(graph, "is_backward", False))
+        self._places: dict[Any, int] = {}
+        self._stacks: dict[str, int] = {}
+        for module in graph.module.modules():
+            for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+                self.nodes.setdefault(node.name, node)
+                self._place(node)
+
+    def describe(self, name: str) -> tuple[int, str, int, int, float]:
+        node = self.nodes[name]
+        place = self._places.get(node, -1)
+        if node.op == "placeholder":  # an input that a kernel copies or converts belongs to whoever uses it
+            place = next((self._places[user] for user in node.users if user in self._places), -1)
+        return place, self._direction(node), self._line(node), _elements(node), _flops(node)
+
+    def _place(self, node: Any) -> None:
+        if node.op in ("placeholder", "output"):
+            return
+        stack = _stack(node)
+        if stack:
+            for path, kind in stack.values():
+                name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+                place = self.modules.setdefault((str(path), name.rpartition(".")[2]), len(self.modules))
+            self._places[node] = place
+        elif self._is_made_by_a_pass(node):
+            known = [self._places[one] for one in node.all_input_nodes if one in self._places]
+            if known:
+                self._places[node] = known[-1]
+        else:
+            self._places[node] = -1
+
+    def _is_made_by_a_pass(self, node: Any) -> bool:
+        """Whether torch made a node by itself: a sum of gradients, a layout, the update of a buffer."""
+        if not node.meta.get("stack_trace") or node.meta.get("is_gradient_acc"):
+            return True
+        forward = node.meta.get("partitioner_tag") == "is_forward"
+        return self._is_backward and not forward and "fwd_nn_module_stack" not in node.meta
+
+    def _direction(self, node: Any) -> str:
+        if node.meta.get("fwd_nn_module_stack"):
+            return BACKWARD
+        if not self._is_backward:
+            return FORWARD
+        again = node.meta.get("nn_module_stack") or node.meta.get("partitioner_tag") == "is_forward"
+        return RECOMPUTED if again else BACKWARD
+
+    def _line(self, node: Any) -> int:
+        stack = node.meta.get("stack_trace") or ""
+        if stack not in self._stacks:
+            found = read_source_line(stack)
+            key = (found.file, found.line, found.function, found.code) if found else None
+            self._stacks[stack] = self.lines.setdefault(key, len(self.lines)) if key else -1
+        return self._stacks[stack]
+
+
+def _stack(node: Any) -> Mapping[str, Any]:
+    """The modules around a node, outermost first; of a backward node those of its forward."""
+    return node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+
+
+def _elements(node: Any) -> int:
+    """The elements that a node writes or reads, whichever are more; 0 for a view."""
+    if node.op != "call_function" or _is_view(node.target):
+        return 0
+    values = [node.meta.get("val"), *(one.meta.get("val") for one in node.all_input_nodes)]
+    return max((_count(value) for value in values), default=0)
+
+
+def _is_view(target: Any) -> bool:
+    name = str(getattr(target, "_opname", "") or getattr(target, "__name__", ""))
+    return bool(getattr(target, "is_view", False)) or name in ("getitem", "reshape", "_unsafe_view")
+
+
+def _count(value: Any) -> int:
+    import torch
+
+    if isinstance(value, list | tuple):
+        return max((_count(one) for one in value), default=0)
+    return _hint(value.numel()) if isinstance(value, torch.Tensor) else 0
+
+
+def _flops(node: Any) -> float:
+    """The FLOPs of a matrix product, a convolution or an attention; a multiply-add counts as two."""
+    from torch.utils.flop_counter import flop_registry
+
+    counted = flop_registry.get(getattr(node.target, "_overloadpacket", None))
+    if counted is None:
+        return 0.0
+    import torch.fx
+
+    def value(of: Any) -> Any:
+        return of.meta.get("val")
+
+    with contextlib.suppress(Exception):
+        arguments = torch.fx.node.map_arg(node.args, value)
+        keywords = torch.fx.node.map_arg(node.kwargs, value)
+        return float(_hint(counted(*arguments, **keywords, out_val=node.meta.get("val"))))
+    return 0.0
+
+
+def _hint(number: Any) -> int:
+    """A number of a graph; of a symbol the number with which it was traced."""
+    symbol = getattr(number, "node", None)
+    if symbol is not None:
+        number = getattr(symbol, "hint", None)
+    return int(number) if number is not None else 0
+
+
+def paths_of(node: Any) -> Iterator[str]:
+    """The paths of the modules around a node, which its compiled graph's note holds."""
+    for path, _ in _stack(node).values():
+        yield str(path)

@@ -1,0 +1,181 @@
+"""The device time of a step by layer and by line, and the tree that is made of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from inductor_bench.analysis.layers.times import GraphLayers, layer_share, times_by_layer
+from inductor_bench.analysis.layers.tree import TreeNode, folded_names, tree_by_layer, tree_by_line, walk
+from inductor_bench.analysis.ledger import Steps
+from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
+from inductor_bench.records.evidence import CallPlace
+from inductor_bench.records.layers import LayerTime, LineTime
+from inductor_bench.records.program import EAGER, GRAPH, OPTIMIZER
+from inductor_bench.records.traced import Activity, StepWindow, Work
+
+UP, NORM = SourceLine("m.py", 4, "forward", "up"), SourceLine("m.py", 9, "forward", "norm")
+MAP = LayerMap(
+    classes={"Net": "Net", "Net.up": "Linear"},
+    lines=(UP, NORM),
+    kernels={
+        "mm:1": (LayerShare("Net.up", "forward", 0, 1.0, 64.0),),
+        "fused:2": (LayerShare("Net.norm", "forward", 1, 0.75), LayerShare("Net", "recomputed", -1, 0.25)),
+    },
+)
+
+
+def activity(handle: str, instance: int = 0, run: int = 0, duration_s: float = 0.0) -> Activity:
+    site = CallSite(instance, 1, "", None, None, handle=handle)
+    return Activity(run, handle, "kernel", duration_s, site, None, None, instance, None)
+
+
+def work(start_s: float, duration_s: float, **fields: Any) -> Work:
+    values = {"kind": GRAPH, "label": "", "graph": 0, "call": 0, **fields}
+    return Work(start_s=start_s, end_s=start_s + duration_s, launch_start_s=start_s, launch_end_s=start_s, **values)
+
+
+def steps_of(works: list[Work], *, on_host: bool = False, places: dict[int, CallPlace] | None = None) -> Steps:
+    """Two profiled steps from 0 to 20 s; without a profiler a step takes 5 s."""
+    window = StepWindow("main", (0.0, 10.0, 20.0), (0.0, 10.0, 20.0))
+    return Steps(5.0, window, works, (), None, {}, places or {}, {}, on_host)  # type: ignore[arg-type]
+
+
+def test_each_event_is_divided_and_all_of_them_add_up() -> None:
+    place = CallPlace("Embedding", SourceLine("m.py", 2, "forward", "embed"))
+    works = [
+        work(1, 2.0, activity=activity("mm:1", 0)),
+        work(3, 1.0, activity=activity("mm:1", 0)),  # a second kernel of the same call
+        work(5, 4.0, activity=activity("fused:2", 1)),
+        work(9, 1.0, activity=activity("unknown:3", 2)),
+        work(11, 2.0, activity=activity("mm:1", 0), call=1),
+        work(14, 0.5, kind=EAGER, label="aten::embedding", graph=None, op=7),
+        work(15, 0.5, kind=OPTIMIZER, label="SGD", graph=None),
+        work(21, 9.0, activity=activity("mm:1", 0), call=2),  # after the profiled steps
+    ]
+    step = times_by_layer(steps_of(works, places={7: place}), {}, {0: GraphLayers(MAP, "backward")})
+    layers, lines = step.layers, step.lines
+    found = {(one.kind, one.layer, one.direction): one for one in layers}
+    assert {key: one.time_s for key, one in found.items()} == {
+        (GRAPH, "Net.up", "forward"): 2.5,
+        (GRAPH, "Net.norm", "forward"): 1.5,
+        (GRAPH, "Net", "recomputed"): 0.5,
+        (GRAPH, "", "backward"): 0.5,
+        (EAGER, "Embedding", "forward"): 0.25,
+        (OPTIMIZER, "", ""): 0.25,
+    }
+    assert found[GRAPH, "Net.up", "forward"].flops == 64.0, "once for each call, however many kernels it launches"
+    assert found[GRAPH, "Net.norm", "forward"].shared_s == 1.5 and not found[GRAPH, "Net.up", "forward"].shared_s
+    assert [one.time_s for one in layers] == sorted((one.time_s for one in layers), reverse=True)
+    assert {(one.source, one.direction): one.time_s for one in lines if one.kind == GRAPH} == {
+        (UP, "forward"): 2.5,
+        (NORM, "forward"): 1.5,
+        (None, "recomputed"): 0.5,
+        (None, "backward"): 0.5,
+    }
+    whole_s = sum(one.duration_s for one in works[:-1]) / 2
+    assert math.fsum(one.time_s for one in layers) == math.fsum(one.time_s for one in lines) == whole_s
+    assert layer_share(layers) == pytest.approx(4.5 / 5.0)
+
+
+def test_on_a_cpu_the_rest_of_a_graph_belongs_to_no_layer() -> None:
+    works = [work(1, 6.0), work(11, 6.0, call=1)]
+    own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 1.0), activity("mm:1", 0, 1, 5.0)]
+    step = times_by_layer(steps_of(works, on_host=True), {0: own}, {0: GraphLayers(MAP)})
+    layers, lines = step.layers, step.lines
+    found = {one.layer: one for one in layers}
+    scale = 5.0 / 20.0  # the unprofiled step is the measure
+    assert found["Net.up"].time_s == 9.0 * scale and found["Net.norm"].time_s == 0.75 * scale
+    assert found[""].time_s == (12.0 - 10.0) * scale and found[""].direction == ""
+    assert layer_share(step.layers) == 1.0, "it is in no kernel"
+    assert [node.name for node in tree_by_layer(step.layers, step.classes)] == ["Net", "between the graphs' kernels"]
+    assert found["Net.up"].flops == 64.0
+    assert math.fsum(one.time_s for one in layers) == math.fsum(one.time_s for one in lines) == 12.0 * scale
+
+
+def test_kernels_that_overlap_on_a_cpu_fit_into_their_graph() -> None:
+    own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 4.0)]
+    step = times_by_layer(steps_of([work(1, 4.0)], on_host=True), {0: own}, {0: GraphLayers(MAP)})
+    assert math.fsum(one.time_s for one in step.layers) == pytest.approx(4.0 * 5 / 20)
+
+
+def layer(name: str, time_s: float, direction: str = "forward", kind: str = GRAPH, **fields: float) -> LayerTime:
+    return LayerTime(name, direction, kind, time_s, 1.0, **fields)
+
+
+def text_of(tree: tuple[TreeNode, ...]) -> list[str]:
+    return [
+        f"{'  ' * depth}{node.name}{f' ({node.count}x)' * (node.count > 1)} {node.whole.time_s:g}"
+        for depth, node in walk(tree)
+    ]
+
+
+CLASSES = {f"Net.layers.{number}": "Block" for number in range(12)} | {"Net": "Net"}
+
+
+def test_equal_layers_are_folded_with_their_modules() -> None:
+    rows = [
+        layer(f"Net.layers.{number}.{name}", time_s) for number in range(4) for name, time_s in (("up", 2), ("norm", 1))
+    ]
+    rows += [layer("Net.head", 3, flops=6.0), layer("Net", 0.5, "backward"), layer("", 0.25)]
+    rows += [layer("", 2, "", OPTIMIZER), layer("Embedding", 1, kind=EAGER)]
+    tree = tree_by_layer(rows, CLASSES)
+    assert text_of(tree) == [
+        "Net 15.5",
+        "  layers.0-3 (4x) 12",
+        "    up 8",
+        "    norm 4",
+        "  head 3",
+        "optimizer 2",
+        "eager operators 1",
+        "  Embedding 1",
+        "no module 0.25",
+    ]
+    net = tree[0]
+    assert (net.whole.forward_s, net.whole.backward_s, net.own.backward_s, net.whole.flops) == (15, 0.5, 0.5, 6.0)
+    assert net.children[0].class_name == "Block"
+
+
+def test_a_layer_of_another_class_or_time_stands_by_itself() -> None:
+    times = {0: 9.0, 1: 1.0, 2: 1.1, 3: 0.9, 5: 1.0, 6: 1.0}
+    rows = [layer(f"Net.layers.{number}.up", time_s) for number, time_s in times.items()]
+    names = [node.name for node in tree_by_layer(rows, CLASSES)[0].children[0].children]
+    assert names == ["0", "1-3", "5-6"]
+    other = {**CLASSES, "Net.layers.2": "Sparse"}
+    names = [node.name for node in tree_by_layer(rows, other)[0].children[0].children]
+    assert names == ["0", "1", "2", "3", "5-6"]
+
+
+def test_lines_stand_below_their_files() -> None:
+    rows = [
+        LineTime(UP, "forward", GRAPH, 2.0, 1.0),
+        LineTime(UP, "backward", GRAPH, 3.0, 1.0),
+        LineTime(NORM, "forward", GRAPH, 6.0, 1.0),
+        LineTime(None, "", OPTIMIZER, 1.0, 1.0),
+        LineTime(None, "forward", GRAPH, 0.5, 1.0),
+    ]
+    tree = tree_by_line(rows)
+    assert text_of(tree) == [
+        "m.py 11",
+        "  9 in forward 6",
+        "  4 in forward 5",
+        "optimizer, no known line 1",
+        "no known line 0.5",
+    ]
+    assert tree[0].children[1].whole.backward_s == 3.0 and tree[0].children[0].code == "norm"
+
+
+@pytest.mark.parametrize(
+    ("layers", "names"),
+    [
+        (["N.l.0.up", "N.l.1.up", "N.l.2.up", "N.head"], ("N.l.0-2.up", "N.head")),
+        (["N.l.0.up", "N.l.2.up", "N.l.3.up"], ("N.l.0,2-3.up",)),
+        (["N.l.0.up", "N.l.0.down"], ("N.l.0.up", "N.l.0.down")),
+        (["N"], ("N",)),
+        ([], ()),
+    ],
+)
+def test_names_of_layers_are_folded(layers: list[str], names: tuple[str, ...]) -> None:
+    assert folded_names(layers) == names

@@ -1,0 +1,110 @@
+"""The device time of a real program by layer and by line, compiled anew and taken from the cache. On a CPU."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import math
+import subprocess
+from typing import Any
+
+import breakdown_runs as runs
+import pytest
+from documented import documented
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("norm", "feed", "feed.up", "feed.down")
+
+
+@functools.cache
+def done(which: str) -> runs.Done:
+    """The first breakdown compiles the program, and the second one takes what the first has compiled."""
+    if which == "second":
+        done("first")
+    cache = runs.scratch() / "cache-of-layers"
+    if not cache.exists():
+        cache.mkdir()
+        (cache / "peaks").symlink_to(runs.tool_cache() / "peaks")
+    folder = runs.scratch() / f"layers-{which}"
+    words = documented("inductor-bench breakdown train.py --by layer", {"train.py": runs.PROGRAMS / "layers.py"})
+    return runs.breakdown(folder, *words[1:], INDUCTOR_BENCH_CACHE=cache)
+
+
+def rows_of(run: runs.Done, key: str = "layers") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run.record["program"][key]
+    return found
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_the_layers_add_up_to_the_graphs_of_the_step(which: str) -> None:
+    program = done(which).record["program"]
+    for key in ("layers", "lines"):
+        for kind in ("graph", "eager", "optimizer"):
+            parts_s = sum(part["time_s"] for part in program["parts"] if part["kind"] == kind)
+            rows_s = sum(row["time_s"] for row in program[key] if row["kind"] == kind)
+            assert rows_s == pytest.approx(parts_s, rel=0.01)
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_each_layer_has_its_directions_and_its_flops(which: str) -> None:
+    found = {(row["layer"], row["direction"]): row for row in rows_of(done(which)) if row["kind"] == "graph"}
+    for number in range(3):
+        for name in NAMES:
+            for direction in ("forward", "backward"):
+                assert found[f"Net.layers.{number}.{name}", direction]["time_s"] > 0
+    again = {layer for layer, direction in found if direction == "recomputed"}
+    assert {"Net.layers.2.feed.up", "Net.layers.2.feed"} <= again and "Net.layers.0.feed.up" not in again
+    up, product = "Net.layers.0.feed.up", 2 * 256 * 128 * 512
+    assert found[up, "forward"]["flops"] == product and found[up, "backward"]["flops"] == 2 * product
+    assert found["Net.layers.2.feed.up", "recomputed"]["flops"] == product
+    assert ("Net.head", "backward") in found and ("Net", "forward") in found, "and what the model itself does"
+
+
+def test_all_kernels_have_a_module() -> None:
+    for module in done("first").record["modules"]:
+        for kernel in module["kernels"]:
+            assert kernel["layers"] and all(layer.startswith("Net") for layer in kernel["layers"]), kernel["name"]
+
+
+def test_the_second_breakdown_knows_what_the_first_one_knew() -> None:
+    first, second = (
+        {(row["layer"], row["direction"]) for row in rows_of(done(which))} for which in ("first", "second")
+    )
+    assert first == second
+    assert done("first").record["program"]["layer_classes"] == done("second").record["program"]["layer_classes"]
+
+
+def shown(*words: str) -> str:
+    command = runs.command("report", done("first").folder, "--no-plots", *words)
+    ended = subprocess.run(command, env=runs.environment(), capture_output=True, text=True, check=True)
+    return ended.stdout
+
+
+def test_the_screen_shows_a_tree_of_layers() -> None:
+    text = done("first").stdout
+    assert "Time by layer" in text and "Kernels" not in text
+    assert "\n· layers" in text and "· · feed" in text
+    assert "of the time of graphs' kernels has a module" in " ".join(text.split())
+
+
+def test_the_screen_shows_the_lines_of_the_program() -> None:
+    text = shown("--by", "line")
+    assert "Time by line" in text and "layers.py" in text and "return self.down(" in text
+
+
+def test_tables_have_every_layer_and_line() -> None:
+    layers = list(csv.DictReader(io.StringIO(shown("--by", "layer", "--format", "csv"))))
+    rows = rows_of(done("first"))
+    assert [row["layer"] for row in layers] == [row["layer"] for row in rows]
+    assert math.fsum(float(row["time_s"]) for row in layers) == pytest.approx(sum(row["time_s"] for row in rows))
+    assert {row["class"] for row in layers} >= {"Linear", "LayerNorm", "Feed"}
+    lines = list(csv.DictReader((done("first").folder / "tables" / "lines.csv").open()))
+    assert {row["function"] for row in lines if row["kind"] == "graph"} >= {"forward"}
+
+
+def test_the_page_has_an_icicle() -> None:
+    page = shown("--format", "html")
+    assert "Time by layer" in page and "Time by line" in page
+    assert 'class="lane-name">step<' in page and "feed" in page
