@@ -15,12 +15,14 @@ import itertools
 import linecache
 import math
 import os
+import statistics
 import sys
 import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 
@@ -47,6 +49,9 @@ PERIOD_S = 0.005
 MOST_PERIOD_S = 0.1
 OWN_SHARE = 0.008
 """The share of the sampled time that the sampler may take of a processor; it samples less often if it takes more."""
+
+COSTS = 9
+"""The number of last samples whose median cost counts: the first ones cost much more."""
 
 HANDOVER_S = 15e-6
 """Seconds that a sample costs beside its own time: two threads change places twice."""
@@ -127,7 +132,7 @@ class HostSampler:
         self._usual_s = sys.getswitchinterval()
         self._collection = (0.0, 0.0)
         self._collection_waits = False
-        self._own_s = 0.0
+        self._costs: deque[float] = deque(maxlen=COSTS)
         self._undo = before_captures(self._hold) if query is not None else None
         self._backward = _code_of("torch.autograd.graph", "_engine_run_backward")
         self._thread = threading.Thread(target=self._run, name="inductor-bench-sampler", daemon=True)
@@ -200,8 +205,8 @@ class HostSampler:
                 self._adapt(time.thread_time() - begin_s)
 
     def _adapt(self, took_s: float) -> None:
-        self._own_s = took_s if not self._own_s else self._own_s + (took_s - self._own_s) / 16
-        wanted_s = (self._own_s + HANDOVER_S) / OWN_SHARE
+        self._costs.append(took_s)
+        wanted_s = (statistics.median_low(self._costs) + HANDOVER_S) / OWN_SHARE
         self._instants.period_s = min(max(wanted_s, PERIOD_S), MOST_PERIOD_S)
 
     def _look(self, target_s: float, now_s: float) -> None:
@@ -279,10 +284,10 @@ def _code_of(module: str, function: str) -> CodeType | None:
 # The blocks of steps.
 
 
-WITHOUT_S, WITH_S = 0.1, 0.2
+WITHOUT_S, WITH_S = 0.1, 0.25
 """Minimum seconds of a block without the sampler, and of one with it."""
 
-WHOLE_S, LEAST_PAIRS = 3.0, 3
+WHOLE_S, LEAST_PAIRS = 5.0, 3
 """Seconds after which the sampling ends, if there are so many pairs of blocks."""
 
 LONGEST_S = 10.0
@@ -392,6 +397,20 @@ class HostSampling:
         took_s, pairs = now_s - self._begin_s, len(self._blocks) // 2
         enough = took_s >= WHOLE_S and pairs >= LEAST_PAIRS
         return not self._is_sampled and (enough or (took_s >= LONGEST_S and pairs >= 1))
+
+    def unsampled(self) -> Iterator[list[Moment]]:
+        """The boundaries of the steps without the sampler, in runs of steps that follow each other."""
+        for block in self._blocks[::2]:
+            run: list[Moment] = []
+            for begin, end in block:
+                if run and run[-1] is begin:
+                    run.append(end)
+                    continue
+                if run:
+                    yield run
+                run = [begin, end]
+            if run:
+                yield run
 
     def forget(self) -> None:
         """Ends it in a forked child, which does not have the thread."""

@@ -176,8 +176,11 @@ class Schedule:
         return self._profile
 
     def lengthen(self) -> None:
-        """The window is that of an accelerator, unless the user or a comparison chose another."""
-        if (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S):
+        """The window is that of an accelerator, unless the user or a comparison chose another.
+
+        If the host is sampled after it, the steps between the samples make it longer.
+        """
+        if not self._limits.samples and (self._limits.most_steps, self._limits.window_s) == (WINDOW_STEPS[1], WINDOW_S):
             self._limits = replace(self._limits, most_steps=LONG_WINDOW_STEPS, window_s=LONG_WINDOW_S)
 
     def time_first(self) -> None:

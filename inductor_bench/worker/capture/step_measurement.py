@@ -181,6 +181,7 @@ class Measurement:
         self._clock, self._settling_time = StepClock(), Settling()
         self._has_stacks, self._is_chosen, self._samples = limits.stacks, limits.steps is not None, limits.samples
         self._sampling: HostSampling | None = None
+        self._timed: list[Sequence[Moment]] = []  # the windows whose times are kept
         self.looks_for_outer = limits.profiles
         """Whether the steps of a loop around those that are measured are measured, too."""
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
@@ -456,6 +457,9 @@ class Measurement:
         if sampling is None:
             return
         self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
+        if not self._is_chosen:
+            beside = [run for run in sampling.unsampled() if wait_for(run)]
+            self._keep_times(*self._timed, *beside)
         if sampling.problem:
             self._note(f"the host was not sampled ({sampling.problem})")
         self.write(DONE)
@@ -472,6 +476,7 @@ class Measurement:
         parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
         if not self.found.step_times_s and parts:
             self._keep_times(*parts)
+            self._timed = [*parts]
         self._window = []
 
     def _read_window(self) -> None:
