@@ -1,7 +1,8 @@
 """Runs every standalone file of a folder: does it run, do its outputs agree, is its time that in the model?
 
 ``python scripts/benchmark_kernels.py DIR [DIR…] [--jobs N] [--at-least SECONDS] [--budget SECONDS] [--json FILE]``.
-``inductor-bench extract RUN -o DIR`` writes a folder whose files hold references; those of a RUN itself may have none.
+``inductor-bench extract RUN --references -o DIR`` writes a folder whose files hold references; those of a RUN
+itself may have none.
 First N processes check the files beside each other, then one process times those that are dear enough, dearest first.
 A file's own cold and warm times bracket its time in the model, ± 5%, if the file is faithful.
 

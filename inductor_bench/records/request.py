@@ -342,6 +342,9 @@ class ExtractRequest:
     listing: bool = option(False, "--list", help="List the kernels and write nothing.")
     selection: Selection = part(Selection, "glob category top")
     static: bool = option(False, "--static", help="Read the arguments from the module's text; run nothing.")
+    references: bool = option(
+        False, "--references", help="Of a RUN: run each kernel once, so that --check has outputs to compare with."
+    )
     values: str = same(BreakdownRequest, "values")
     values_limit_bytes: int | None = same(BreakdownRequest, "values_limit_bytes", default=None)  # a RUN has its own
     timeout_s: float | None = same(BreakdownRequest, "timeout_s", help="")

@@ -231,7 +231,7 @@ def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
             modules, failures = modules_of_run(run, request.values)
             _require_modules(modules, failures)
             outcome = _conclude(modules, folder, request, progress, (), failures)
-            return outcome if folder is None or request.static else _with_references(outcome, run, request, progress)
+            return _with_references(outcome, run, request, progress) if folder and request.references else outcome
         return _extract_files(target, folder, request, progress)
 
 

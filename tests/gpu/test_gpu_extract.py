@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def outcomes(gpu_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     files, lines = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("outcomes") / "outcomes.jsonl"
-    extract = [sys.executable, "-m", "inductor_bench", "extract", str(gpu_run), "-o", str(files)]
+    extract = [sys.executable, "-m", "inductor_bench", "extract", str(gpu_run), "--references", "-o", str(files)]
     ended = subprocess.run(extract, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     command = [sys.executable, "scripts/benchmark_kernels.py", str(files), "--json", str(lines)]

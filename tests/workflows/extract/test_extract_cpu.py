@@ -47,7 +47,7 @@ def variables() -> dict[str, str]:
 def extracted(done: Done, variables: dict[str, str]) -> Path:
     """The files of the RUN once more, with what their kernels compute."""
     folder = scratch() / "cpu-kinds-files"
-    command = [sys.executable, "-m", "inductor_bench", "extract", str(done.folder), "-o", str(folder)]
+    command = [sys.executable, "-m", "inductor_bench", "extract", str(done.folder), "--references", "-o", str(folder)]
     own = {**environment(), "TORCHINDUCTOR_CACHE_DIR": variables["TORCHINDUCTOR_CACHE_DIR"]}
     ended = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -191,8 +191,8 @@ def test_a_file_without_its_values_says_which_are_missing(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_run_is_extracted_with_its_values_or_without(tmp_path: Path) -> None:
     run = breakdown_runs.with_values().folder
-    assert extract(run, "--values", "recorded", folder=tmp_path / "recorded").code == 0
-    assert extract(run, folder=tmp_path / "drawn").code == 0
+    assert extract(run, "--references", "--values", "recorded", folder=tmp_path / "recorded").code == 0
+    assert extract(run, "--references", folder=tmp_path / "drawn").code == 0
     recorded, drawn = rows_of(tmp_path / "recorded"), rows_of(tmp_path / "drawn")
     for name, row in recorded.items():
         assert (tmp_path / "recorded" / row["values"]).read_bytes() == (run / "kernels" / row["values"]).read_bytes()
