@@ -284,7 +284,8 @@ def measure(
         laps, output = Path(temporary), options.output / program.name
         row |= observe(program.command, run, laps, output, limit_s, ["--no-plots"], environment)
         own = compare(read_record(run), read_laps(laps), row)
-        row |= {name: own.get(name) for name in ("step_s", "own_step_s", "deviation", "note")}
+        row |= {"note": own.get("note") or row["note"]}
+        row |= {name: own.get(name) for name in ("step_s", "own_step_s", "deviation")}
         try:
             return row | judge(program, RunFolder(run).load())
         except InductorBenchError as error:
@@ -409,7 +410,7 @@ def progress(row: Mapping[str, Any]) -> str:
     if "with_s" in row:
         return " ".join(cost_cells(row))
     said = " ".join(f"{one['verdict']}{one['kind']}" for one in row["first"]) or "nothing"
-    return f"{row['program']}: {said} {row['note'] or ''} ({row.get('seconds', 0.0):.0f} s)"
+    return f"{row['program']}: {said} {row['note']} ({row.get('seconds', 0.0):.0f} s)"
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -434,7 +435,7 @@ def cells_of(row: Mapping[str, Any]) -> tuple[str, ...]:
         least if row.get("rank") else "-",
         number(row.get("step_s"), 1e3, "{:.2f}"),
         number(row.get("seconds"), 1, "{:.0f}"),
-        row["note"] or "",
+        row["note"],
     )
 
 

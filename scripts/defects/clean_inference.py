@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from frame import DEVICE, DTYPE, clean, either, loop, start
-from models import SPACE, Images, Language, Layer, Regression, on_device, pictures, rows, tokens
+from models import LENGTH, SPACE, Images, Language, Layer, Regression, on_device, pictures, rows, tokens
 from torch import Tensor, nn
 
 
@@ -24,7 +24,7 @@ def layers() -> None:
 def reading() -> None:
     """A transformer reads texts."""
     model = on_device(Language())
-    encode, data = torch.compile(model.encode), tokens(either(16, 4))
+    encode, data = torch.compile(model.encode), tokens(either(16, 4), LENGTH - 1)
     for _ in loop():
         encode(data)
 

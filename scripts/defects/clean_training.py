@@ -118,7 +118,7 @@ def graphed_training() -> None:
     for _ in loop():
         compiled(data).backward()
         optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
 
 
 @clean(may=("eager-operators",))
@@ -182,7 +182,7 @@ def distillation() -> None:
 @clean()
 def long_texts() -> None:
     """Texts of four times the length, in fewer of them."""
-    step, data = training(Language()), tokens(max(1, BATCH // 4), 4 * LENGTH - 1)
+    step, data = training(Language()), tokens(max(1, BATCH // 4), 4 * LENGTH)
     for _ in loop():
         step(data)
 

@@ -25,7 +25,7 @@ def pageable() -> None:
 @defect("copies", "eager-operators", share=0.1, cpu=True)
 def contiguous() -> None:
     """Images are laid out anew between the graphs, three times."""
-    step = training(Images(depth=1))
+    step = training(Images(either(32, 16), 1))
     images, labels = pictures(either(128, 8))
     for _ in loop():
         if DEFECT:
@@ -83,7 +83,7 @@ def growing_cache() -> None:
     """Keys are appended by ``torch.cat``, which copies all of them for each token."""
     layer = torch.compile(on_device(nn.Sequential(*(Layer(SPACE, 4 * SPACE) for _ in range(2)))))
     token = rows(16, SPACE)
-    kept = torch.zeros(either(4096, 512), 16, SPACE, device=DEVICE, dtype=DTYPE)
+    kept = torch.zeros(either(32768, 512), 16, SPACE, device=DEVICE, dtype=DTYPE)
     for number in loop():
         if DEFECT:
             keys = torch.cat([kept[:-1], token[None]])  # defect

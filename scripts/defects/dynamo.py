@@ -92,7 +92,7 @@ def new_sizes() -> None:
     torch._dynamo.config.recompile_limit = 64
     network = on_device(nn.Sequential(*(Layer(either(1024, 64), either(4096, 128)) for _ in range(2))))
     answer = torch.compile(network, dynamic=False)
-    for number in loop():
+    for number in loop(60):
         size = 1024 + 8 * (number // 5) if DEFECT else 1024
         answer(rows(size, either(1024, 64)))  # defect
 
@@ -108,7 +108,7 @@ def changing_int() -> None:
             self.calls += 1 if DEFECT else 0  # defect
             return super().forward(x) * (1 + 1e-9 * self.calls)
 
-    train_deep(Counting(either(6, 2)))
+    train_deep(Counting(2))
 
 
 @defect("recompile-limit", "recompiles", names=("task",), share=0.1, also=(*ALSO, "not-compiled"), cpu=True)

@@ -26,7 +26,7 @@ def train_many(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 @defect("eager-optimizer", names=("AdamW",), share=0.1, also=ALSO)
 def optimizer_not_fused() -> None:
-    """AdamW without ``fused=True`` for a large embedding and a short step."""
+    """AdamW without ``fused=True``, for many parameters and a short step."""
     model = on_device(Regression(either(8, 2)))
     compiled, inputs = torch.compile(model), rows(either(512, 32))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=not DEFECT)

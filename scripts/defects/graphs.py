@@ -73,7 +73,7 @@ def small_training() -> None:
     for _ in loop():
         model(x, x).backward()
         optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
 
 
 @defect(
@@ -110,11 +110,10 @@ def small_function() -> None:
         return F.silu(x) * y + 0.1 * x
 
     smooth = torch.compile(mix)
-    all_at_once = torch.compile(lambda xs, y: [mix(x, y) for x in xs])
-    states = list(rows(200, SPACE).unbind())
+    states = rows(200, SPACE)
     for _ in loop():
         out = network(rows(either(1024, 16), SPACE))[0]
-        states = [smooth(state, out) for state in states] if DEFECT else all_at_once(states, out)  # defect
+        states = torch.stack([smooth(state, out) for state in states]) if DEFECT else smooth(states, out)  # defect
 
 
 if __name__ == "__main__":

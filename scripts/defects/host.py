@@ -14,7 +14,7 @@ from models import Regression, rows, training
 def averages() -> None:
     """A function updates thousands of running averages in Python."""
     step, inputs = training(Regression()), rows()
-    values = {f"metric {number}": float(number) for number in range(either(60_000, 60_000) if DEFECT else 1)}
+    values = {f"metric {number}": float(number) for number in range(either(100_000, 60_000) if DEFECT else 1)}
 
     def update_averages() -> None:
         for name, value in values.items():
@@ -73,7 +73,7 @@ def cyclic_objects() -> None:
 
     for _ in loop():
         step(inputs, inputs)
-        grow_tree(either(12_000, 12_000) * DEFECT)  # defect
+        grow_tree(12_000 * DEFECT)  # defect
     print(len(kept), "lists")
 
 

@@ -34,7 +34,7 @@ def encode(text: str) -> list[int]:
     found = []
     for word in WORD.findall(text):
         value = 7
-        for letter in word * either(4, 1):
+        for letter in word * either(16, 32):
             value = (31 * value + ord(letter)) % WORDS  # defect
         found.append(value)
     return found[: LENGTH + 1]
@@ -69,7 +69,7 @@ def tokenizing() -> None:
 
 class Numbers(Dataset[list[float]]):
     def __len__(self) -> int:
-        return BATCH * STEPS
+        return 64 * STEPS
 
     def __getitem__(self, index: int) -> list[float]:
         return [index % 7 / 7] * (WIDTH - index % 5)
@@ -89,7 +89,7 @@ def slow_collate() -> None:
     """``collate_fn`` pads and scales lists of numbers in Python."""
     step = training(Regression())
     inputs = rows()
-    for batch, _ in zip(DataLoader(Numbers(), BATCH, collate_fn=pad), loop(), strict=False):  # defect
+    for batch, _ in zip(DataLoader(Numbers(), 64, collate_fn=pad), loop(), strict=False):  # defect
         inputs[: len(batch)].copy_(batch)
         step(inputs, inputs)
 
@@ -101,7 +101,7 @@ def plain_loop() -> None:
     inputs = rows()
 
     def make_batch(number: int) -> Tensor:
-        count = either(40_000, 20_000) if DEFECT else 1
+        count = either(100_000, 20_000) if DEFECT else 1
         return torch.tensor([math.sin(number + place / 100) for place in range(count)])  # defect
 
     for number in loop():
@@ -122,7 +122,7 @@ def decoding_images() -> None:
     stored = [zlib.compress(torch.randint(60, (3, PIXELS, PIXELS), dtype=torch.uint8).numpy().tobytes())]
     labels = torch.zeros(PICTURES, dtype=torch.long, device=DEVICE)
     ready = torch.stack([decode_image(stored[0])] * PICTURES)
-    for _ in loop():
+    for _ in loop(60):
         images = torch.stack([decode_image(data) for data in stored * PICTURES]) if DEFECT else ready  # defect
         on_device = images.to(DEVICE).to(DTYPE).contiguous(memory_format=torch.channels_last)
         step(on_device, labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from frame import DEFECT, DEVICE, DTYPE, SMALL, defect, either, loop, start
-from models import BATCH, WORDS, Block, Language, Regression, on_device, rows, tokens
+from models import BATCH, LENGTH, SPACE, WORDS, Block, Language, Regression, on_device, rows, tokens
 from torch import Tensor, nn
 
 EAGER = ("eager-operators", "eager-optimizer", "host-pace", "cuda-graphs-unused")
@@ -31,7 +31,7 @@ def item_in_loop() -> None:
 def printed_loss() -> None:
     """Each micro-batch prints its loss."""
     model = on_device(Language())
-    compiled, data = torch.compile(model), tokens(either(2, 2)).chunk(2)
+    compiled, data = torch.compile(model), tokens().chunk(2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     for _ in loop():
         for part in data:
@@ -90,7 +90,7 @@ def synchronize() -> None:
     on_device(blocks)
     compiled = [torch.compile(block) for block in blocks]
     optimizer = torch.optim.AdamW(blocks.parameters(), lr=1e-5, fused=True)
-    inputs = torch.randn(BATCH // 2, 256, either(1024, 128), device=DEVICE, dtype=DTYPE)
+    inputs = torch.randn(BATCH, LENGTH, SPACE, device=DEVICE, dtype=DTYPE)
     for _ in loop():
         x = inputs
         for block in compiled:
@@ -104,9 +104,9 @@ def synchronize() -> None:
 
 @defect("synchronisations", share=0.05, also=EAGER)
 def nonfinite_check() -> None:
-    """The gradients' norm decides in Python whether a step is made, after each of four micro-batches."""
+    """The gradients' norm decides in Python whether a step is made, after each micro-batch."""
     model = on_device(Language())
-    compiled, data = torch.compile(model), tokens(either(8, 4)).chunk(4)
+    compiled, data = torch.compile(model), tokens(either(16, 4)).chunk(2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     for _ in loop():
         for part in data:
