@@ -53,6 +53,9 @@ from inductor_bench.analysis.findings.rule_table import findings_beside
 from inductor_bench.analysis.step_costs import is_uncompiled, whole_time_s
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
+from inductor_bench.report.document import Block, Fold, Items, On, Section, shown_on
+from inductor_bench.report.run.run_document import run_document
+from inductor_bench.report.run.run_words import sentence
 from inductor_bench.store.folder import RunFolder
 from scripts.benchmark_programs import (
     GRACE_S,
@@ -297,12 +300,22 @@ def measure(
 
 def first_findings(run: Run) -> list[Finding]:
     """The first findings about the program, in the order of the screen: the first line, if it is one, then the list."""
-    lead = headline(run)
-    shown = [one for one in findings_beside(run, lead) if one.level in (ADVICE, CAUTION)]
+    lead, texts = headline(run), set(shown_texts(run_document(run).blocks))
+    every = (one for one in findings_beside(run, lead) if one.level in (ADVICE, CAUTION))
+    shown = [one for one in every if sentence(one.text, run) in texts]
     lines = [lead] if lead is not None and lead.kind not in MEASUREMENT else []
     if lead is not None and is_uncompiled(run) and all(one.kind != NOT_COMPILED for one in (lead, *shown)):
         lines = [dataclasses.replace(lead, kind=NOT_COMPILED)]
     return [*lines, *(one for one in shown if one.kind not in MEASUREMENT)][:FIRST]
+
+
+def shown_texts(blocks: Sequence[Block]) -> Iterator[str]:
+    """The entries of all lists that a terminal shows."""
+    for block in shown_on(blocks, On.TERMINAL):
+        if isinstance(block, Section | Fold):
+            yield from shown_texts(block.blocks)
+        elif isinstance(block, Items):
+            yield from (one.text for one in block.entries if one.on & On.TERMINAL)
 
 
 def judge(program: Program, run: Run) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def two_networks() -> None:
             optimizer.zero_grad()
 
 
-@clean(may=("gradient-copies", "collectives"))
+@clean(may=("gradient-copies", "collectives", "graph-breaks", "threads"))
 def two_ranks() -> None:
     """DDP on two ranks, whose gradients are reduced beside the backward pass."""
     local = int(os.environ["LOCAL_RANK"])

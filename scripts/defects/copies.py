@@ -22,7 +22,7 @@ def pageable() -> None:
         step(images, labels)
 
 
-@defect("copies", "eager-operators", share=0.1, cpu=True)
+@defect("copies", "eager-operators", share=0.1)
 def contiguous() -> None:
     """Images are laid out anew between the graphs, three times."""
     step = training(Images(either(32, 16), 1))

@@ -7,10 +7,10 @@ import hashlib
 import torch
 import torch.nn.functional as F
 from frame import DEFECT, defect, either, loop, start
-from models import Language, Layer, on_device, rows, tokens, training
+from models import Chain, Language, Layer, on_device, rows, tokens, training
 from torch import Tensor, nn
 
-ALSO = ("host-pace", "small-graphs", "cuda-graphs-unused", "synchronisations", "eager-operators")
+ALSO = ("host-pace", "small-graphs", "cuda-graphs-unused", "synchronisations", "eager-operators", "recompiles")
 """What is true of a step in which graphs are broken."""
 
 
@@ -115,16 +115,14 @@ def changing_int() -> None:
 def changing_task() -> None:
     """Each of 24 tasks has a name that the compiled function takes, three times as many as it is compiled for."""
 
-    def loss_of(x: Tensor, task: str) -> Tensor:
-        for _ in range(either(24, 8)):
-            x = F.gelu(x + len(task)).sin() * 0.5
-        return x.square().mean()
+    model = on_device(Chain())
 
-    compiled = torch.compile(loss_of)
-    weight = nn.Parameter(rows(either(4096, 256), either(2048, 256)))
-    optimizer = torch.optim.SGD([weight], lr=1e-5)
+    def loss_of(task: str) -> Tensor:
+        return model(len(task))
+
+    compiled, optimizer = torch.compile(loss_of), torch.optim.SGD(model.parameters(), lr=1e-5)
     for number in loop():
-        compiled(weight, f"task {number % 24}" if DEFECT else "task").backward()  # defect
+        compiled(f"task {number % 24}" if DEFECT else "task").backward()  # defect
         optimizer.step()
         optimizer.zero_grad()
 
@@ -147,7 +145,7 @@ def slow_guards() -> None:
             y = scale(y)  # defect
 
 
-@defect("not-compiled", "eager-operators", share=0.1, also=("host-pace",), cpu=True)
+@defect("not-compiled", "eager-operators", share=0.1, also=("host-pace",))
 def never_compiled() -> None:
     """Nobody compiled the model."""
     model = on_device(Language())
@@ -162,9 +160,9 @@ def never_compiled() -> None:
 @defect("not-compiled", "eager-operators", names=("eager", "backend"), share=0.1, also=("host-pace",), cpu=True)
 def backend_eager() -> None:
     """``backend="eager"`` was left in after a search for an error."""
-    step, data = training(Language(), backend="eager" if DEFECT else "inductor"), tokens()
+    step = training(Chain(), backend="eager" if DEFECT else "inductor")  # defect
     for _ in loop():
-        step(data)
+        step()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def own_optimizer() -> None:
     train_many(model, Momentum(parameters, {}) if DEFECT else torch.optim.Adam(parameters, lr=1e-5, fused=True))
 
 
-@defect("eager-operators", names=("clip_grad_norm_",), share=0.1, also=("eager-optimizer", *ALSO), cpu=True)
+@defect("eager-operators", names=("clip_grad_norm_",), share=0.1, also=("eager-optimizer", *ALSO))
 def clip_one_by_one() -> None:
     """Gradients are clipped one by one."""
     model = many()

@@ -44,8 +44,8 @@ def json_log() -> None:
 def gc_collect() -> None:
     """Each step collects garbage, which there is none of, among many objects."""
     step, inputs = training(Regression()), rows()
-    examples = [{"text": str(number), "labels": [number]} for number in range(50_000)]
-    for _ in loop():
+    examples = [{"text": str(number), "labels": [number]} for number in range(20_000)]
+    for _ in loop(either(60, 30)):
         step(inputs, inputs)
         if DEFECT:
             gc.collect()  # defect

@@ -101,6 +101,20 @@ class Images(nn.Module):
         return F.cross_entropy(self.head(self.features(images).mean((2, 3))).float(), labels)
 
 
+class Chain(nn.Module):
+    """Elementwise operators one after the other, on a parameter, and their mean square."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(*either((4096, 2048), (256, 256))))
+
+    def forward(self, shift: int = 6) -> Tensor:
+        x = self.weight
+        for _ in range(either(24, 8)):
+            x = F.gelu(x + shift).sin() * 0.5
+        return x.square().mean()
+
+
 PIXELS, PICTURES = either((224, 64), (32, 8))
 
 

@@ -29,7 +29,7 @@ def parallel(model: nn.Module, **how: float) -> DistributedDataParallel:
     "uneven-ranks",
     names=("rank 1", "prepare"),
     share=0.2,
-    also=("host-python", "data-loading", "collectives"),
+    also=("host-python", "data-loading", "collectives", "graph-breaks", "threads"),
     cpu=True,
 )
 def late_rank() -> None:
@@ -49,7 +49,13 @@ def late_rank() -> None:
     dist.destroy_process_group()
 
 
-@defect("collectives", names=("no_sync",), share=0.1, also=("gradient-copies", "uneven-ranks"), cpu=True)
+@defect(
+    "collectives",
+    names=("no_sync",),
+    share=0.1,
+    also=("gradient-copies", "uneven-ranks", "graph-breaks", "threads"),
+    cpu=True,
+)
 def no_sync_missing() -> None:
     """Gradients are reduced after each of four micro-batches."""
     model = parallel(Regression())
@@ -65,7 +71,12 @@ def no_sync_missing() -> None:
     dist.destroy_process_group()
 
 
-@defect("collectives", names=("bucket_cap_mb",), share=0.05, also=("gradient-copies", "uneven-ranks", "host-pace"))
+@defect(
+    "collectives",
+    names=("bucket_cap_mb",),
+    share=0.05,
+    also=("gradient-copies", "uneven-ranks", "host-pace", "graph-breaks", "threads"),
+)
 def one_bucket() -> None:
     """All gradients are in one bucket, whose reduction begins when the backward pass has ended."""
     model = parallel(Regression(depth=either(4, 2)), bucket_cap_mb=10_000 if DEFECT else 25)  # defect
