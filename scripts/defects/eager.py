@@ -74,7 +74,7 @@ def clip_one_by_one() -> None:
         optimizer.zero_grad()
 
 
-@defect("eager-operators", names=("focal_loss",), share=0.1, also=ALSO, cpu=True)
+@defect("eager-operators", names=("focal_loss",), share=0.1, also=ALSO)
 def loss_not_compiled() -> None:
     """A loss of many operators is outside of the graph."""
 
@@ -114,7 +114,10 @@ def augmentation_not_compiled() -> None:
 
 
 @defect(
-    "eager-operators", names=("norm", "forward"), share=0.1, also=("graph-breaks", "float32-island", *ALSO), cpu=True
+    "eager-operators",
+    names=("norm", "forward"),
+    share=0.1,
+    also=("graph-breaks", "float32-island", *ALSO),
 )
 def layer_not_compiled() -> None:
     """``torch.compiler.disable`` keeps a norm out of the graphs."""

@@ -77,7 +77,11 @@ def small_training() -> None:
 
 
 @defect(
-    "small-graphs", "cuda-graphs-unused", names=("block", "Block", "blocks"), share=0.1, also=("host-pace",), cpu=True
+    "small-graphs",
+    "cuda-graphs-unused",
+    names=("block", "Block", "blocks"),
+    share=0.1,
+    also=("host-pace",),
 )
 @torch.no_grad()
 def blocks_one_by_one() -> None:

@@ -84,7 +84,7 @@ def pad(lists: list[list[float]]) -> Tensor:
     return torch.tensor([[round(entry, 4) for entry in values] for values in normal])  # defect
 
 
-@defect("data-loading", "host-python", names=("pad",), share=0.2, cpu=True)
+@defect("data-loading", "host-python", names=("pad",), share=0.2)
 def slow_collate() -> None:
     """``collate_fn`` pads and scales lists of numbers in Python."""
     step = training(Regression())
@@ -115,7 +115,7 @@ def decode_image(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(zlib.decompress(data)), dtype=torch.uint8).view(3, PIXELS, PIXELS)  # defect
 
 
-@defect("data-loading", "host-python", names=("decode_image",), share=0.2, cpu=True)
+@defect("data-loading", "host-python", names=("decode_image",), share=0.2)
 def decoding_images() -> None:
     """Compressed images are decoded in the step's thread."""
     step = training(Images(depth=2))
