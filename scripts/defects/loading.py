@@ -128,7 +128,7 @@ def decoding_images() -> None:
         step(on_device, labels)
 
 
-@defect("cpu-operators", "data-loading", names=("augment",), share=0.2, also=("pageable-copies",), cpu=True)
+@defect("cpu-operators", "data-loading", names=("augment",), share=0.2, also=("pageable-copies",))
 def augmenting_on_the_cpu() -> None:
     """Images are scaled and turned by operators on the CPU, in the step."""
     step = training(Images(depth=2))
@@ -145,7 +145,7 @@ def augmenting_on_the_cpu() -> None:
         step(images.contiguous(memory_format=torch.channels_last), labels)
 
 
-@defect("cpu-operators", "host-python", share=0.2, also=("pageable-copies", "data-loading"), cpu=True)
+@defect("cpu-operators", "host-python", share=0.2, also=("pageable-copies", "data-loading"))
 def noise_by_numpy() -> None:
     """NumPy draws the noise of each step on the CPU."""
     import numpy
