@@ -140,10 +140,28 @@ def environment_of(command: Sequence[str]) -> dict[str, str]:
     return {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
 
 
-def observe(command: Sequence[str], run: Path, laps: Path, output: Path, limit_s: float) -> dict[str, Any]:
-    """Breaks a program down, and keeps its screen as ``output`` with the suffix ``.txt``."""
-    tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
-    variables = environment_of(command) | {"STEP_ENDS": str(laps), "COLUMNS": "160"}
+def observe(
+    command: Sequence[str],
+    run: Path,
+    laps: Path,
+    output: Path,
+    limit_s: float,
+    more: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Breaks a program down, and keeps its screen as ``output`` with the suffix ``.txt``.
+
+    Args:
+        command: what starts the program.
+        run: the folder for the RUN.
+        laps: the folder in which the program's stopwatch writes.
+        output: the file for the screen, without its suffix.
+        limit_s: seconds after which the command is interrupted.
+        more: other options of ``breakdown``.
+        environment: in place of ``environment_of(command)``.
+    """
+    tool = [sys.executable, "-m", "inductor_bench", "breakdown", *more, "-o", str(run), "--force", "--", *command]
+    variables = {**(environment or environment_of(command)), "STEP_ENDS": str(laps), "COLUMNS": "160"}
     lines: dict[str, list[tuple[float, str]]] = {".txt": [], ".err.txt": []}
     begin_s = time.perf_counter()
     process = subprocess.Popen(
@@ -353,13 +371,17 @@ COLUMNS = (
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints the figures, and below them what the first lines say."""
-    cells = [(*COLUMNS, "exit", "note"), *map(cells_of, rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print_cells([(*COLUMNS, "exit", "note"), *map(cells_of, rows)])
     print()
     for row in rows:
         print(f"{row['program']}: {row.get('first_line') or '-'}")
+
+
+def print_cells(cells: Sequence[Sequence[str]]) -> None:
+    """Prints lines of cells as columns."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def cells_of(row: Mapping[str, Any]) -> tuple[str, ...]:
