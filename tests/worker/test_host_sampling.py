@@ -16,6 +16,7 @@ import pytest
 from inductor_bench.records.evidence import GENERATED, OWN, PYTHON_LIBRARY, TORCH, HostSamples
 from inductor_bench.worker.capture import host_sampling
 from inductor_bench.worker.capture.host_sampling import (
+    BOUNDARY,
     MOST_FRAMES,
     MOST_VOID,
     HostSampler,
@@ -26,6 +27,7 @@ from inductor_bench.worker.capture.host_sampling import (
     describe,
 )
 from inductor_bench.worker.capture.step_clock import Moment
+from inductor_bench.worker.capture.step_observer import StepObserver
 
 LIMIT_S = 300.0
 
@@ -117,6 +119,24 @@ def test_generated_code_has_a_name_and_no_file(sampler: HostSampler) -> None:
     tree = run_until_seen(sampler, space["made"])
     frame = next(frame for frame in tree.frames if frame.function == "made")
     assert (frame.file, frame.owner, frame.line) == ("<made here>", GENERATED, 2)
+
+
+def test_the_work_of_the_observation_is_left_out(sampler: HostSampler) -> None:
+    assert hasattr(StepObserver, BOUNDARY.rpartition(".")[2])
+    observer = StepObserver.__new__(StepObserver)
+    observer._lock, observer._entered, observer.is_done = threading.RLock(), False, False
+    seen: list[int] = []
+    sampler.resume()
+    end_s = time.monotonic() + LIMIT_S
+    while len(seen) < 3 and time.monotonic() < end_s:
+        observer._guarded(count_to, 200_000)
+        samples = sampler.begin_step(0.01)
+        seen += [1 for sample in samples if count_to.__code__ in map(sampler.codes.get, sample.stack[::2])]
+        tree = StackTree(sampler.codes, ())
+        tree.add(samples)
+        assert not any(frame.function == "count_to" for frame in map(tree.frames.__getitem__, tree.frame_of))
+    sampler.pause()
+    assert len(seen) >= 3
 
 
 def test_a_garbage_collection_is_measured_with_the_stack_that_began_it(sampler: HostSampler) -> None:

@@ -294,6 +294,9 @@ MOST_VOID = 8
 ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 """Exceptions that cost the samples, and not the program."""
 
+BOUNDARY = "StepObserver._guarded" if sys.version_info >= (3, 11) else "_guarded"
+"""The function that does the observation's work at a boundary."""
+
 SMOOTHING = 0.25
 """The weight of the last step in the time that the next one is expected to take."""
 
@@ -465,9 +468,13 @@ class StackTree:
     def add(self, samples: Iterable[Sample]) -> None:
         """Adds the stacks of samples."""
         for one in samples:
+            places = range(len(one.stack) - 2, -1, -2)
+            frames = [self._frame(one.stack[place], one.stack[place + 1]) for place in places]
+            if any(self.frames[frame].function == BOUNDARY for frame in frames):
+                continue  # the observation's own work
             node = -1
-            for place in range(len(one.stack) - 2, -1, -2):
-                node = self._node(node, self._frame(one.stack[place], one.stack[place + 1]))
+            for frame in frames:
+                node = self._node(node, frame)
             key = node, one.is_collection
             known = self.stacks.get(key, SampledStack(node, is_collection=one.is_collection))
             self.stacks[key] = SampledStack(
