@@ -19,7 +19,9 @@ GRAPH_CALL = "inductor_bench.graph/"
 """Name of the range of one call of a compiled graph, before the number of the graph in ``ObservedSteps.graphs``."""
 
 WAITING, TIMING, PROFILING, DONE, FAILED = "waiting", "timing", "profiling", "done", "failed"
-"""States of an observation: compilation has not settled, the window is timed, profiled, measured; or it failed."""
+SAMPLING = "sampling"
+"""States of an observation: compilation has not settled, the window is timed, profiled, measured; or it failed. While
+it is ``sampling``, all but the samples is measured."""
 
 
 @dataclass(frozen=True)

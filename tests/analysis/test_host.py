@@ -117,6 +117,7 @@ def only(*stack: SampledFrame, lines: LineKinds = NO_LINES) -> HostStretch:
         ([MAIN, torch("distributed/distributed_c10d.py", "all_reduce")], DISPATCHING, "all_reduce"),
         ([MAIN, torch("cuda/__init__.py", "synchronize")], SYNCHRONISING, "synchronize"),
         ([MAIN, torch("optim/adamw.py", "AdamW.step"), torch("optim/adam.py", "_fused")], OPTIMIZING, "AdamW.step"),
+        ([MAIN, torch("optim/sgd.py", "step"), torch("_ops.py", "__call__")], OPTIMIZING, "step"),  # before Python 3.11
         ([MAIN, torch("optim/lr_scheduler.py", "LRScheduler.step")], DISPATCHING, "LRScheduler.step"),
         ([MAIN, torch("_dynamo/eval_frame.py", "compile_wrapper")], GUARDS, "guards"),
         ([MAIN, torch("_dynamo/eval_frame.py", "compile_wrapper"), own("net", 30)], PYTHON, "net"),
@@ -160,6 +161,12 @@ def test_a_line_is_what_the_profile_says_of_its_operators() -> None:
     assert only(own("main", 10, "time.sleep"), lines=lines).label == SLEEPING
     long = replace(MAIN, line=9, span=(9, 12, 0, 4))
     assert only(long, lines=lines).label == CPU_OPERATORS, "a call over several lines"
+
+
+def test_the_rest_of_a_function_after_a_graph_break_has_its_name() -> None:
+    found = only(MAIN, own("torch_dynamo_resume_in_forward_at_31", 33))
+    assert found.source is not None and (found.function, found.source.function) == ("forward", "forward")
+    assert only(MAIN, own("main.<locals>.tokenize", 5)).function == "tokenize"
 
 
 def test_a_program_without_code_of_its_own_has_the_line_of_a_library() -> None:

@@ -40,6 +40,7 @@ LOADERS = re.compile(
 )
 """Files of libraries that load data: whatever they call is loading."""
 
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 WORKERS = re.compile(r"_(?:try_)?get_data|_next_data")
 RULES = tuple(
     (re.compile(f".*(?:{file}):(?:.*\\.)?(?:{function})"), label)
@@ -163,7 +164,7 @@ class StackReader:
             return graph or "entering a graph"
         if label == OPTIMIZING:
             steps = (one.function for one in frames if one.owner == TORCH and "/optim/" in one.file)
-            return next((name for name in steps if name.endswith(".step")), innermost.function)
+            return next((name for name in steps if name.rpartition(".")[2] == "step"), _bare(innermost.function))
         if label == DATA_LOADING and any(WORKERS.search(one.function) for one in frames if one.owner == TORCH):
             own = next((one for one in frames if one.owner == OWN), None)
             inside = own is not None and any(LOADERS.search(one.file) for one in frames[frames.index(own) :])
@@ -173,7 +174,7 @@ class StackReader:
             return "backward"
         if label == GUARDS:
             return "guards"
-        return innermost.called if innermost.is_call and innermost.called else innermost.function
+        return innermost.called if innermost.is_call and innermost.called else _bare(innermost.function)
 
 
 def _rule_of(frame: SampledFrame) -> str:
@@ -192,4 +193,7 @@ def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
 
 
 def _bare(function: str) -> str:
-    return function.rpartition("<locals>.")[2]
+    """A function's name without those around it, and without what Dynamo calls the rest of it after a graph break."""
+    name = function.rpartition("<locals>.")[2]
+    resumed = _RESUMED.search(name)
+    return resumed["function"] if resumed else name

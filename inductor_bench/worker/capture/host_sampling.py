@@ -66,6 +66,9 @@ them that first releases the interpreter in their place.
 MOST_FRAMES = 96
 """Maximum number of frames of a stack that are kept, from the innermost one."""
 
+MOST_SAMPLES = 4000
+"""Maximum number of samples of one step; then the sampler waits for the next block."""
+
 LEAST_COLLECTION_S = 50e-6
 """Shortest garbage collection that is measured with its stack; shorter ones are sampled as everything else."""
 
@@ -199,7 +202,9 @@ class HostSampler:
             time.sleep(max(0.0, min(delay_s, 1.0)))
             now_s = time.perf_counter()
             sys.setswitchinterval(self._usual_s)
-            if self._is_on and now_s >= target_s:
+            if len(self._samples) >= MOST_SAMPLES:  # the program makes no steps any more, or very long ones
+                self._go.clear()
+            elif self._is_on and now_s >= target_s:
                 begin_s = time.thread_time()
                 self._look(target_s, now_s)
                 self._adapt(time.thread_time() - begin_s)

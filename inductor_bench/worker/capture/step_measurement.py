@@ -19,6 +19,7 @@ from ...records.evidence import (
     FAILED,
     GRAPH_CALL,
     PROFILING,
+    SAMPLING,
     TIMING,
     WAITING,
     ClockSample,
@@ -441,7 +442,7 @@ class Measurement:
         self._read_steps()
         if state == DONE and self._samples and moment is not None:
             self._sampling = HostSampling(moment, self._clock.device, self._schedule.step_s, self)
-            state = TIMING
+            state = SAMPLING
         self.write(state)
 
     def _sample(self, sampling: HostSampling, moment: Moment, *, busy: bool) -> None:

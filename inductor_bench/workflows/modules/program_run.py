@@ -20,7 +20,7 @@ from ...launch.worker import CORES_OF_THE_PROGRAM
 from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
-from ...records.evidence import DONE, FAILED, PROFILING, TIMING, ObservedSteps, ObservedTouches
+from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture
@@ -49,6 +49,9 @@ PATIENCE_S = 10.0
 
 SETTLE_S = 1.0
 """Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
+
+SAMPLED_S, SAMPLED_TO_STOP_S = 4.0, 12.0
+"""Seconds that the answer waits for the samples of the host, and that ``--stop`` does; a program may end its steps."""
 
 ENDED = frozenset({DONE, FAILED})
 """The states of an observation that is over."""
@@ -183,6 +186,7 @@ class StepWatch:
         self._folder, self._stops, self._tell, self._answer = folder, stops, tell, answer
         self._profiled_s: float | None = None
         self._done_s: float | None = None
+        self._sampled_s: float | None = None
         self._answered = self._told = False
 
     def is_finished(self) -> bool:
@@ -191,10 +195,11 @@ class StepWatch:
             return False
         has_graphs = any(self._folder.glob(f"*{STEPS}"))
         now_s, steps = time.monotonic(), self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
-        states = {one.state for one in steps}
+        states = self._states(steps, now_s, SAMPLED_S)
         if not self._answered and self._is_answerable(steps, states, now_s):
             self._answered = True
             self._answer()
+        states = self._states(steps, now_s, SAMPLED_TO_STOP_S)
         if DONE not in states or {TIMING, PROFILING} & states:
             self._done_s = None
             return False
@@ -205,6 +210,15 @@ class StepWatch:
             self._told = True
             self._tell()
         return False
+
+    def _states(self, steps: Sequence[ObservedSteps], now_s: float, most_s: float) -> Set[str]:
+        """The states of all processes; one whose host is sampled is still timed, for so many seconds at most."""
+        found = {one.state for one in steps}
+        if SAMPLING not in found:
+            self._sampled_s = None
+            return found
+        self._sampled_s = self._sampled_s or now_s
+        return found - {SAMPLING} | {TIMING if now_s - self._sampled_s < most_s else DONE}
 
     def _is_answerable(self, steps: Sequence[ObservedSteps], states: Set[str], now_s: float) -> bool:
         """Whether all ranks are measured, or are profiled and not done for a while: long steps fill a long window.

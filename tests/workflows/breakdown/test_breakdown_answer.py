@@ -8,7 +8,7 @@ from pathlib import Path
 import breakdown_runs as runs
 import pytest
 
-from inductor_bench.records.evidence import DONE, PROFILING, TIMING, WAITING, ObservedSteps
+from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
 from inductor_bench.store.codec import encode
 from inductor_bench.workflows.modules import program_run
 from inductor_bench.workflows.modules.program_run import StepWatch
@@ -91,6 +91,18 @@ def test_a_long_window_is_not_waited_for_if_there_are_cores(
     assert seen.say(PROFILING, PROFILING, trace="a") == 0
     assert seen.say(TIMING, TIMING, trace="a") == answers
     assert seen.say(DONE, DONE, trace="a") == 1
+
+
+def test_samples_are_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may make no more steps while its host is sampled."""
+    monkeypatch.setattr(program_run, "cores_of_this_process", lambda: 2)
+    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    seen = Observed(tmp_path, stops=True)
+    assert seen.say(SAMPLING, SAMPLING, trace="a") == 0 and not seen.watch.is_finished()
+    monkeypatch.setattr(program_run, "SAMPLED_S", 0.0)
+    assert seen.say(SAMPLING, SAMPLING, trace="a") == 1 and not seen.watch.is_finished()
+    monkeypatch.setattr(program_run, "SAMPLED_TO_STOP_S", 0.0)
+    assert seen.watch.is_finished()
 
 
 def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
