@@ -113,7 +113,7 @@ class Program:
     def step(self, setup: Setup) -> None:
         """One step."""
         if setup.loader_s:
-            with profiler_range(f"{DATA_LOADING_RANGE}Slow.__next__"):
+            with torch.profiler.record_function(f"{DATA_LOADING_RANGE}Slow.__next__"):
                 time.sleep(setup.loader_s)
         until = time.perf_counter() + setup.busy_s
         while time.perf_counter() < until:

@@ -28,7 +28,7 @@ TYPICAL_COST_S = 4e-6
 """What a recorded range costs the host in seconds, where the device hides it. On recorded programs whose host set the
 pace it took 3 to 8 µs."""
 
-MOST_COST_S = 40e-6
+MOST_COST_S = 200e-6
 """The most that a recorded range can cost."""
 
 FITTED = 2e-3

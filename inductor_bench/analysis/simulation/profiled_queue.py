@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -35,6 +36,9 @@ BLOCKED_S = 50e-6
 
 MANY_QUEUED = 256
 """Number of launched works from which that queue can be full."""
+
+HICCUP, FEW = 1.5, 0.25
+"""A step that takes this many times as long as the median one does not count, if at most this share of them does."""
 
 RETURN_S = 5e-6
 """Longest time of the call itself in a call that waits."""
@@ -117,7 +121,14 @@ class _Builder:
             for number, call in enumerate(self.calls)
             if self.window.launched(call.start_s)
         }
-        return ProfiledQueue(StepQueue(tuple(actions), tuple(self._queued())), tuple(self.works), calls)
+        queue = StepQueue(tuple(actions), tuple(self._queued()), self._hiccups())
+        return ProfiledQueue(queue, tuple(self.works), calls)
+
+    def _hiccups(self) -> frozenset[int]:
+        """The few steps that took much longer than the others, as where the profiler empties its buffers."""
+        times = [end - start for start, end in itertools.pairwise(self.window.bounds)]
+        longer = [number for number, time_s in enumerate(times) if time_s > HICCUP * median(times)]
+        return frozenset(longer) if len(longer) <= FEW * len(times) else frozenset()
 
     # The host.
 

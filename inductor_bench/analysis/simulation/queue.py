@@ -62,6 +62,7 @@ class StepQueue:
 
     actions: tuple[HostAction, ...]
     works: tuple[QueuedWork, ...]  # in the order of their launches
+    left_out: frozenset[int] = frozenset()  # the numbers of steps that do not count
 
     @property
     def steps(self) -> int:
@@ -71,7 +72,7 @@ class StepQueue:
 # The host without the profiler.
 
 
-LEAST_HOST = 0.2
+LEAST_HOST = 0.1
 """Smallest share of a stretch of the host's profiled time that is left without the profiler."""
 
 
@@ -111,7 +112,7 @@ STEADY = 1e-4
 
 
 class SimulatedSteps(NamedTuple):
-    """The seconds of each step once their times stay the same."""
+    """The seconds of each step that counts, once their times stay the same."""
 
     steps_s: tuple[float, ...]
 
@@ -143,6 +144,7 @@ class CompiledQueue:
     rows: tuple[_Row, ...]
     durations: tuple[float, ...]  # of each work
     lanes: int
+    left_out: frozenset[int] = frozenset()
 
     def run(self, factors: Mapping[int, float] = {}) -> SimulatedSteps:
         """The steps' times if some works, by their numbers, take so many times as long."""
@@ -158,7 +160,8 @@ class CompiledQueue:
             if abs(time_s - last) <= STEADY * time_s:
                 break
             last = time_s
-        return SimulatedSteps(tuple(end - start for start, end in pairwise(bounds)))
+        steps = enumerate(end - start for start, end in pairwise(bounds))
+        return SimulatedSteps(tuple(time_s for number, time_s in steps if number not in self.left_out))
 
 
 @dataclass
@@ -175,6 +178,7 @@ def compile_queue(queue: StepQueue, host: HostModel = AS_PROFILED) -> CompiledQu
         tuple(_rows(queue, host)),
         tuple(work.duration_s for work in queue.works),
         1 + max((work.lane for work in queue.works), default=0),
+        queue.left_out,
     )
 
 
@@ -251,9 +255,10 @@ def without_works(queue: StepQueue, places: Collection[int]) -> StepQueue:
         left = tuple(new[place] for place in action.works if place in new)
         dropped = action.kind == LAUNCH and bool(action.works) and not left
         actions.append(action._replace(works=left, own_s=0.0 if dropped else action.own_s))
-    return StepQueue(
-        tuple(actions),
-        tuple(work._replace(after=tuple(new[place] for place in work.after if place in new)) for work in works),
+    return replace(
+        queue,
+        actions=tuple(actions),
+        works=tuple(work._replace(after=tuple(new[place] for place in work.after if place in new)) for work in works),
     )
 
 
@@ -314,7 +319,7 @@ def as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
         for number, place in enumerate(places):
             latency = one.latency_s if not number else 0.0
             works[place] = works[place]._replace(latency_s=latency, gap_s=min(works[place].gap_s, one.gap_s))
-    return StepQueue(tuple(actions), tuple(works))
+    return replace(queue, actions=tuple(actions), works=tuple(works))
 
 
 def on_another_stream(queue: StepQueue, places: Collection[int]) -> StepQueue:
