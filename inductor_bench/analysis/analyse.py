@@ -23,6 +23,7 @@ from .module_analysis import ModuleFacts, ModuleInStep, describe_module, describ
 from .program_step import DescribedProgram, describe_program, with_notes
 from .residence import shares_in_step
 from .roofline import rates_of, refuted_roofs, without_bounds
+from .simulation.predictions import with_predictions
 
 STAGE = "analysis"
 """The ``stage`` of a failure of the analysis itself."""
@@ -64,7 +65,19 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
     rows += [module for module in run.modules if module.slug not in named]
     rows = list(without_bounds(rows, refuted_roofs(rates_of(rows), run.peaks)))
     program = _with_note(run) if step is None else with_notes(step.program, _count_unseen(rows, steps), evidence.eager)
-    return replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
+    found = replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
+    if step is None:
+        return replace(found, modules=tuple(_with_old_savings(row, known.get(row.slug)) for row in rows))
+    queued, inputs = step.leading.queue, (evidence.processes, evidence.modules, evidence.stopped)
+    fitted = files.once("fitted step", inputs, queued.fitted) if queued is not None else None
+    return with_predictions(found, queued, fitted)
+
+
+def _with_old_savings(row: ModuleRecord, old: ModuleRecord | None) -> ModuleRecord:
+    """The row with what an earlier analysis predicted of its kernels, where the step is that analysis's."""
+    savings = {kernel_key(kernel): kernel.saving for kernel in old.kernels} if old is not None else {}
+    kernels = (replace(kernel, saving=savings.get(kernel_key(kernel), kernel.saving)) for kernel in row.kernels)
+    return replace(row, kernels=tuple(kernels))
 
 
 def _row_of(module: ModuleEvidence, facts: ModuleFacts, files: EvidenceFiles) -> ModuleRecord | None:

@@ -16,7 +16,7 @@ from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
 from ..records.program import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
-from ..records.traced import Activity, GraphCall, Work
+from ..records.traced import Activity, GraphCall, ProgramTrace, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
@@ -27,6 +27,8 @@ from .host.stacks import kinds_of_lines
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
+from .simulation.predictions import QueuedStep
+from .simulation.profiled_queue import queue_of
 from .statistics import Level, level_at
 from .step_costs import pace_setter
 from .traffic import EagerOperators, find_operators
@@ -157,6 +159,7 @@ class DescribedProcess:
     events: Mapping[EventKey, EventNote] = field(default_factory=dict)  # what is known of the events of its trace
     stretches: tuple[CallStretch, ...] = ()  # the loops in a step; empty if it has none
     layers: StepLayers = field(default_factory=StepLayers)  # the device time of a step by layer and line
+    queue: QueuedStep | None = None  # for the simulation; None without a profile, and on a CPU
 
 
 def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
@@ -263,6 +266,19 @@ def _with_ledger(
         {event_key(trace, work.event): _note(work, modules, places, files) for work in events},
         tuple(find_stretches(described)),
         times_by_layer(described, found.activities, _layers_of(modules, files)),
+        None if on_host else _queued(trace, found, described, observed),
+    )
+
+
+def _queued(trace: ProgramTrace, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
+    slugs = {number: name.slug for number, name in steps.names.items() if name.slug}
+    return QueuedStep(
+        queue_of(trace, found, MARKERS),
+        steps.step_time_s,
+        observed.steps.host_step_time_s,
+        slugs,
+        [call.graph for call in found.calls],
+        steps.places,
     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..devices.table import device_of
 from ..records.base import Category, Failure
-from ..records.kernel import Kernel
+from ..records.kernel import Kernel, StepSaving
 from ..records.module import CategoryTotal, ModuleRecord
-from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Program, RankSteps
+from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Prediction, Program, RankSteps
 from ..records.run import Run
 
 # What kernels and graphs cost: in one step of the program if it was observed, else in one iteration of each graph.
@@ -29,17 +29,28 @@ EQUAL_STEPS = 0.02
 """Smallest difference of a compiled and an eager step, as a share of the compiled one, from which one is faster."""
 
 
+NOT_SIMULATED = StepSaving()
+
+
 @dataclass(frozen=True)
 class Cost:
     """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
 
     ``repeats`` is the number of times that the program pays this cost: 1 for a step, else the calls of the graph.
+    ``saving`` is what the step would save if it ran at its roof, as far as that was simulated.
     """
 
     calls: float
     time_s: float
     gain_limit_s: float | None = None
     repeats: float = 1.0
+    saving: StepSaving = NOT_SIMULATED
+
+    @property
+    def gain_s(self) -> float | None:
+        """What the step saves at the kernel's roof, simulated; else the kernel's gain limit."""
+        simulated = self.saving.step_saving_s
+        return self.gain_limit_s if simulated is None else simulated
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
     calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
     if kernel.roof.gain_limit_s is None or not kernel.calls:
         return Cost(calls, time_s)
-    return Cost(calls, time_s, kernel.roof.gain_limit_s * calls / kernel.calls)
+    return Cost(calls, time_s, kernel.roof.gain_limit_s * calls / kernel.calls, saving=kernel.saving)
 
 
 def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
@@ -176,6 +187,29 @@ def runs_on_host(run: Run) -> bool:
 def host_sets_pace(run: Run) -> bool:
     """Whether the device waits for the host so often that faster kernels do not shorten the step."""
     return step_of(run) is not None and not runs_on_host(run) and host_idle_share(run) > HOST_SETS_PACE
+
+
+def prediction_of(run: Run, kind: str) -> Prediction | None:
+    """What the findings of a kind would save of the step, the one that saves most; ``None`` if none was simulated."""
+    program = step_of(run)
+    found = [one for one in program.predictions if one.kind == kind] if program else []
+    return max(found, key=lambda one: one.saving_s, default=None)
+
+
+GENERATED_KERNELS = "generated-kernels"
+"""The kind of the prediction of all generated kernels at their roofs, which is no finding."""
+
+
+WORTH_TUNING = 0.01
+"""Share of the step from which it is worth making kernels faster."""
+
+
+def kernels_save(run: Run) -> bool:
+    """Whether faster generated kernels shorten the step; without a simulation, unless the host sets its pace."""
+    program, predicted = step_of(run), prediction_of(run, GENERATED_KERNELS)
+    if program is None or predicted is None:
+        return not host_sets_pace(run)
+    return predicted.saving_s >= WORTH_TUNING * program.step_time_s
 
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:

@@ -44,8 +44,8 @@ def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             type=click.Choice(["time", "gain", "calls"]),
             default="time",
             show_default=True,
-            help="What the kernels are sorted by: device time, gain limit (what the whole graph would win if the "
-            "kernel ran at the hardware's limit) or calls.",
+            help="What the kernels are sorted by: device time, gain (what the step, else the whole graph, would win if "
+            "the kernel ran at the hardware's limit) or calls.",
         )
         by = click.option(
             "--by",

@@ -168,6 +168,8 @@ class ObservedSteps:
     steps_before_profile: int = 0  # the number of them that came before the profile; the others came after it
     other_steps: tuple[OtherSteps, ...] = ()  # steps among them that called other graphs than the profiled ones
     window_s: float = 0.0  # the sum of ``step_times_s``
+    # their median on the host's clock; shorter than on the device's where the host runs ahead and waits for nothing
+    host_step_time_s: float | None = None
     clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call

@@ -77,6 +77,15 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class StepSaving:
+    """What the program's step would save if a kernel ran at its roof, simulated; ``None`` if that is unknown."""
+
+    step_saving_s: float | None = None  # seconds of the step; 0 if the device waits for the host anyway
+    step_saving_uncertainty_s: float | None = None  # by how much that may be off
+    device_saving_s: float | None = None  # what the step would save if the host took no time
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A kernel of one module. Figures are per iteration, for all calls together."""
 
@@ -108,6 +117,7 @@ class Kernel:
     # predicted bytes between the cache and DRAM per call of the module in the program's step, for all calls of the
     # kernel together; ``None`` without a program
     dram_bytes: float | None = None
+    saving: Inline[StepSaving] = StepSaving()  # what the step would save if it ran at its roof
 
     @property
     def step_slowdown(self) -> float | None:

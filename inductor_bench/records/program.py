@@ -116,6 +116,35 @@ class HostWork:
 
 
 @dataclass(frozen=True)
+class Change:
+    """One change of a program or of its settings, so that a tool can try it."""
+
+    # what is set: ``compile`` (an argument of ``torch.compile``), ``config`` (an option of ``torch._inductor.config``),
+    # ``setting`` (an attribute of torch, or its argument), ``argument`` (of a call in the program), ``environment`` (a
+    # variable) or ``line`` (a line of the program that is to be written in another way)
+    kind: str
+    setting: str  # its name: ``mode``, ``AdamW.fused``, ``torch.backends.cudnn.benchmark``
+    value: str  # its value as Python writes it; empty if the value is to be found
+    source: SourceLine | None = None  # the line of the program that it concerns; ``None`` if it is unknown
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a finding's change would save of the step, simulated. On a CPU it is the part of the step that goes.
+
+    The simulation repeats the profiled steps as a queue of the host's work, launches, streams and waits, with a host
+    as fast as the unprofiled step needs.
+    """
+
+    finding: str  # the id of the finding
+    kind: str  # its kind
+    saving_s: float  # seconds of the step; negative if the step becomes longer
+    uncertainty_s: float  # by how much that may be off
+    device_saving_s: float | None = None  # what it would save if the host took no time; ``None`` on a CPU
+    changes: tuple[Change, ...] = ()  # what to change, each by itself; empty if no setting or line is known
+
+
+@dataclass(frozen=True)
 class StepKind:
     """Steps among the timed ones that called other graphs than the profiled ones: an evaluation, another network."""
 
@@ -205,6 +234,8 @@ class Program:
     layers: tuple[LayerTime, ...] = ()
     layer_classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others
     lines: tuple[LineTime, ...] = ()  # the same time by line of the program
+    # what the findings' changes would save, as far as they can be simulated, the largest saving first
+    predictions: tuple[Prediction, ...] = ()
 
 
 HOST_LANE = "host"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..analysis.step_costs import cost_of, step_factors
+from ..analysis.step_costs import cost_of, kernels_save, step_factors
 from ..autotune.methods import TuningPriority, find_least
 from ..devices.nvidia import visible_gpus
 from ..devices.table import device_of
@@ -218,16 +218,23 @@ def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
 
 
 def find_stake(row: Retune, run: Run) -> TuningPriority:
-    """What is at stake with a kernel: its time in the step, and the gain limit of all its launches."""
-    limits = [
-        cost_of(run, module, kernel).gain_limit_s
+    """What is at stake with a kernel: its time in the step, and what all its launches can win of it at most.
+
+    The gain is what the step saves, simulated; where it saves nothing, because it waits for the host, what the kernel
+    itself does.
+    """
+    costs = [
+        cost_of(run, module, kernel)
         for module in run.modules
         if module.label in row.graphs
         for kernel in module.kernels
         if kernel.kernel_id == row.kernel_id
     ]
+    limits = [cost.gain_limit_s for cost in costs]
     known = [limit for limit in limits if limit is not None]
     gain_limit_s = sum(known) if known and len(known) == len(limits) else None
+    if gain_limit_s is not None and kernels_save(run):
+        gain_limit_s = sum(cost.gain_s or 0.0 for cost in costs)
     return TuningPriority(row.time_s, gain_limit_s, is_library_call=row.category.is_library)
 
 

@@ -13,7 +13,7 @@ from inline import change
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.program_findings import step_words
-from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings
+from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings, saving_s
 from inductor_bench.records.code import CompilePhase, MachineLoad
 from inductor_bench.records.program import (
     ALLOCATING,
@@ -32,6 +32,7 @@ from inductor_bench.records.program import (
     CallStretch,
     ClockReading,
     Part,
+    Prediction,
     Program,
     StepKind,
 )
@@ -90,7 +91,10 @@ def test_a_host_that_sets_the_pace_is_named_with_its_work() -> None:
         "Python 8%), backward 41%, forward 21%, SGD 14%. Faster kernels shorten the step only once the host is faster"
     )
     kernels = [finding for finding in findings(step_runs.host_paced()) if finding.kernels]
-    assert kernels and all(finding.level == "note" for finding in kernels), "they win nothing now"
+    assert kernels and all(saving_s(finding, step_runs.host_paced()) == 0 for finding in kernels), (
+        "they win nothing now"
+    )
+    assert findings(step_runs.host_paced())[0].kind == "host-pace"
     assert "host-pace" in kinds(step_runs.host_paced(), "advice")
 
 
@@ -365,12 +369,14 @@ def test_a_rank_that_is_awaited_for_its_host_is_not_told_to_work_less() -> None:
     assert the(gaps, "uneven-ranks").text.endswith("works 2.00 ms and is idle 7.50 ms"), "no reason is known"
 
 
-def test_collectives_are_no_advice_while_the_host_sets_the_pace() -> None:
+def test_collectives_win_nothing_while_the_host_sets_the_pace_unless_a_simulation_says_so() -> None:
     parts = [Part(GRAPH, "g", 1, 5e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 1e-3, 0, 1e-3)]
     idle = with_parts([*parts, Part(IDLE, LAUNCHING, 9, 4e-3, 0)], step_s=10e-3)
     found = the(idle, "collectives")
-    assert (found.level, found.gain_s) == ("note", 0.0) and "start them earlier" not in found.text
-    assert the(with_parts(parts, step_s=6e-3), "collectives").level == "advice"
+    assert found.level == "advice" and saving_s(found, idle) == 0.0
+    assert saving_s(the(busy := with_parts(parts, step_s=6e-3), "collectives"), busy) == 1e-3
+    predicted = (Prediction(found.id, found.kind, 0.4e-3, 0.1e-3, 1e-3),)
+    assert saving_s(the(simulated := with_program(idle, predictions=predicted), "collectives"), simulated) == 0.4e-3
 
 
 def test_copies_of_gradients_out_of_the_buckets_are_as_many_as_gradients() -> None:

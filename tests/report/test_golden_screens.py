@@ -17,6 +17,7 @@ from inductor_bench.report.formats import View
 from inductor_bench.workflows.batch_state import read_view
 
 RUNS = {"mixnet": build.mixnet, "cpu": build.cpu, "empty": build.empty, "host_paced": step_runs.host_paced}
+RUNS["simulated"] = step_runs.simulated
 
 
 @pytest.mark.parametrize("name", RUNS)

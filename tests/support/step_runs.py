@@ -7,8 +7,11 @@ from dataclasses import replace
 import run_builder as build
 from inline import change
 
+from inductor_bench.analysis.findings.finding import Assumption
+from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
+from inductor_bench.records.kernel import StepSaving
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (
     COLLECTIVE,
@@ -28,6 +31,7 @@ from inductor_bench.records.program import (
     SYNCHRONISING,
     Interval,
     Part,
+    Prediction,
     Program,
     RankSteps,
     Timeline,
@@ -143,6 +147,36 @@ def host_paced() -> Run:
     ]
     modules = [in_step(forward, 1, 4.1 / 3.78), in_step(backward, 1, 8.2 / 7.56)]
     return of_step(build.run("host-paced", modules, peaks=build.H200, program=program(parts, step_s=19.8e-3)))
+
+
+def simulated() -> Run:
+    """The same with predictions: the host's time goes for the most part, and faster kernels win nothing."""
+    run = host_paced()
+    assert run.program is not None
+    predictions = [
+        Prediction(
+            one.id,
+            one.kind,
+            0.0 if one.kernels else 0.9 * one.gain_s,
+            0.05 * one.gain_s,
+            one.gain_s if one.kernels else 0.0,
+            one.changes,
+        )
+        for one in findings(run)
+        if one.assumed != Assumption()
+    ]
+    predictions.append(Prediction("generated-kernels-0", "generated-kernels", 0.0, 0.0, 0.4e-3))
+    modules = tuple(
+        replace(
+            module,
+            kernels=tuple(
+                replace(one, saving=StepSaving(0.0, 0.01e-3, one.roof.gain_limit_s)) for one in module.kernels
+            ),
+        )
+        for module in run.modules
+    )
+    predictions.sort(key=lambda one: -one.saving_s)
+    return replace(run, modules=modules, program=replace(run.program, predictions=tuple(predictions)))
 
 
 def distributed() -> Run:

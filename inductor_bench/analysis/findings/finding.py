@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from ...records.kernel import Kernel
 from ...records.model_sources import PROGRAMS
 from ...records.module import ModuleRecord
 from ...records.option_fields import option_fields, option_words
+from ...records.program import Change, Part, Prediction
 from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
 from ...records.run import Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
@@ -36,6 +38,18 @@ class KernelPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Assumption:
+    """What would be gone from the step if a finding were acted on. The simulation answers what the step then takes."""
+
+    kernels: tuple[tuple[KernelPlace, float], ...] = ()  # the share of each kernel's time that goes, 0 to 1
+    parts: tuple[Part, ...] = ()  # working parts of the step that go
+    joined: tuple[Part, ...] = ()  # working parts of which one launch would do all the work
+    idle: tuple[Part, ...] = ()  # the host no longer does what it does in these idle parts
+    graphs: tuple[str, ...] = ()  # slugs of graphs of which one launch would replay each call
+    gaps: bool = False  # the gaps between works that were launched in time go
+
+
+@dataclass(frozen=True)
 class Finding:
     """One statement about the program, derived from the record."""
 
@@ -47,8 +61,20 @@ class Finding:
     # ``advice`` (the user can act on it), ``caution`` (something is wrong, or a figure is less certain than it looks),
     # ``note`` (additional information) or ``fine`` (a check without a problem)
     level: str = ADVICE
-    # largest possible saving in the captured program, in seconds. It determines the order of advice.
+    # largest possible saving in the captured program, in seconds. It orders advice that was not simulated.
     gain_s: float = 0.0
+    assumed: Assumption = Assumption()  # what to simulate; nothing if no simulation can answer
+    changes: tuple[Change, ...] = ()  # what to change, each by itself
+    prediction: Prediction | None = None  # what that would save of the step; ``None`` if it was not simulated
+
+    @property
+    def id(self) -> str:
+        """The same for the same statement about the same graphs, kernels and parts, whatever they take."""
+        assumed = self.assumed
+        parts = (*assumed.parts, *assumed.joined, *assumed.idle)
+        subject = [self.kind, *self.modules, *(place.name for place in self.kernels), *assumed.graphs]
+        subject += [f"{part.kind} {part.label} {part.graph or ''}" for part in parts]
+        return f"{self.kind}-{hashlib.sha256(repr(subject).encode()).hexdigest()[:8]}"
 
 
 # Formats phrases that findings share: lists, plurals, names of graphs, short paths.
@@ -273,16 +299,6 @@ def gain_of(rows: Iterable[CostedKernel]) -> float:
     return sum(row.cost.gain_limit_s or 0.0 for row in rows)
 
 
-def in_program(rows: Iterable[CostedKernel], seconds: Callable[[CostedKernel], float]) -> float:
-    """Sums a time over the kernels for one step, or for the whole captured program if there is no step.
-
-    Args:
-        rows: the kernels.
-        seconds: returns the time of a row; it is multiplied by the number of times that the program pays it.
-    """
-    return sum(seconds(row) * row.cost.repeats for row in rows)
-
-
 def is_layout_copy(kernel: Kernel) -> bool:
     """Whether the kernel of a library call rearranges or converts a tensor."""
     return kernel.category in PRODUCTS and any(mark in kernel.name for mark in _LAYOUT_COPIES)
@@ -301,9 +317,49 @@ def is_addend_copy(kernel: Kernel) -> bool:
     return kernel.operator == "aten.addmm" and "direct_copy_kernel" in kernel.name and own
 
 
-def finding_of(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: float = 0.0) -> Finding:
-    """Makes a finding about some kernels and their graphs."""
-    return Finding(kind, text, slugs(row.module for row in rows), tuple(row.place for row in rows), level, gain_s)
+def finding_of(
+    kind: str,
+    text: str,
+    rows: Rows,
+    level: str = ADVICE,
+    saves_s: Callable[[CostedKernel], float] | None = None,
+    changes: tuple[Change, ...] = (),
+) -> Finding:
+    """Makes a finding about some kernels and their graphs.
+
+    Args:
+        kind: a fixed name.
+        text: the sentence.
+        rows: the kernels.
+        level: the level.
+        saves_s: the seconds of a row's cost that could go at most.
+        changes: what to change.
+    """
+    gain_s, shares = 0.0, []
+    for row in rows if saves_s is not None else ():
+        seconds = saves_s(row) if saves_s is not None else 0.0
+        gain_s += seconds * row.cost.repeats
+        shares += [(row.place, min(1.0, seconds / row.cost.time_s))] if row.cost.time_s else []
+    return Finding(
+        kind,
+        text,
+        slugs(row.module for row in rows),
+        tuple(row.place for row in rows),
+        level,
+        gain_s,
+        Assumption(kernels=tuple(shares)),
+        changes,
+    )
+
+
+def of_kernel(row: CostedKernel) -> float:
+    """All seconds of a row's cost."""
+    return row.cost.time_s
+
+
+def to_its_roof(row: CostedKernel) -> float:
+    """The seconds of a row's cost that it would save at its roof."""
+    return row.cost.gain_limit_s or 0.0
 
 
 def is_max_autotuned(run: Run, rows: Iterable[CostedKernel]) -> bool:
@@ -354,8 +410,8 @@ def retune_command(place: str, retune: RetuneRequest) -> str:
     return f"inductor-bench breakdown {place} {shlex.join(option_words(retune))}"
 
 
-def modes_command(run: Run, setting: str) -> str:
-    """The command that measures a run's program with a setting and without.
+def modes_command(run: Run, setting: str = "", modes: Sequence[str] = ()) -> str:
+    """The command that measures a run's program with a setting and without, or in several modes.
 
     Empty if the run has no program, or its command cannot be parsed.
     """
@@ -364,8 +420,9 @@ def modes_command(run: Run, setting: str) -> str:
         return ""
     target = [] if run.request.kind == "command" else [run.request.target]
     mode = run.request.mode or "default"
-    words = [*begin[:-1], "modes", *target, *_shared(options), "--mode", mode, "--with", f"{mode},{setting}", *rest]
-    return shlex.join(words)
+    compared = ["--mode", mode, "--with", f"{mode},{setting}"] if setting else []
+    compared += [word for one in modes for word in ("--mode", one)]
+    return shlex.join([*begin[:-1], "modes", *target, *_shared(options), *compared, *rest])
 
 
 def _split(run: Run) -> tuple[list[str], list[str], list[str]]:

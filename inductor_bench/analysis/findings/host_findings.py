@@ -17,12 +17,13 @@ from ...records.program import (
     FOR_SOCKET,
     IDLE,
     SLEEPING,
+    Change,
     Part,
 )
 from ...records.run import Run
 from ..step_costs import idle_labels, parts_of, runs_on_host
-from .finding import LEAST_SHARE, Finding, RunEvidence, join_words
-from .program_findings import line_words, share_words
+from .finding import LEAST_SHARE, Assumption, Finding, RunEvidence, join_words
+from .program_findings import idle_parts, line_words, share_words
 
 MOST_LINES = 3
 WAITS = (SLEEPING, FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS)
@@ -73,7 +74,10 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     text = (
         f"{_who_waits(run)} for {share_words(run, time_s)} of a step while data is loaded{spots(run, (DATA_LOADING,))}"
     )
-    yield Finding("data-loading", f"{text}: {advice}", gain_s=time_s)
+    names = [name for name in ("num_workers", "prefetch_factor") if name in advice]
+    changes = tuple(Change("argument", f"DataLoader.{name}", "") for name in names)
+    assumed = Assumption(idle=idle_parts(run, DATA_LOADING))
+    yield Finding("data-loading", f"{text}: {advice}", gain_s=time_s, assumed=assumed, changes=changes)
 
 
 def cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
@@ -85,7 +89,8 @@ def cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
             f"the device is idle for {share_words(run, time_s)} of a step while the host computes operators on the CPU"
             f"{spots(run, (CPU_OPERATORS,))}: compute them on the device, or beside the step"
         )
-        yield Finding("cpu-operators", text, gain_s=time_s)
+        assumed = Assumption(idle=idle_parts(run, CPU_OPERATORS))
+        yield Finding("cpu-operators", text, gain_s=time_s, assumed=assumed)
 
 
 def host_waits(evidence: RunEvidence) -> Iterator[Finding]:
@@ -95,7 +100,8 @@ def host_waits(evidence: RunEvidence) -> Iterator[Finding]:
         time_s = _time_of(evidence, label)
         if time_s:
             text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host is {label}"
-            yield Finding("host-waits", f"{text}{spots(run, (label,))}: do it beside the step", gain_s=time_s)
+            text += f"{spots(run, (label,))}: do it beside the step"
+            yield Finding("host-waits", text, gain_s=time_s, assumed=Assumption(idle=idle_parts(run, label)))
 
 
 def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
@@ -107,7 +113,9 @@ def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
             f"the device is idle for {share_words(run, time_s)} of a step while the host copies from pageable memory"
             f"{spots(run, (COPYING,))}: pin it (pin_memory=True), and copy with non_blocking=True"
         )
-        yield Finding("pageable-copies", text, gain_s=time_s)
+        changes = (Change("argument", "DataLoader.pin_memory", "True"),)
+        assumed = Assumption(idle=idle_parts(run, COPYING))
+        yield Finding("pageable-copies", text, gain_s=time_s, assumed=assumed, changes=changes)
 
 
 def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
@@ -120,4 +128,5 @@ def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
             f"{spots(run, (COLLECTING,))}: gc.freeze() after the start, or gc.disable() and gc.collect() at a time of "
             "your own"
         )
-        yield Finding("garbage-collection", text, gain_s=time_s)
+        assumed = Assumption(idle=idle_parts(run, COLLECTING))
+        yield Finding("garbage-collection", text, gain_s=time_s, assumed=assumed)

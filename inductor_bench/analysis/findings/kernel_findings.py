@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ... import units
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.program import GUARDS, PYTHON
+from ...records.program import GUARDS, PYTHON, Change
 from ...records.run import Run
 from ..step_costs import idle_labels, is_uncompiled
 from .finding import (
@@ -30,16 +30,17 @@ from .finding import (
     RunEvidence,
     finding_of,
     gain_of,
-    in_program,
     is_addend_copy,
     is_layout_copy,
     is_max_autotuned,
     join_words,
     labels,
+    of_kernel,
     plural,
     short_paths,
     slugs,
     time_of,
+    to_its_roof,
 )
 
 # Rules about copies to, from and within the device.
@@ -60,7 +61,7 @@ def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
         noun, verb = ("copy", "takes") if times == "1" else ("copies", "take")
         text = f"{times} {noun} to or from the host {verb} {whole.format(time_of(host))}"
         text += ", from pageable memory, which makes the host wait" if pageable else ""
-        yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda row: row.cost.time_s))
+        yield finding_of("host-copies", text, host, saves_s=of_kernel)
 
 
 def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
@@ -73,7 +74,7 @@ def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"copies within the device take {whole.format(time_of(device))}" + (
             f", made by {within}" if within else ""
         )
-        yield finding_of("copies", text, device, gain_s=in_program(device, lambda row: row.cost.time_s))
+        yield finding_of("copies", text, device, saves_s=of_kernel)
 
 
 def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
@@ -90,7 +91,7 @@ def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     )
     if not is_max_autotuned(evidence.run, rows):
         text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend in place"
-    yield finding_of("copied-addends", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+    yield finding_of("copied-addends", text, rows, saves_s=of_kernel, changes=tuning_changes(evidence.run, rows))
 
 
 def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
@@ -106,7 +107,7 @@ def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
         f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the products that follow; a size of "
         f"{larger} in the model, such as a padded vocabulary, needs no copies"
     )
-    yield finding_of("padded-products", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+    yield finding_of("padded-products", text, rows, saves_s=of_kernel)
 
 
 def _is_host_copy(row: CostedKernel) -> bool:
@@ -138,7 +139,21 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
     if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
         text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
         text += _why_float32(slow, rows, run)
-        yield finding_of("full-float32", text, slow, gain_s=in_program(slow, lambda row: row.cost.time_s))
+        changes = (Change("setting", "torch.set_float32_matmul_precision", "'high'"),)
+        yield finding_of("full-float32", text, slow, saves_s=_beyond_tf32(run), changes=changes)
+
+
+def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
+    """What a product saves in TF32: all but the time that its FLOPs take at that peak; half if that is unknown."""
+    rates = run.peaks.matmul_flops if run.peaks else {}
+
+    def saved_s(row: CostedKernel) -> float:
+        flops, calls = row.kernel.work.flops, row.kernel.calls
+        if not flops or not calls or not rates.get("tf32"):
+            return row.cost.time_s / 2
+        return max(0.0, row.cost.time_s - flops * row.cost.calls / calls / rates["tf32"])
+
+    return saved_s
 
 
 def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
@@ -168,6 +183,7 @@ def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
 
 
 MORE_CONFIGS = "max-autotune chose their configs, and --autotune coordesc tries more"
+TUNED = "max-autotune-no-cudagraphs"
 NARROW = 0.75  # number of blocks per multiprocessor below which part of the GPU is idle
 
 
@@ -195,8 +211,13 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         if all(row.device.suggests_tuning for row in low):
             tunes = f"mode='max-autotune-no-cudagraphs' tunes {them}"
             text += f"; {MORE_CONFIGS if is_max_autotuned(run, low) else tunes}"
-        gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
-        yield finding_of(f"below-{bound}-limit", text, low, gain_s=gain)
+        yield finding_of(f"below-{bound}-limit", text, low, saves_s=to_its_roof, changes=tuning_changes(run, low))
+
+
+def tuning_changes(run: Run, rows: Rows) -> tuple[Change, ...]:
+    """The mode that tunes generated kernels and products, unless it is on, or their device has nothing to tune."""
+    tunes = all(row.device.suggests_tuning for row in rows) and not is_max_autotuned(run, rows)
+    return (Change("compile", "mode", repr(TUNED)),) if tunes else ()
 
 
 def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
@@ -222,9 +243,12 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
         f"{multiprocessors} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
         f"{whole.format(time_of(narrow))}"
     )
-    # Upper bound of the gain: the kernel's time multiplied by the share of idle multiprocessors.
-    gain = in_program(narrow, lambda row: row.cost.time_s * (1 - math.prod(row.kernel.launch.grid) / multiprocessors))
-    yield finding_of("few-blocks", text, narrow, gain_s=gain)
+
+    def idle_s(row: CostedKernel) -> float:
+        """The kernel's time multiplied by the share of idle multiprocessors, an upper bound."""
+        return row.cost.time_s * (1 - math.prod(row.kernel.launch.grid) / multiprocessors)
+
+    yield finding_of("few-blocks", text, narrow, saves_s=idle_s)
 
 
 # Rules about library calls, which Inductor does not tune.
@@ -268,8 +292,25 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         if tries and replaceable:
             reason = "" if is_chosen else " Inductor does not tune them:"
             text += f";{reason} try {join_words(tries, last='or')}"
-        gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
-        yield finding_of("library-below-limit", text, low, gain_s=gain)
+        yield finding_of(
+            "library-below-limit",
+            text,
+            low,
+            saves_s=to_its_roof,
+            changes=tuple(_library_changes(tries if replaceable else ())),
+        )
+
+
+_LIBRARY_CHANGES = {
+    "torch.backends.cudnn.benchmark=True": Change("setting", "torch.backends.cudnn.benchmark", "True"),
+    "channels_last": Change("argument", "Module.to.memory_format", "torch.channels_last"),
+    "another backend of scaled_dot_product_attention": Change("setting", "torch.nn.attention.sdpa_kernel", ""),
+    "mode='max-autotune'": Change("compile", "mode", "'max-autotune'"),
+}
+
+
+def _library_changes(tries: Sequence[str]) -> Iterator[Change]:
+    return (_LIBRARY_CHANGES[one] for one in tries)
 
 
 def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
@@ -283,7 +324,8 @@ def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
             f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors: "
             "another memory format (channels_last or contiguous) may need less of it"
         )
-        yield finding_of("layout-copies", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+        changes = (_LIBRARY_CHANGES["channels_last"],)
+        yield finding_of("layout-copies", text, rows, saves_s=of_kernel, changes=changes)
 
 
 def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
@@ -298,7 +340,7 @@ def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
             kernels = plural(len(group), "library kernel")
             took = whole.format(time_of(group))
             text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
-            yield finding_of("hotspot", text, group, gain_s=in_program(group, lambda row: row.cost.time_s))
+            yield finding_of("hotspot", text, group, saves_s=of_kernel)
 
 
 # Rules about single launches: short, spilling, unnamed and unsteady kernels.
@@ -321,7 +363,7 @@ def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
             f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
             "together: fewer and larger ones would help, tuning them would not"
         )
-        yield finding_of("short-kernels", text, short, gain_s=in_program(short, lambda row: row.cost.time_s))
+        yield finding_of("short-kernels", text, short, saves_s=of_kernel)
 
 
 def spills(evidence: RunEvidence) -> Iterator[Finding]:
@@ -410,9 +452,11 @@ def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     if recompiles:
         reasons = join_words(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
         text = f"{plural(len(recompiles), 'recompilation')}: {reasons}"
+        changes: tuple[Change, ...] = ()
         if any(_SIZES.search(reason) and not _WEIGHTS.search(reason) for reason in recompiles):
             text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
-        yield Finding("recompiles", text, level=CAUTION)
+            changes = (Change("compile", "dynamic", "True"),)
+        yield Finding("recompiles", text, level=CAUTION, changes=changes)
 
 
 def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:

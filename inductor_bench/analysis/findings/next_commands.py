@@ -19,13 +19,16 @@ from ...records.request import RetuneRequest
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
 from ...records.run import Run
 from ..step_costs import (
+    GENERATED_KERNELS,
     Cost,
     cost_of,
     host_sets_pace,
     idle_share,
     is_uncompiled,
+    kernels_save,
     module_time_s,
     parts_of,
+    prediction_of,
     runs_on_host,
     step_of,
     weight_s,
@@ -33,6 +36,7 @@ from ..step_costs import (
 )
 from .doubts import cuda_graph, disturbed, disturbed_graphs, host_bound, launch_bound
 from .finding import (
+    CUDA_GRAPH_MODES,
     LEAST_SHARE,
     LIBRARY,
     UNTUNABLE,
@@ -72,9 +76,11 @@ def step_headline(run: Run) -> Finding | None:
         return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
     if host_sets_pace(run):
         text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
-        return Finding("step", f"{text}. Faster kernels shorten the step only once the host is faster")
+        kernels = "" if kernels_save(run) else KERNELS_LATER
+        return Finding("step", ". ".join(filter(None, [text, _simulated_savings(run), kernels])))
     bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
-    return Finding("step", ". ".join(filter(None, [bound, _program_savings(run)])))
+    savings = _simulated_savings(run) if program.predictions else _program_savings(run)
+    return Finding("step", ". ".join(filter(None, [bound, savings])))
 
 
 def _lead(run: Run, program: Program) -> str:
@@ -89,6 +95,45 @@ def _nothing_compiled(run: Run) -> str:
 
 def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
+
+
+KERNELS_LATER = "Faster kernels shorten the step only once the host is faster"
+MOST_SAVINGS = 3
+
+_SAVED_BY = {
+    "synchronisations": "no waiting for results",
+    "data-loading": "data loaded beside the step",
+    "allocations": "no memory from the driver",
+    "small-graphs": "calls without guards",
+    "kernel-gaps": "no gaps between kernels",
+    "cuda-graphs-unused": "CUDA graphs",
+    "replay-inputs": "inputs that stay in place",
+    "eager-optimizer": "the optimizer in one launch",
+    "eager-operators": "no eager operators",
+    "collectives": "collectives behind computation",
+    "gradient-copies": "no copies of gradients",
+    "library-below-limit": "library kernels at their peaks",
+    "layout-copies": "no rearranged tensors",
+    "full-float32": "TF32",
+}
+"""What a first line calls the changes of findings."""
+
+
+def _simulated_savings(run: Run) -> str:
+    """``Could save: CUDA graphs 8.9%, TF32 4.1% (simulated)``; empty if little could be saved."""
+    program = step_of(run)
+    if program is None:
+        return ""
+    words = _SAVED_BY | {
+        GENERATED_KERNELS: common_device(module.device for module in run.modules).words.generated_at_peaks
+    }
+    largest: dict[str, float] = {}
+    for one in program.predictions:
+        share = one.saving_s / program.step_time_s
+        if one.kind in words and share >= LEAST_GAIN:
+            largest.setdefault(words[one.kind], share)
+    named = [f"{name} {units.percent(share)}" for name, share in list(largest.items())[:MOST_SAVINGS]]
+    return f"Could save: {', '.join(named)} (simulated, each by itself)" if named else ""
 
 
 def _program_savings(run: Run) -> str:
@@ -258,14 +303,29 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
+    yield from _mode_commands(run)
     yield from _kernel_commands(run, place)
-    tunable = any(
+    tunable = kernels_save(run) and any(
         finding.kind.startswith(("below-", "copied-")) and _TUNED in finding.text for finding in findings(run)
     )
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = command_again(run, elsewhere=True, mode=_TUNED)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
+
+
+WORTH_COMPARING = 0.03
+"""Share of the step that a mode of ``torch.compile`` saves, from which a comparison of modes is suggested."""
+
+
+def _mode_commands(run: Run) -> Iterator[NextCommand]:
+    """Suggests to measure the mode that saves most of the step, if it is what saves most of all modes and much."""
+    program, predicted = step_of(run), prediction_of(run, "cuda-graphs-unused")
+    if program is None or predicted is None or predicted.saving_s < WORTH_COMPARING * program.step_time_s:
+        return
+    if command := modes_command(run, "", ("default", CUDA_GRAPH_MODES[0])):
+        share = units.percent(predicted.saving_s / program.step_time_s)
+        yield NextCommand(command, f"measures CUDA graphs on the step; simulated, they save {share}")
 
 
 def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
@@ -280,7 +340,7 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
     if written:
         best, _ = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself")
-    if written and not run.retunes and _is_worth_retuning(run, written):
+    if written and not run.retunes and kernels_save(run) and _is_worth_retuning(run, written):
         rest = "measures nothing else again"
         if _is_proven_here(run):
             rest = "compares the model's steps with the configs and without"
@@ -329,8 +389,8 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         yield NextCommand(apply_command(place, program), "runs the program with the faster configs")
 
 
-def _potential(pair: tuple[Kernel, Cost]) -> tuple[float, float]:
-    return pair[1].gain_limit_s or 0.0, pair[1].time_s
+def _potential(pair: tuple[Kernel, Cost]) -> tuple[float, float, float]:
+    return pair[1].gain_s or 0.0, pair[1].gain_limit_s or 0.0, pair[1].time_s
 
 
 def _repair_commands(run: Run) -> Iterator[NextCommand]:

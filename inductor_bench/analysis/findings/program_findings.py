@@ -31,6 +31,7 @@ from ...records.program import (
     QUEUED,
     SYNCHRONISING,
     CallStretch,
+    Change,
     Part,
     Program,
 )
@@ -56,6 +57,7 @@ from .finding import (
     GRAPH_GAIN,
     LEAST_SHARE,
     NOTE,
+    Assumption,
     Finding,
     RunEvidence,
     join_words,
@@ -174,6 +176,11 @@ MANY_CALLS = 8  # calls of one graph in a step from which they are many
 SHORT_CALL_S = 200e-6  # device seconds of a graph's call below which it is short
 
 
+def idle_parts(run: Run, *names: str) -> tuple[Part, ...]:
+    """The idle parts with these labels."""
+    return tuple(part for part in parts_of(run, IDLE) if part.label in names)
+
+
 def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports lines at which the host waits for the device, and the device then for the host."""
     run = evidence.run
@@ -188,7 +195,8 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
         f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}: read results "
         "(.item(), .cpu(), print) less often, or after the next step is launched"
     )
-    yield Finding("synchronisations", text, gain_s=time_s)
+    changes = tuple(Change("line", "synchronisation", "", part.source) for part in parts if part.source)
+    yield Finding("synchronisations", text, gain_s=time_s, assumed=Assumption(idle=tuple(parts)), changes=changes)
 
 
 def allocations(evidence: RunEvidence) -> Iterator[Finding]:
@@ -199,7 +207,9 @@ def allocations(evidence: RunEvidence) -> Iterator[Finding]:
             f"the device is idle for {share_words(evidence.run, time_s)} of a step while the driver allocates or frees "
             "memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
         )
-        yield Finding("allocations", text, gain_s=time_s)
+        changes = (Change("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
+        assumed = Assumption(idle=idle_parts(evidence.run, ALLOCATING))
+        yield Finding("allocations", text, gain_s=time_s, assumed=assumed, changes=changes)
 
 
 def host_work(evidence: RunEvidence) -> Iterator[Finding]:
@@ -223,7 +233,7 @@ def host_work(evidence: RunEvidence) -> Iterator[Finding]:
         f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}: "
         f"{advice}"
     )
-    yield Finding("host-pace", text, gain_s=sum(times.values()))
+    yield Finding("host-pace", text, gain_s=sum(times.values()), assumed=Assumption(idle=idle_parts(run, *times)))
 
 
 def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
@@ -247,7 +257,7 @@ def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
         "graphs: compile more around these calls as one graph, or give each call more work"
     )
     found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
-    yield Finding("small-graphs", text, found, gain_s=time_s)
+    yield Finding("small-graphs", text, found, gain_s=time_s, assumed=Assumption(idle=idle_parts(run, GUARDS)))
 
 
 def _is_often_short(part: Part) -> bool:
@@ -264,7 +274,7 @@ def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
             f"the device is idle for {share_words(evidence.run, time_s)} of a step between kernels that were launched "
             "in time: fewer and larger kernels have fewer gaps"
         )
-        yield Finding("kernel-gaps", text, gain_s=time_s)
+        yield Finding("kernel-gaps", text, gain_s=time_s, assumed=Assumption(gaps=True))
 
 
 # Rules about CUDA graphs in the program: in use, not in use, refused, and the copies of their inputs.
@@ -297,14 +307,22 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     if gain < LEAST_SHARE * evidence.whole.time_s:
         return
     faster.sort(key=lambda module: -_gain_s(evidence, module))
-    less = share_words(run, gain)
+    # A simulation says it better: one run by itself does not show what the rest of the step hides.
+    less = "" if run.program and run.program.predictions else f", which saves at most {share_words(run, gain)}"
     times = [replay_words(module) for module in faster]
     are = "is" if len(faster) == 1 else "are"
     text = (
         f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
-        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead', which saves at most {less}"
+        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead'{less}"
     )
-    yield Finding("cuda-graphs-unused", text, slugs(faster), gain_s=gain)
+    yield Finding(
+        "cuda-graphs-unused",
+        text,
+        slugs(faster),
+        gain_s=gain,
+        assumed=Assumption(graphs=slugs(faster)),
+        changes=(Change("compile", "mode", "'reduce-overhead'"),),
+    )
 
 
 def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
@@ -351,7 +369,9 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     )
     replayed = [module for module in run.modules if graph_use(run, module).replays]
     names = f" ({labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""
-    yield Finding("replay-inputs", text + names, slugs(replayed), gain_s=time_s)
+    yield Finding(
+        "replay-inputs", text + names, slugs(replayed), gain_s=time_s, assumed=Assumption(parts=tuple(copies))
+    )
 
 
 # Rules about the parts of the step that are not compiled.
@@ -392,7 +412,8 @@ def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
         f"{names} {runs} {share_words(run, time_s)} of a step{many}: compile {its} step "
         f"(torch.compile(optimizer.step)){fused}"
     )
-    yield Finding("eager-optimizer", text, gain_s=time_s)
+    changes = tuple(Change("argument", f"{name}.fused", "True") for name in sorted(labels) if fused)
+    yield Finding("eager-optimizer", text, gain_s=time_s, assumed=Assumption(joined=tuple(parts)), changes=changes)
 
 
 def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
@@ -413,7 +434,8 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
         largest = wrapped[0].label
         text += f"; {units.seconds(wrapped_s)} of it gathers gradients or parameters ({largest}) and stays eager"
-    yield Finding("eager-operators", text, gain_s=time_s)
+    changes = tuple(Change("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
+    yield Finding("eager-operators", text, gain_s=time_s, assumed=Assumption(parts=tuple(parts)), changes=changes)
 
 
 def _is_of_loss(part: Part) -> bool:

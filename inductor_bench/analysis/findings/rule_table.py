@@ -98,19 +98,38 @@ _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
 
 def findings(run: Run) -> tuple[Finding, ...]:
-    """Returns all findings of a run: advice by the largest possible gain, then cautions, notes, and passed checks.
+    """Returns all findings of a run: advice by what it saves of the step, then cautions, notes, and passed checks.
 
-    Advice is left out if its gain was computed from figures that do not count, because the machine was busy. Advice
-    about kernels is a note while the host sets the pace of the program's step.
+    The saving is simulated; see ``saving_s``. Advice is left out if its gain was computed from figures that do not
+    count, because the machine was busy.
     """
     evidence, disturbed = RunEvidence(run), doubts.disturbed_graphs(run)
     of_step = STEP_RULES if evidence.in_step else (UNCERTAINTY,) if run.program is not None else ()
     rules = (*of_step, *RULES)
     every = (finding for rule in rules for finding in rule.find(evidence))
-    found = [finding for finding in every if not doubts.depends_only_on(finding, disturbed)]
-    if host_sets_pace(run):
-        found = [replace(one, level=NOTE) if one.kernels and one.level == ADVICE else one for one in found]
-    return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))
+    predicted = {one.finding: one for one in run.program.predictions} if run.program is not None else {}
+    found = [
+        replace(finding, prediction=predicted.get(finding.id))
+        for finding in every
+        if not doubts.depends_only_on(finding, disturbed)
+    ]
+    return tuple(sorted(found, key=lambda finding: _order(finding, run)))
+
+
+def _order(finding: Finding, run: Run) -> tuple[int, float, float]:
+    return _LEVELS.index(finding.level), -saving_s(finding, run), -finding.gain_s
+
+
+def saving_s(finding: Finding, run: Run) -> float:
+    """What a finding's change saves of the step, simulated.
+
+    Without a simulation it is the largest possible gain; nothing for faster kernels and collectives while the host sets
+    the pace.
+    """
+    if finding.prediction is not None:
+        return finding.prediction.saving_s
+    on_device = bool(finding.kernels) or finding.kind == "collectives"
+    return 0.0 if on_device and host_sets_pace(run) else finding.gain_s
 
 
 def findings_beside(run: Run, lead: Finding | None) -> list[Finding]:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Program, RankSteps
+from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Change, Program, RankSteps
 from ...records.run import Peaks
 from ..statistics import groups_of
 from ..step_costs import (
@@ -27,6 +27,7 @@ from .finding import (
     CAUTION,
     LEAST_SHARE,
     NOTE,
+    Assumption,
     CostedKernel,
     Finding,
     Rows,
@@ -209,7 +210,7 @@ MAIN = 0.5  # share of that difference from which one reason explains it
 
 
 def collectives(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports collectives, and how much of them other work hides; advice only if the device sets the pace."""
+    """Reports collectives, and how much of them other work hides."""
     run = evidence.run
     parts = parts_of(run, COLLECTIVE)
     exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
@@ -217,10 +218,12 @@ def collectives(evidence: RunEvidence) -> Iterator[Finding]:
         return
     text = f"collectives take {share_words(run, exposed)} of a step exposed"
     text += f", and {units.seconds(hidden)} behind computation"
-    matters = exposed >= EXPOSED * evidence.whole.time_s and not host_sets_pace(run)
+    matters = exposed >= EXPOSED * evidence.whole.time_s
     if matters:
         text += ": start them earlier or in larger buckets, or let more work run beside them"
-    yield Finding("collectives", text, level=ADVICE if matters else NOTE, gain_s=exposed if matters else 0.0)
+    assumed = Assumption(parts=tuple(parts)) if matters else Assumption()
+    level = ADVICE if matters else NOTE
+    yield Finding("collectives", text, level=level, gain_s=exposed if matters else 0.0, assumed=assumed)
 
 
 def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
@@ -236,7 +239,8 @@ def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
         f"DDP seems to copy each gradient out of its buckets: {units.count(count)} copies, {share_words(run, time_s)} "
         "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) avoids them"
     )
-    yield Finding("gradient-copies", text, gain_s=time_s)
+    changes = (Change("argument", "DistributedDataParallel.gradient_as_bucket_view", "True"),)
+    yield Finding("gradient-copies", text, gain_s=time_s, assumed=Assumption(parts=tuple(copies)), changes=changes)
 
 
 def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from ... import units
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.next_commands import headline, next_commands
-from ...analysis.findings.rule_table import findings_beside
+from ...analysis.findings.rule_table import findings_beside, saving_s
 from ...analysis.step_costs import (
     calls_differ,
     category_totals,
@@ -21,6 +21,7 @@ from ...analysis.step_costs import (
     module_time_s,
     step_of,
     weight_s,
+    whole_time_s,
 )
 from ...devices.table import common_device
 from ...errors import InductorBenchError
@@ -79,6 +80,7 @@ from .run_words import (
     method_notes,
     rank,
     rows_of,
+    saving_words,
     sentence,
     where_words,
     whole_words,
@@ -96,6 +98,12 @@ TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-
 NAME_WIDTH = 64
 MOST_PLACES = 6
 MOST_FINDINGS = 6
+WORTH_SHOWING = 0.03
+"""Share of the step from which what a finding saves is shown whatever else there is."""
+
+REFUSED = ("cuda-graphs-refused",)
+"""What Inductor refused to do, which is shown whatever else there is."""
+
 MOST_FAILURES = 8
 MOST_GRAPHS = 12
 
@@ -266,7 +274,9 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], top: int
     room = MOST_FINDINGS - len(fine)
     # At least two cautions are shown: a wrong figure misleads more than a missing advice.
     first = advice[: room - min(2, len(cautions))]
-    few = [*first, *cautions[: room - len(first)], *fine]
+    worth = [one for one in advice if one not in first and saving_s(one, run) >= WORTH_SHOWING * whole_time_s(run)]
+    refused = [one for one in cautions[room - len(first) :] if one.kind in REFUSED]
+    few = [*first, *worth, *cautions[: room - len(first)], *refused, *fine]
     every = [*advice, *cautions, *fine]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[:top] if entry.cost.calls]
@@ -291,7 +301,7 @@ def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Seq
         entry, name = numbers.get((place.slug, place.name)), names.short(place.name, NAME_WIDTH)
         places.append((f"{entry.number} {name}", anchor(entry)) if entry else (name, ""))
     return Item(
-        sentence(finding.text, run),
+        " ".join(filter(None, (sentence(finding.text, run), saving_words(finding, run)))),
         TONES[finding.level],
         places=tuple(places),
         more=len(finding.kernels) - len(places),

@@ -31,7 +31,7 @@ from ..document import (
     words,
 )
 from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
-from .run_words import Entry, alone, kernel_caption, of_peak, rate
+from .run_words import Entry, alone, is_simulated, kernel_caption, of_peak, rate, step_saving
 
 NAME_WIDTH = 64
 LAYER_WIDTH = 48
@@ -56,7 +56,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     far_off = any(is_far_off(alone_ratio(run, entry.kernel)) for entry in entries)
     several, retuned = len(run.modules) > 1, bool(run.retunes)
     layered = any(entry.kernel.origin.layers for entry in entries)
-    judged = On.EVERYWHERE if roofs else On.PAGE
+    judged, simulated = On.EVERYWHERE if roofs else On.PAGE, is_simulated(run)
     columns = (
         *(Column("#"), kernel_column("kernel", NAME_WIDTH)),
         Column("category, graph" if several else "category", False, on=On.PAPER),
@@ -64,7 +64,9 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
         *(Column("calls", spare=4), Column("time"), Column("share")),
         *(Column("bandwidth", on=On.PAGE), Column("compute", on=On.PAGE)),
         Column("rate", spare=2, on=On.PAGE if roofs else On.TERMINAL | On.MARKDOWN),
-        *(Column("of peak", spare=3, on=judged), Column("gain limit", on=judged)),
+        Column("of peak", spare=3, on=judged),
+        Column("gain limit", on=On.PAGE if simulated else judged),
+        *([Column("step saves", on=judged)] if simulated else []),
         *([Column("alone", spare=1)] if far_off else []),
         *([Column("retuned", short="retune")] if retuned else []),
     )
@@ -77,6 +79,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
             *_name_cells(entry, place_of, several),
             *([_layer_cell(entry.kernel)] if layered else []),
             *_figures(run, entry, roofs=roofs),
+            *([Cell(step_saving(entry.cost), entry.cost.saving.step_saving_s)] if simulated else []),
             *([Cell(alone(run, entry), alone_ratio(run, entry.kernel))] if far_off else []),
             *([Cell(retune_word(found), found.speedup if found else None)] if retuned else []),
         ]

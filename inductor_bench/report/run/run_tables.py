@@ -80,6 +80,9 @@ _STEP_KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "step_calls": lambda kernel: kernel.step_calls,
     "step_time_s": lambda kernel: kernel.step_time_s,
     "step_share": lambda kernel: kernel.step_share,
+    "step_saving_s": lambda kernel: kernel.saving.step_saving_s,
+    "step_saving_uncertainty_s": lambda kernel: kernel.saving.step_saving_uncertainty_s,
+    "device_saving_s": lambda kernel: kernel.saving.device_saving_s,
 }
 """Columns of ``kernels.csv`` in a run with a program's step."""
 

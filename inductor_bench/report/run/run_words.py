@@ -75,7 +75,7 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
 
 def _key(cost: Cost, sort: str) -> tuple[float, float]:
     if sort == "gain":
-        return (-1.0 if cost.gain_limit_s is None else cost.gain_limit_s, cost.time_s)
+        return (-1.0 if cost.gain_s is None else cost.gain_s, cost.gain_limit_s or 0.0)
     return (cost.calls, cost.time_s) if sort == "calls" else (cost.time_s, cost.calls)
 
 
@@ -223,7 +223,7 @@ def whole_words(run: Run) -> str:
     return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
 
 
-EXPLAINED = ("of peak", "gain limit", "alone")
+EXPLAINED = ("of peak", "gain limit", "step saves", "alone")
 """The columns of the kernel table that need an explanation."""
 
 
@@ -234,7 +234,9 @@ def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] 
     lines = [f"{what} · share of {whole_words(run)}"]
     if run.peaks is None:
         return lines
-    if "gain limit" in columns:
+    if "step saves" in columns and is_simulated(run):
+        lines[0] += " · step saves: at that peak, simulated; in brackets once the host is faster"
+    elif "gain limit" in columns:
         lines[0] += " · gain limit: upper bound, at that peak"
     bounds = {entry.kernel.roof.bound for entry in shown}
     notes = []
@@ -248,6 +250,44 @@ def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] 
     if "alone" in columns and any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
         notes.append(ALONE)
     return [*lines, " · ".join(notes)] if notes else lines
+
+
+def is_simulated(run: Run) -> bool:
+    """Whether it is known what the step would save if kernels were faster."""
+    return any(kernel.saving.step_saving_s is not None for module in run.modules for kernel in module.kernels)
+
+
+def step_saving(cost: Cost) -> str:
+    """Returns ``0.31 ms``, ``0``, or ``0 (0.31 ms)`` where the kernel waits for the host; a dash if it is unknown."""
+    saving = cost.saving
+    if saving.step_saving_s is None:
+        return units.MISSING
+    now = units.seconds(saving.step_saving_s) if saving.step_saving_s > 0 else "0"
+    later_s = saving.device_saving_s or 0.0
+    waits = later_s > 2 * max(saving.step_saving_s, saving.step_saving_uncertainty_s or 0.0)
+    return f"{now} ({units.seconds(later_s)})" if waits else now
+
+
+LEAST_SAVING = 0.002
+"""Share of the step below which a simulated saving counts as nothing."""
+
+
+def saving_words(finding: Finding, run: Run) -> str:
+    """What a finding's change would save of the step, in a sentence; empty if that was not simulated."""
+    predicted, whole_s = finding.prediction, whole_time_s(run)
+    if predicted is None or predicted.device_saving_s is None or not whole_s:
+        return ""
+    later_s = predicted.device_saving_s
+    if predicted.saving_s >= LEAST_SAVING * whole_s:
+        off = units.seconds(predicted.uncertainty_s)
+        return f"Simulated: the step at most {_share(predicted.saving_s, whole_s)} shorter, ± {off}."
+    if later_s >= LEAST_SAVING * whole_s:
+        return f"Simulated: the step no shorter; {_share(later_s, whole_s)} once the host is faster."
+    return "Simulated: the step no shorter."
+
+
+def _share(seconds: float, whole_s: float) -> str:
+    return f"{units.seconds(seconds)} ({units.percent(seconds / whole_s)})"
 
 
 def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:

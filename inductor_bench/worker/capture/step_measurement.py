@@ -93,7 +93,7 @@ def steps_of(window: Sequence[Moment]) -> list[ClockedStep]:
     """The steps between these boundaries, without those that compiled or ran under another profiler."""
     pairs = zip(window, window[1:], times_of(window).steps_s, strict=False)
     return [
-        ClockedStep(begin.number, time_s, end.graphs, end.is_odd)
+        ClockedStep(begin.number, time_s, end.graphs, end.is_odd, end.arrived_s - begin.left_s)
         for begin, end, time_s in pairs
         if not end.is_disturbed
     ]
@@ -158,6 +158,7 @@ class ClockedStep:
     time_s: float
     graphs: int  # a bit for the number of each graph that it called
     is_odd: bool  # whether other calls interrupted it
+    host_time_s: float  # on the host's clock
 
     @property
     def kind(self) -> tuple[int, bool]:
@@ -499,6 +500,7 @@ class Measurement:
             step_numbers=tuple(step.number for step in usual),
             steps_before_profile=sum(profile is not None and step.number < profile for step in usual),
             window_s=sum(step.time_s for step in usual),
+            host_step_time_s=statistics.median(step.host_time_s for step in usual) if usual else None,
             other_steps=sum_up([step for step in steps if step.kind not in kinds]),
             clocks=tuple(clock for clock in self._clocks if clock.step in numbers),
         )

@@ -1,0 +1,217 @@
+"""Fits a queue's host to the unprofiled step, and says what a change of the queue saves of that step."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .queue import (
+    AT_ONCE,
+    CompiledQueue,
+    HostModel,
+    SimulatedSteps,
+    StepQueue,
+    compile_queue,
+    host_time_s,
+    simulate,
+    with_durations,
+    with_gaps,
+)
+
+# Fits the host to the unprofiled step, and answers questions.
+
+
+TYPICAL_COST_S = 4e-6
+"""What a recorded range costs the host in seconds, where the device hides it. On recorded programs whose host set the
+pace it took 3 to 8 µs."""
+
+MOST_COST_S = 200e-6
+"""The most that a recorded range can cost."""
+
+FITTED = 2e-3
+"""The share of the step by which a fitted one may be off."""
+
+MOST_SCALE = 4.0
+"""The most that the host may be slower without the profiler than with it: the profiled steps were others."""
+
+DEVICE_BOUND = 0.95
+"""The share of a step from which the device alone explains it."""
+
+ROUGHLY = 0.03
+"""The share of the step by which a fitted one may be off where the device explains it."""
+
+_ROUNDS = 16
+
+
+@dataclass(frozen=True)
+class FittedQueue:
+    """A queue whose host is that of the unprofiled step, in each of the ways that explain that step."""
+
+    queue: StepQueue
+    step_time_s: float  # the unprofiled step
+    hosts: tuple[HostModel, ...]  # the likeliest first
+    compiled: tuple[CompiledQueue, ...]  # with each of them, and at last with a host that takes no time
+    unchanged: tuple[SimulatedSteps, ...]  # the steps of each
+
+    @property
+    def residual_s(self) -> float:
+        """What the simulated step lacks of the measured one; negative if it is longer."""
+        return self.step_time_s - self.unchanged[0].mean_s
+
+
+class Saving(NamedTuple):
+    """What a change saves of the step, in seconds."""
+
+    time_s: float
+    uncertainty_s: float
+    device_s: float  # if the host took no time
+
+
+def fit(
+    queue: StepQueue, step_time_s: float, collectives: Collection[int] = (), host_step_s: float | None = None
+) -> FittedQueue:
+    """Fits the host, so that the unchanged steps take the time of an unprofiled one. Durations of works stay.
+
+    The profiler slows the host by each range that it records; or, which is the other explanation, by the same factor
+    everywhere. If the device alone takes longer than the step, the profiler also made the gaps between works longer,
+    and collectives, which waited for another rank's slowed host.
+
+    Args:
+        queue: the profiled steps.
+        step_time_s: the mean unprofiled step.
+        collectives: the works that may be shortened.
+        host_step_s: the median unprofiled step on the host's clock. One that is clearly shorter is the host's own time:
+            the host runs ahead of the device and waits for nothing.
+    """
+    queue = _with_shorter_collectives(_with_shorter_gaps(queue, step_time_s), step_time_s, collectives)
+    if host_step_s and host_step_s < DEVICE_BOUND * step_time_s:
+        fitted = _fitted(_HostAlone(queue, host_step_s), queue, step_time_s)
+        if abs(fitted.residual_s) <= ROUGHLY * step_time_s:
+            return fitted
+    return _fitted(_Fit(queue, step_time_s), queue, step_time_s)
+
+
+def _fitted(searched: _Fit, queue: StepQueue, step_time_s: float) -> FittedQueue:
+    hosts = tuple(dict.fromkeys((searched.by_events(), searched.by_scale())))
+    compiled = tuple(compile_queue(queue, host) for host in (*hosts, AT_ONCE))
+    return FittedQueue(queue, step_time_s, hosts, compiled, tuple(one.run() for one in compiled))
+
+
+def _with_shorter_gaps(queue: StepQueue, step_time_s: float) -> StepQueue:
+    if simulate(queue, AT_ONCE).mean_s <= step_time_s:
+        return queue
+
+    def time_of(factor: float) -> float:
+        return simulate(with_gaps(queue, factor), AT_ONCE).mean_s
+
+    return with_gaps(queue, solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s))
+
+
+def _with_shorter_collectives(queue: StepQueue, step_time_s: float, places: Collection[int]) -> StepQueue:
+    compiled = compile_queue(queue, AT_ONCE)
+    if not places or compiled.run().mean_s <= (1 + FITTED) * step_time_s:
+        return queue
+
+    def time_of(factor: float) -> float:
+        return compiled.run(dict.fromkeys(places, factor)).mean_s
+
+    factor = solve(time_of, step_time_s, 0.0, 1.0, FITTED * step_time_s)
+    return with_durations(queue, dict.fromkeys(places, factor))
+
+
+class _Fit:
+    """Looks for hosts with which the steps take a time."""
+
+    def __init__(self, queue: StepQueue, step_time_s: float) -> None:
+        self._queue, self._wanted_s = queue, step_time_s
+        self._profiled_s, self._device_s = simulate(queue).mean_s, simulate(queue, AT_ONCE).mean_s
+        # Where the device explains the step, what the profiled host adds to it is no reason for a faster host.
+        explained = self._device_s >= DEVICE_BOUND * step_time_s
+        self._off_s = (ROUGHLY if explained else FITTED) * step_time_s
+
+    def by_events(self) -> HostModel:
+        """The host whose recorded ranges cost the same each; of those that explain the step the nearest to typical."""
+        typical = self._time_of(TYPICAL_COST_S)
+        if abs(typical - self._wanted_s) <= self._off_s:
+            return HostModel(TYPICAL_COST_S)
+        if typical < self._wanted_s:
+            if self._profiled_s < self._wanted_s - self._off_s:
+                return self.by_scale()
+            return HostModel(-self._solve(lambda cost: self._time_of(-cost), -TYPICAL_COST_S, 0.0))
+        cost = -self._solve(lambda cost: self._time_of(-cost), -MOST_COST_S, -TYPICAL_COST_S)
+        if self._time_of(cost) <= self._wanted_s + self._off_s:
+            return HostModel(cost)
+        return HostModel(cost, self._solve(lambda scale: self._time_of(cost, scale), 0.0, 1.0))
+
+    def by_scale(self) -> HostModel:
+        """The host that is faster everywhere; slower than with the profiler only if the host sets the pace."""
+        is_slower = self._profiled_s < self._wanted_s and self._device_s < DEVICE_BOUND * self._profiled_s
+        most = MOST_SCALE if is_slower else 1.0
+        return HostModel(0.0, self._solve(lambda scale: self._time_of(0.0, scale), 0.0, most))
+
+    def _time_of(self, cost_s: float, scale: float = 1.0) -> float:
+        return simulate(self._queue, HostModel(cost_s, scale)).mean_s
+
+    def _solve(self, function: Callable[[float], float], low: float, high: float) -> float:
+        return solve(function, self._wanted_s, low, high, self._off_s)
+
+
+class _HostAlone(_Fit):
+    """Looks for hosts whose own work takes a time."""
+
+    def __init__(self, queue: StepQueue, host_step_s: float) -> None:
+        self._queue, self._wanted_s, self._off_s = queue, host_step_s, FITTED * host_step_s
+        self._profiled_s, self._device_s = self._time_of(0.0), 0.0
+
+    def _time_of(self, cost_s: float, scale: float = 1.0) -> float:
+        return host_time_s(self._queue, HostModel(cost_s, scale))
+
+
+def solve(function: Callable[[float], float], wanted: float, low: float, high: float, off: float) -> float:
+    """The argument between two at which a growing function is within ``off`` of a value; the nearer end if none is.
+
+    Of a stretch of arguments it is about the largest.
+    """
+    below, above = function(low) - wanted, function(high) - wanted
+    if above <= off:
+        return high
+    if below > off:
+        return low
+    if below >= -off:
+        below, above, off = below - 3 * off / 4, above - 3 * off / 4, off / 4
+        wanted += 3 * off
+    for _ in range(_ROUNDS):
+        share = below / (below - above)
+        middle = low + (high - low) * min(max(share, 0.05), 0.95)
+        value = function(middle) - wanted
+        if abs(value) <= off / 2:
+            return middle
+        if value < 0:
+            low, below = middle, value
+        else:
+            high, above = middle, value
+    return low
+
+
+def saving_of(fitted: FittedQueue, changed: StepQueue) -> Saving:
+    """What it saves if the queue is this one."""
+    hosts = (*fitted.hosts, AT_ONCE)
+    return _saving(fitted, [simulate(changed, host) for host in hosts])
+
+
+def saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> Saving:
+    """What it saves if some works, by their numbers, take so many times as long."""
+    return _saving(fitted, [one.run(factors) for one in fitted.compiled])
+
+
+def _saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) -> Saving:
+    savings = [before.mean_s - after.mean_s for before, after in zip(fitted.unchanged, changed, strict=True)]
+    *likely, device_s = savings
+    least, most = min(likely), max(likely)
+    each = [a - b for a, b in zip(fitted.unchanged[0].steps_s, changed[0].steps_s, strict=True)]
+    spread = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else 0.0
+    residual = abs(likely[0]) * abs(fitted.residual_s) / fitted.step_time_s
+    return Saving(likely[0], max(most - likely[0], likely[0] - least) + spread + residual, device_s)

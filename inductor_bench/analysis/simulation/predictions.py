@@ -1,0 +1,297 @@
+"""Says what the findings of a run, and its kernels at their roofs, would save of the program's step."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+
+from ...records.evidence import CallPlace
+from ...records.kernel import Kernel, StepSaving
+from ...records.module import ModuleRecord
+from ...records.program import COLLECTIVE, GRAPH, IDLE, OPTIMIZER, OTHERS, SYNCHRONISING, Part, Prediction, Program
+from ...records.run import Run
+from ...records.traced import Work
+from ..findings.finding import UNTUNABLE, Assumption, Finding, KernelPlace
+from ..findings.rule_table import findings
+from ..kernel_aggregation import KernelIdentity
+from ..ledger import activity_key, kernel_key
+from ..step_costs import GENERATED_KERNELS, cost_of, runs_on_host, step_of
+from .fitting import FittedQueue, Saving, fit, saving_of, saving_of_durations
+from .profiled_queue import ProfiledQueue
+from .queue import (
+    WAIT,
+    Replay,
+    StepQueue,
+    as_graphs,
+    with_durations,
+    with_gaps,
+    without_host_time,
+    without_waits,
+    without_works,
+)
+
+LEAST = 0.003
+"""Share of the step below which a kernel's limit is not simulated: it can save no more than that."""
+
+REPLAY_S, REPLAYED_GAP_S = 15e-6, 1e-6
+"""Seconds that the host takes to launch a CUDA graph, and between two of its works, where the profile shows no replay.
+Measured on H100s and H200s."""
+
+FUSED_SHARE = 0.4
+"""The time of a fused optimizer as a share of the eager one's, whose operators each read and write all parameters and
+states: 7 reads and writes of a parameter's bytes against 18 for Adam."""
+
+
+@dataclass(frozen=True)
+class QueuedStep:
+    """The profiled steps of a process as a queue, with the record's names of what is in it."""
+
+    profiled: ProfiledQueue
+    step_time_s: float  # the unprofiled step
+    host_step_s: float | None  # the same on the host's clock
+    graphs: Mapping[int, str]  # the slug of each graph, by its number
+    calls: Sequence[int]  # the graph of each call, by the number of the call
+    places: Mapping[int, CallPlace]  # the places of outermost operators, by their index
+
+    def fitted(self) -> FittedQueue:
+        """The queue with a host that is as fast as the unprofiled step needs."""
+        collectives = [place for place, work in enumerate(self.profiled.works) if work.kind == COLLECTIVE]
+        return fit(self.profiled.queue, self.step_time_s, collectives, self.host_step_s)
+
+
+def with_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | None) -> Run:
+    """The run whose kernels and program say what the step would save.
+
+    Args:
+        run: the record with its modules and its program.
+        step: the queue; ``None`` if there is none, as on a CPU, where all parts of a step follow one another.
+        fitted: what ``step.fitted`` returns.
+    """
+    program = step_of(run)
+    if program is None:
+        return run
+    if step is None or fitted is None:
+        return _with_found(run, program, None) if runs_on_host(run) else run
+    simulator = Simulator(step, fitted, run)
+    modules = tuple(replace(module, kernels=tuple(simulator.kernels(module))) for module in run.modules)
+    return _with_found(replace(run, modules=modules), program, simulator)
+
+
+def _with_found(run: Run, program: Program, simulator: Simulator | None) -> Run:
+    """The run with the predictions of its findings."""
+    bare = replace(run, program=replace(program, predictions=()))
+    made = []
+    for finding in (*findings(bare), _all_generated(bare)):
+        if finding.assumed == Assumption():
+            continue
+        saving = simulator.saving(finding.assumed) if simulator else _in_series(program, finding)
+        device_s = _rounded(saving.device_s) if simulator else None
+        times = _rounded(saving.time_s), _rounded(saving.uncertainty_s)
+        made.append(Prediction(finding.id, finding.kind, *times, device_s, finding.changes))
+    made.sort(key=lambda one: -one.saving_s)
+    return replace(run, program=replace(program, predictions=tuple(made)))
+
+
+def _rounded(seconds: float) -> float:
+    """To picoseconds, so that a difference of sums that should be 0 is."""
+    return round(seconds, 12) + 0.0
+
+
+def _in_series(program: Program, finding: Finding) -> Saving:
+    """What a change saves where nothing runs beside anything: the part of the step that goes."""
+    pairs = [(one.profiled_step_time_s, one.step_time_s) for one in program.ranks]
+    slower = max((abs(a / b - 1) for a, b in pairs if a and b), default=0.0)
+    return Saving(finding.gain_s, finding.gain_s * min(1.0, slower), 0.0)
+
+
+def _all_generated(run: Run) -> Finding:
+    shares, gain_s = [], 0.0
+    for module in run.modules:
+        for kernel in module.kernels:
+            cost = cost_of(run, module, kernel)
+            if kernel.category not in UNTUNABLE and cost.gain_limit_s and cost.time_s:
+                share, gain_s = min(1.0, cost.gain_limit_s / cost.time_s), gain_s + cost.gain_limit_s
+                shares.append((KernelPlace(module.slug, kernel.name), share))
+    return Finding(GENERATED_KERNELS, "", gain_s=gain_s, assumed=Assumption(kernels=tuple(shares)))
+
+
+class Simulator:
+    """Answers questions about a step in the words of its record."""
+
+    def __init__(self, step: QueuedStep, fitted: FittedQueue, run: Run) -> None:
+        self._step, self._run, self.fitted = step, run, fitted
+        self._works, self._whole_s = step.profiled.works, step.step_time_s
+
+    def kernels(self, module: ModuleRecord) -> Iterator[Kernel]:
+        """The kernels of a module with what the step would save if each ran at its roof."""
+        for kernel in module.kernels:
+            limit_s, places = self._limit_s(module, kernel), self._kernels.get((module.slug, kernel_key(kernel)), ())
+            if limit_s is None or not places:
+                yield replace(kernel, saving=StepSaving())
+                continue
+            saving = Saving(0.0, limit_s, limit_s)
+            if limit_s >= LEAST * self._whole_s:
+                saving = saving_of_durations(self.fitted, dict.fromkeys(places, 1 - self._share(kernel, limit_s)))
+            elif self.is_device_bound:
+                saving = Saving(limit_s, 0.0, limit_s)
+            yield replace(kernel, saving=StepSaving(*(_rounded(one) for one in saving)))
+
+    @cached_property
+    def is_device_bound(self) -> bool:
+        """Whether the step is shorter by what its works are shorter, if that is a little."""
+        factors = dict.fromkeys(range(len(self._works)), 1 - LEAST)
+        saved = saving_of_durations(self.fitted, factors)
+        return saved.time_s >= saved.device_s / 2 > 0
+
+    def _limit_s(self, module: ModuleRecord, kernel: Kernel) -> float | None:
+        return cost_of(self._run, module, kernel).gain_limit_s if kernel.step_time_s else None
+
+    def _share(self, kernel: Kernel, seconds: float) -> float:
+        return min(1.0, seconds / kernel.step_time_s) if kernel.step_time_s else 0.0
+
+    def saving(self, assumed: Assumption) -> Saving:
+        """What the step saves if that is gone."""
+        queue = self.fitted.queue
+        shares = self._shares(assumed.kernels)
+        gone = {place for place, share in shares.items() if share >= 1} | self._of_parts(assumed.parts)
+        less = {place: 1 - share for place, share in shares.items() if place not in gone}
+        queue = with_durations(queue, less) if less else queue
+        queue = self._without_idle(queue, assumed.idle)
+        queue = self._as_graphs(queue, assumed.graphs)
+        queue = with_gaps(queue, 0.0) if assumed.gaps else queue
+        joined = self._joined(queue, assumed.joined) if assumed.joined else queue
+        saving = saving_of(self.fitted, without_works(joined, gone) if gone else joined)
+        if not assumed.joined:
+            return self._with_unseen(saving, assumed.idle)
+        # How much longer the device works for the joined works than one kernel would is not known.
+        fused = with_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
+        most = saving_of(self.fitted, fused)
+        middle, half = (saving.time_s + most.time_s) / 2, abs(most.time_s - saving.time_s) / 2
+        return Saving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
+
+    def _with_unseen(self, saving: Saving, parts: Collection[Part]) -> Saving:
+        """The saving with the idle time that samples of the host show, and that has other words in the profile."""
+        seen = {piece.label for action in self.fitted.queue.actions for piece in action.pieces}
+        unseen_s = math.fsum(part.time_s for part in parts if part.label not in {*seen, SYNCHRONISING})
+        return Saving(saving.time_s + unseen_s, saving.uncertainty_s + unseen_s / 4, saving.device_s)
+
+    # Which works and actions the record's words mean.
+
+    @cached_property
+    def _kernels(self) -> Mapping[tuple[str, KernelIdentity], Sequence[int]]:
+        """The works of each row of a module, by the row's key."""
+        found: dict[tuple[str, KernelIdentity], list[int]] = defaultdict(list)
+        rows = {module.slug: {kernel_key(kernel) for kernel in module.kernels} for module in self._run.modules}
+        for place, work in enumerate(self._works):
+            slug = self._slug(work)
+            if work.activity is None or slug not in rows:
+                continue
+            key = activity_key(work.activity)
+            if key not in rows[slug]:
+                # A library call can run another kernel here than in the module's own run.
+                key = next((row for row in rows[slug] if (row[0], row[2]) == (key[0], key[2]) and key[2]), key)
+            found[slug, key].append(place)
+        return found
+
+    def _slug(self, work: Work) -> str:
+        return self._step.graphs.get(work.graph, "") if work.graph is not None else ""
+
+    def _shares(self, kernels: Iterable[tuple[KernelPlace, float]]) -> dict[int, float]:
+        """The share that goes of each work of these kernels."""
+        wanted = dict(kernels)
+        found: dict[int, float] = {}
+        for (slug, key), places in self._kernels.items() if wanted else ():
+            share = wanted.get(KernelPlace(slug, key[1]))
+            if share is not None:
+                found.update(dict.fromkeys(places, share))
+        return found
+
+    def _of_parts(self, parts: Collection[Part]) -> set[int]:
+        found = (place for place, work in enumerate(self._works) if any(self._belongs(work, part) for part in parts))
+        return set(found) if parts else set()
+
+    def _belongs(self, work: Work, part: Part) -> bool:
+        if work.kind != part.kind or (part.kind == GRAPH and self._slug(work) != (part.graph or "")):
+            return False
+        if part.label == OTHERS:
+            return work.label in {one.label for one in part.summed}
+        place = self._step.places.get(work.op, CallPlace())
+        known = part.source in (None, place.source) and part.module in ("", place.module)
+        return part.kind == GRAPH or (work.label == part.label and known)
+
+    def _without_idle(self, queue: StepQueue, parts: Collection[Part]) -> StepQueue:
+        """The queue whose host does not do what it does in these parts, and does not wait in them."""
+        waits: set[int] = set()
+        shares: dict[int, dict[int, float]] = defaultdict(dict)
+        going = self._going(parts)
+        for number, action in enumerate(queue.actions) if parts else ():
+            if action.kind == WAIT and any(
+                part.label == SYNCHRONISING and self._is_at(action.op, part) for part in parts
+            ):
+                waits.add(number)
+            for place, piece in enumerate(action.pieces):
+                if piece.label in going:
+                    shares[number][place] = going[piece.label]
+        return without_waits(without_host_time(queue, shares), waits)
+
+    def _going(self, parts: Collection[Part]) -> dict[str, float]:
+        """The share that goes of what the host does, by its words: that of its idle time in the record."""
+        every: dict[str, float] = defaultdict(float)
+        gone: dict[str, float] = defaultdict(float)
+        for part in self._run.program.parts if self._run.program is not None else ():
+            if part.kind == IDLE:
+                every[part.label] += part.time_s
+                gone[part.label] += part.time_s if part in parts else 0.0
+        # What is no part of the record is gone as a whole.
+        return {part.label: gone[part.label] / every[part.label] if every[part.label] else 1.0 for part in parts}
+
+    def _is_at(self, op: int, part: Part) -> bool:
+        place = self._step.places.get(op, CallPlace())
+        return part.source in (None, place.source) and part.module in ("", place.module)
+
+    # Launches that would be one.
+
+    def _as_graphs(self, queue: StepQueue, slugs: Collection[str]) -> StepQueue:
+        wanted = {number for number, slug in self._step.graphs.items() if slug in slugs}
+        calls = [
+            actions
+            for number, actions in sorted(self._step.profiled.calls.items())
+            if self._step.calls[number] in wanted
+        ]
+        return as_graphs(queue, [self._replay(actions) for actions in calls]) if calls else queue
+
+    def _joined(self, queue: StepQueue, parts: Collection[Part]) -> StepQueue:
+        """The queue in which each call of these parts' optimizers launches its works at once."""
+        places = self._of_parts([part for part in parts if part.kind == OPTIMIZER])
+        numbers = [
+            number for number, action in enumerate(queue.actions) if action.works and places.issuperset(action.works)
+        ]
+        replays = []
+        for run in _stretches(numbers, queue):
+            replays.append(self._replay(run))
+        return as_graphs(queue, replays)
+
+    def _replay(self, actions: range) -> Replay:
+        return Replay(actions, self._replay_s, REPLAYED_GAP_S, REPLAY_S)
+
+    @cached_property
+    def _replay_s(self) -> float:
+        """What the launch of a CUDA graph costs the host in this profile."""
+        launched = {work.launch_start_s: work.launch_end_s for work in self._works if work.replayed}
+        return median(end - start for start, end in launched.items()) if launched else REPLAY_S
+
+
+def _stretches(numbers: Sequence[int], queue: StepQueue) -> Iterator[range]:
+    """The stretches of actions in which no other works are launched."""
+    begin = last = -1
+    for number in numbers:
+        others = any(action.works for action in queue.actions[last + 1 : number]) if last >= 0 else True
+        if begin >= 0 and others:
+            yield range(begin, last + 1)
+        begin, last = (number if begin < 0 or others else begin), number
+    if begin >= 0:
+        yield range(begin, last + 1)

@@ -1,0 +1,303 @@
+"""Makes the queue of the profiled steps from a program's trace: what the host did in order, and what it launched."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from ...records.program import COPY
+from ...records.traced import ProgramTrace, Range, Work
+from ...trace.program_trace import Markers
+from ...trace.program_works import ProgramWorks
+from .queue import BOUNDARY, LAUNCH, WAIT, HostAction, HostPiece, QueuedWork, StepQueue
+
+_WAITS = re.compile(r"(?:cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize\w*")
+_OF_DEVICE = re.compile(r"(?:cuda|hip)DeviceSynchronize")
+_STREAM_WAITS = re.compile(r"(?:cuda|hip|cu)StreamWaitEvent\w*")
+
+SOON_S = 3e-6
+"""Seconds by which a work may end after a call that waited for it: two clocks."""
+
+QUEUED_S = 4e-6
+"""Longest gap between two works of a stream that the stream itself explains."""
+
+LAUNCHED_S = 12e-6
+"""Longest time from a launch to its work that the launch itself explains."""
+
+BLOCKED_S = 50e-6
+"""Shortest launch that can wait for room in the device's queue of launches."""
+
+MANY_QUEUED = 256
+"""Number of launched works from which that queue can be full."""
+
+HICCUP, FEW = 1.5, 0.25
+"""A step that takes this many times as long as the median one does not count, if at most this share of them does."""
+
+RETURN_S = 5e-6
+"""Longest time of the call itself in a call that waits."""
+
+
+@dataclass(frozen=True)
+class ProfiledQueue:
+    """The queue of the profiled steps, and where its works and actions come from."""
+
+    queue: StepQueue
+    works: tuple[Work, ...]  # the work of the trace for each work of the queue
+    calls: Mapping[int, range]  # the actions of each graph call, by its number
+
+
+class _Event(NamedTuple):
+    """A call of the host: a launch with its works, a wait, or a boundary."""
+
+    start_s: float
+    end_s: float
+    kind: str
+    name: str = ""
+    works: tuple[int, ...] = ()
+    op: int = -1
+
+
+def queue_of(program: ProgramTrace, found: ProgramWorks, markers: Markers) -> ProfiledQueue:
+    """The queue of a program's profiled steps.
+
+    Args:
+        program: the trace.
+        found: its works.
+        markers: the names of the observer's ranges.
+    """
+    return _Builder(program, found, markers).build()
+
+
+class _Offsets(NamedTuple):
+    """The begin of a work after the begin of its launch, after its end, and after the work before it in its stream."""
+
+    after_s: float
+    late_s: float
+    behind_s: float
+
+
+class _Builder:
+    def __init__(self, program: ProgramTrace, found: ProgramWorks, markers: Markers) -> None:
+        self.window, self.timeline = found.window, found.timeline
+        inside = (work for work in found.works if self.window.launched(work.launch_start_s))
+        self.works = sorted(inside, key=lambda work: (work.launch_start_s, work.start_s))
+        by_start = {call.start_s: call for call in reversed(program.runtime) if call.correlation >= 0}
+        self.names = [_name(by_start.get(work.launch_start_s)) for work in self.works]
+        threads = {self.window.thread, *(call.thread for call in found.calls)}
+        threads |= {call.thread for work in self.works if (call := by_start.get(work.launch_start_s))}
+        self.calls, self.events = found.calls, program.trace.device_events
+        self.runtime = [call for call in program.runtime if call.thread in threads]
+        starts = [op.start_s for op in program.trace.host_ops if op.thread in threads]
+        starts += [call.start_s for call in self.runtime]
+        starts += [one.start_s for one in program.annotations if one.thread in threads]
+        self.recorded = sorted(starts)
+        self.tops = _Tops(program, found)
+        self.lanes = {lane: number for number, lane in enumerate(dict.fromkeys(work.lane for work in self.works))}
+        self.ends = [work.end_s for work in self.works]
+        self.launches = [work.launch_start_s for work in self.works]
+        self.by_lane: dict[int, list[int]] = defaultdict(list)
+        for place, work in enumerate(self.works):
+            self.by_lane[self.lanes[work.lane]].append(place)
+
+    def build(self) -> ProfiledQueue:
+        actions: list[HostAction] = []
+        starts: list[float] = []
+        now = self.window.marks[0]
+        for event in self._events():
+            starts.append(event.start_s)
+            pieces = tuple(self._pieces(now, event.start_s))
+            now = max(now, event.end_s)
+            actions.extend(self._actions(event, pieces))
+            starts += [event.start_s] * (len(actions) - len(starts))
+        calls = {
+            number: range(bisect_left(starts, call.start_s), bisect_left(starts, call.end_s))
+            for number, call in enumerate(self.calls)
+            if self.window.launched(call.start_s)
+        }
+        queue = StepQueue(tuple(actions), tuple(self._queued()), self._hiccups())
+        return ProfiledQueue(queue, tuple(self.works), calls)
+
+    def _hiccups(self) -> frozenset[int]:
+        """The few steps that took much longer than the others, as where the profiler empties its buffers."""
+        times = [end - start for start, end in itertools.pairwise(self.window.bounds)]
+        longer = [number for number, time_s in enumerate(times) if time_s > HICCUP * median(times)]
+        return frozenset(longer) if len(longer) <= FEW * len(times) else frozenset()
+
+    # The host.
+
+    def _events(self) -> list[_Event]:
+        events = [_Event(mark, mark, BOUNDARY) for mark in self.window.marks[1:]]
+        place = 0
+        while place < len(self.works):
+            first = self.works[place]
+            stop = place + 1
+            while stop < len(self.works) and self.works[stop].launch_start_s == first.launch_start_s:
+                stop += 1
+            name = self.names[place]
+            events.append(
+                _Event(first.launch_start_s, first.launch_end_s, LAUNCH, name, tuple(range(place, stop)), first.op)
+            )
+            place = stop
+        waits = [call for call in self.runtime if _WAITS.fullmatch(call.name) and self.window.launched(call.start_s)]
+        # The profiler itself synchronises once in a while, to empty its buffers.
+        whole = [call for call in waits if _OF_DEVICE.fullmatch(call.name)]
+        events += [
+            _Event(call.start_s, call.end_s, WAIT, call.name, (), self.tops.at(call))
+            for call in waits
+            if len(whole) >= self.window.steps or call not in whole
+        ]
+        return sorted(events, key=lambda event: (event.start_s, event.kind == BOUNDARY))
+
+    def _pieces(self, start_s: float, end_s: float) -> Iterator[HostPiece]:
+        if end_s <= start_s:
+            return
+        for one in self.timeline.between(start_s, end_s):
+            events = bisect_left(self.recorded, one.end_s) - bisect_left(self.recorded, one.start_s)
+            yield HostPiece(one.end_s - one.start_s, events, one.label, one.op)
+
+    def _actions(self, event: _Event, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
+        took = event.end_s - event.start_s
+        if event.kind == BOUNDARY:
+            yield HostAction(BOUNDARY, pieces)
+        elif event.kind == WAIT:
+            yield self._wait(event, pieces)
+        elif (last := self._blocking(event)) is not None:
+            end = self.ends[last]
+            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.works)
+            yield HostAction(WAIT, (), 0.0, (last,), max(0.0, event.end_s - end), event.op)
+        else:
+            yield HostAction(LAUNCH, pieces, took, event.works)
+
+    def _wait(self, event: _Event, pieces: tuple[HostPiece, ...]) -> HostAction:
+        took = event.end_s - event.start_s
+        waited = self._waited(event)
+        blocked = max((self.ends[place] for place in waited if self.ends[place] > event.start_s), default=None)
+        if blocked is None:
+            return HostAction(WAIT, pieces, took, waited, min(took, RETURN_S), event.op)
+        own = min(took, RETURN_S, max(0.0, event.end_s - blocked))
+        return HostAction(WAIT, pieces, own, waited, max(0.0, event.end_s - blocked), event.op)
+
+    def _waited(self, event: _Event) -> tuple[int, ...]:
+        """The works for which a call waits: the last ones of the streams that it can have waited for."""
+        kind = _WAITS.fullmatch(event.name)
+        last = []
+        for places in self.by_lane.values():
+            place = bisect_left(places, bisect_left(self.launches, event.start_s)) - 1
+            if place >= 0:
+                last.append(places[place])
+        done = [place for place in last if self.ends[place] <= event.end_s + SOON_S]
+        if kind is not None and kind[1] in ("Device", "Ctx"):
+            return tuple(done)
+        if kind is not None and kind[1] == "Event":
+            until = bisect_left(self.launches, event.start_s)
+            ended = [place for place in range(until) if event.start_s < self.ends[place] <= event.end_s + SOON_S]
+            return (max(ended, key=lambda place: self.ends[place]),) if ended else ()
+        blocking = [place for place in done if self.ends[place] > event.start_s]
+        if blocking:
+            return (max(blocking, key=lambda place: self.ends[place]),)
+        return (max(done),) if done else ()
+
+    def is_pageable(self, work: Work) -> bool:
+        return work.kind == COPY and "Pageable" in self.events[work.event].name
+
+    def _blocking(self, event: _Event) -> int | None:
+        """The work that a launch waits for: its own copy of pageable memory, or room in the device's queue."""
+        last = event.works[-1]
+        work = self.works[last]
+        if self.is_pageable(work) and event.end_s >= work.end_s - SOON_S:
+            return last
+        took = event.end_s - event.start_s
+        if took < BLOCKED_S:
+            return None
+        begun = bisect_right(self.ends, event.start_s)
+        if event.works[0] - begun < MANY_QUEUED:
+            return None
+        place = bisect_right(self.ends, event.end_s) - 1
+        return place if begun <= place < event.works[0] else None
+
+    # The works.
+
+    def _queued(self) -> Iterator[QueuedWork]:
+        rows = list(self._offsets())
+        latency = _typical([one.after_s for one in rows if one.late_s < LAUNCHED_S], LAUNCHED_S)
+        gap = _typical([one.behind_s for one in rows if 0 <= one.behind_s < QUEUED_S], 0.0)
+        waits = self._other_streams()
+        for place, (work, one) in enumerate(zip(self.works, rows, strict=True)):
+            own_latency, own_gap = min(one.after_s, latency), min(one.behind_s, gap)
+            if one.behind_s <= QUEUED_S:
+                own_gap = one.behind_s
+            elif one.late_s <= LAUNCHED_S or one.after_s <= one.behind_s:
+                own_latency = one.after_s
+            elif not any(self.ends[other] >= work.start_s - QUEUED_S for other in waits[place]):
+                own_gap = one.behind_s
+            lane = self.lanes[work.lane]
+            yield QueuedWork(lane, work.duration_s, own_latency, max(own_gap, 0.0), waits[place])
+
+    def _offsets(self) -> Iterator[_Offsets]:
+        ends: dict[str, float] = {}
+        for work in self.works:
+            start = work.start_s
+            yield _Offsets(
+                start - work.launch_start_s, start - work.launch_end_s, start - ends.get(work.lane, -math.inf)
+            )
+            ends[work.lane] = work.end_s
+
+    def _other_streams(self) -> list[tuple[int, ...]]:
+        """The works of other streams after which a work begins: those that had ended when a stream was told to wait."""
+        waits: list[tuple[int, ...]] = [()] * len(self.works)
+        if len(self.by_lane) < 2:
+            return waits
+        for call in self.runtime:
+            if not _STREAM_WAITS.fullmatch(call.name) or not self.window.launched(call.start_s):
+                continue
+            place = bisect_left(self.launches, call.start_s)
+            if place < len(self.works):
+                lane = self.lanes[self.works[place].lane]
+                others = [self._ended(other, place) for other in self.by_lane if other != lane]
+                waits[place] = tuple(dict.fromkeys([*waits[place], *(one for one in others if one >= 0)]))
+        return waits
+
+    def _ended(self, lane: int, place: int) -> int:
+        """The last work of a stream that was launched before a work, and had ended when that began; or -1."""
+        places = self.by_lane[lane]
+        for number in range(bisect_left(places, place) - 1, -1, -1):
+            if self.ends[places[number]] <= self.works[place].start_s + SOON_S:
+                return places[number]
+        return -1
+
+
+def _typical(values: Sequence[float], otherwise: float) -> float:
+    return median(values) if values else otherwise
+
+
+def _name(call: Range | None) -> str:
+    return call.name if call else ""
+
+
+class _Tops:
+    """The outermost eager operator around a call of the runtime."""
+
+    def __init__(self, program: ProgramTrace, found: ProgramWorks) -> None:
+        self._ops = program.trace.host_ops
+        self._by_thread: dict[str, list[int]] = defaultdict(list)
+        for index, top in enumerate(found.tops):
+            if top == index:
+                self._by_thread[self._ops[index].thread].append(index)
+        self._starts = {
+            thread: [self._ops[index].start_s for index in places] for thread, places in self._by_thread.items()
+        }
+
+    def at(self, call: Range) -> int:
+        """Its index, or -1."""
+        place = bisect_right(self._starts.get(call.thread, []), call.start_s) - 1
+        if place < 0:
+            return -1
+        op = self._ops[self._by_thread[call.thread][place]]
+        return self._by_thread[call.thread][place] if call.start_s <= op.start_s + op.duration_s else -1

@@ -1,0 +1,334 @@
+"""Simulates a step as a queue: the host launches works, streams run them in order, and the host waits for some.
+
+A question is a change of the queue's inputs, and its answer the difference of two simulated steps. Pure functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+# The queue: what the host does in order, and the works that it launches.
+
+
+LAUNCH, WAIT, BOUNDARY = "launch", "wait", "boundary"
+"""What the host does after its own work: it launches works, waits for works, or ends a step."""
+
+
+class HostPiece(NamedTuple):
+    """A stretch of the host's own work, in the words of the idle parts."""
+
+    time_s: float
+    events: int = 0  # the number of ranges that the profiler recorded in it, each of which cost time
+    label: str = ""
+    op: int = -1  # the outermost operator that synchronised; else -1
+
+
+class HostAction(NamedTuple):
+    """The host's own work, and the call that follows it."""
+
+    kind: str
+    pieces: tuple[HostPiece, ...]  # the host's work before the call
+    own_s: float = 0.0  # the time of the call itself, without waiting
+    works: tuple[int, ...] = ()  # the works that it launches or waits for
+    return_s: float = 0.0  # from the end of the last work that it waits for to the host's going on
+    op: int = -1  # the outermost operator around a call that waits; else -1
+
+    @property
+    def before_s(self) -> float:
+        return math.fsum(piece.time_s for piece in self.pieces)
+
+    @property
+    def events(self) -> int:
+        return sum(piece.events for piece in self.pieces)
+
+
+class QueuedWork(NamedTuple):
+    """A work of the device. It begins at the latest of three moments."""
+
+    lane: int  # its stream
+    duration_s: float
+    latency_s: float  # after the begin of the call that launches it
+    gap_s: float  # after the end of the work before it in its stream
+    after: tuple[int, ...] = ()  # works of other streams after whose end it begins
+
+
+@dataclass(frozen=True)
+class StepQueue:
+    """The profiled steps. The first action follows a boundary, and the last one is a boundary."""
+
+    actions: tuple[HostAction, ...]
+    works: tuple[QueuedWork, ...]  # in the order of their launches
+    left_out: frozenset[int] = frozenset()  # the numbers of steps that do not count
+
+    @property
+    def steps(self) -> int:
+        return sum(action.kind == BOUNDARY for action in self.actions)
+
+
+# The host without the profiler.
+
+
+LEAST_HOST = 0.1
+"""Smallest share of a stretch of the host's profiled time that is left without the profiler."""
+
+
+class HostModel(NamedTuple):
+    """How the host's profiled times become those without the profiler, which slows it by each range that it records."""
+
+    event_cost_s: float = 0.0  # seconds of each recorded range
+    scale: float = 1.0
+
+    def time_of(self, time_s: float, events: int) -> float:
+        """A stretch of the host's time without the profiler."""
+        return self.scale * max(LEAST_HOST * time_s, time_s - self.event_cost_s * events)
+
+
+AS_PROFILED = HostModel()
+AT_ONCE = HostModel(scale=0.0)
+"""A host that takes no time."""
+
+
+def host_time_s(queue: StepQueue, host: HostModel) -> float:
+    """The host's own time in a step, without waiting."""
+    times = (
+        host.time_of(action.before_s, action.events) + host.time_of(action.own_s, 1) * (action.own_s > 0)
+        for action in queue.actions
+    )
+    return math.fsum(times) / queue.steps
+
+
+# Runs the queue.
+
+
+MOST_PASSES = 6
+"""The number of times that the profiled steps are simulated one after the other, until their time stays the same."""
+
+STEADY = 1e-4
+"""The share of the steps' time by which two passes may differ."""
+
+
+class SimulatedSteps(NamedTuple):
+    """The seconds of each step that counts, once their times stay the same."""
+
+    steps_s: tuple[float, ...]
+
+    @property
+    def mean_s(self) -> float:
+        return math.fsum(self.steps_s) / len(self.steps_s)
+
+
+def simulate(queue: StepQueue, host: HostModel = AS_PROFILED) -> SimulatedSteps:
+    """The steps' times on the device's clock: a step ends with the last work that was launched in it.
+
+    The steps are repeated until they take the same time. A work that is waited for before it is launched is the one of
+    the repetition before. O(passes x works).
+    """
+    return compile_queue(queue, host).run()
+
+
+_Row = tuple[int, float, float, float, float, int, tuple[int, ...]]
+"""Lane, host's time before and in the call, latency, gap, place, and the works to wait for.
+
+Lane -1 waits, lane -2 ends a step. A call's time before is -1 for further works of the same launch.
+"""
+
+
+@dataclass(frozen=True)
+class CompiledQueue:
+    """A queue with the times of one host, ready to run with several durations of its works."""
+
+    rows: tuple[_Row, ...]
+    durations: tuple[float, ...]  # of each work
+    lanes: int
+    left_out: frozenset[int] = frozenset()
+
+    def run(self, factors: Mapping[int, float] = {}) -> SimulatedSteps:
+        """The steps' times if some works, by their numbers, take so many times as long."""
+        durations = list(self.durations)
+        for place, factor in factors.items():
+            durations[place] *= factor
+        state = _State([0.0] * len(durations), [0.0] * self.lanes)
+        bounds, last = [0.0], math.inf
+        for _ in range(MOST_PASSES):
+            first = bounds[-1]
+            bounds = [first, *_pass(self.rows, durations, state)]
+            time_s = bounds[-1] - first
+            if abs(time_s - last) <= STEADY * time_s:
+                break
+            last = time_s
+        steps = enumerate(end - start for start, end in pairwise(bounds))
+        return SimulatedSteps(tuple(time_s for number, time_s in steps if number not in self.left_out))
+
+
+@dataclass
+class _State:
+    ends: list[float]  # of each work
+    lanes: list[float]  # the end of the last work of each stream
+    host_s: float = 0.0
+    latest_s: float = 0.0
+
+
+def compile_queue(queue: StepQueue, host: HostModel = AS_PROFILED) -> CompiledQueue:
+    """The queue with the times of a host."""
+    return CompiledQueue(
+        tuple(_rows(queue, host)),
+        tuple(work.duration_s for work in queue.works),
+        1 + max((work.lane for work in queue.works), default=0),
+        queue.left_out,
+    )
+
+
+def _rows(queue: StepQueue, host: HostModel) -> Iterator[_Row]:
+    for action in queue.actions:
+        before = host.time_of(action.before_s, action.events)
+        own = host.time_of(action.own_s, 1)
+        if action.kind == LAUNCH and action.works:
+            for number, place in enumerate(action.works):
+                work = queue.works[place]
+                inside = min(work.latency_s, action.own_s)
+                latency = work.latency_s - inside + (inside * own / action.own_s if inside else 0.0)
+                yield work.lane, -1.0 if number else before, own, latency, work.gap_s, place, work.after
+        elif action.kind == BOUNDARY:
+            yield -2, before, own, 0.0, 0.0, -1, ()
+        else:
+            yield -1, before, own, action.return_s, 0.0, -1, action.works
+
+
+def _pass(rows: Sequence[_Row], durations: Sequence[float], state: _State) -> list[float]:
+    ends, lanes, now, latest = state.ends, state.lanes, state.host_s, state.latest_s
+    called = now
+    bounds = []
+    for lane, before, own, latency, gap, place, after in rows:
+        if lane >= 0:
+            if before >= 0:
+                called = now + before
+                now = called + own
+            start = called + latency
+            queued = lanes[lane] + gap
+            if queued > start:
+                start = queued
+            for other in after:
+                if ends[other] > start:
+                    start = ends[other]
+            ends[place] = lanes[lane] = end = start + durations[place]
+            if end > latest:
+                latest = end
+        else:
+            now += before + own
+            for other in after:
+                if ends[other] + latency > now:
+                    now = ends[other] + latency
+            if lane == -2:
+                bounds.append(now if now > latest else latest)
+    state.host_s, state.latest_s = now, latest
+    return bounds
+
+
+# Questions: the same queue with other inputs.
+
+
+def with_durations(queue: StepQueue, factors: Mapping[int, float]) -> StepQueue:
+    """The queue in which these works take so many times as long."""
+    works = list(queue.works)
+    for place, factor in factors.items():
+        works[place] = works[place]._replace(duration_s=works[place].duration_s * factor)
+    return replace(queue, works=tuple(works))
+
+
+def with_gaps(queue: StepQueue, factor: float) -> StepQueue:
+    """The queue in which the gaps between works are so many times as long."""
+    return replace(queue, works=tuple(work._replace(gap_s=work.gap_s * factor) for work in queue.works))
+
+
+def without_works(queue: StepQueue, places: Collection[int]) -> StepQueue:
+    """The queue without these works and the calls that launched only them. What waited for them does not wait."""
+    gone = frozenset(places)
+    kept = [place for place in range(len(queue.works)) if place not in gone]
+    new = {place: number for number, place in enumerate(kept)}
+    works = (queue.works[place] for place in kept)
+    actions = []
+    for action in queue.actions:
+        left = tuple(new[place] for place in action.works if place in new)
+        dropped = action.kind == LAUNCH and bool(action.works) and not left
+        actions.append(action._replace(works=left, own_s=0.0 if dropped else action.own_s))
+    return replace(
+        queue,
+        actions=tuple(actions),
+        works=tuple(work._replace(after=tuple(new[place] for place in work.after if place in new)) for work in works),
+    )
+
+
+def without_host_time(queue: StepQueue, shares: Mapping[int, Mapping[int, float]]) -> StepQueue:
+    """The queue without a part of the host's work.
+
+    Args:
+        queue: the queue.
+        shares: the share that goes, 0 to 1, of each piece of each action, by their numbers.
+    """
+    actions = list(queue.actions)
+    for number, gone in shares.items():
+        pieces = (_shortened(piece, gone.get(place, 0.0)) for place, piece in enumerate(actions[number].pieces))
+        actions[number] = actions[number]._replace(pieces=tuple(pieces))
+    return replace(queue, actions=tuple(actions))
+
+
+def _shortened(piece: HostPiece, share: float) -> HostPiece:
+    left = max(0.0, 1 - share)
+    return piece._replace(time_s=piece.time_s * left, events=round(piece.events * left))
+
+
+def without_waits(queue: StepQueue, numbers: Collection[int]) -> StepQueue:
+    """The queue whose host does not wait in these actions."""
+    actions = (
+        action._replace(works=(), return_s=0.0) if number in numbers and action.kind == WAIT else action
+        for number, action in enumerate(queue.actions)
+    )
+    return replace(queue, actions=tuple(actions))
+
+
+class Replay(NamedTuple):
+    """Actions, by their numbers, that one launch of a CUDA graph replaces, and what that launch costs the host."""
+
+    actions: range
+    launch_s: float
+    gap_s: float  # between two works of the graph
+    latency_s: float  # until the first work begins
+
+
+def as_graphs(queue: StepQueue, replays: Sequence[Replay]) -> StepQueue:
+    """The queue in which each replay launches the works of its actions at once. A wait in it stays where it is.
+
+    Between these actions only the work of the host before the first call stays. The replays do not overlap.
+    """
+    actions, works = list(queue.actions), list(queue.works)
+    for one in replays:
+        launches = [number for number in one.actions if actions[number].kind == LAUNCH and actions[number].works]
+        if not launches:
+            continue
+        places = tuple(place for number in launches for place in actions[number].works)
+        for number in launches[1:]:
+            actions[number] = HostAction(WAIT, ())
+        for number in one.actions:
+            if launches[0] < number <= launches[-1]:
+                actions[number] = actions[number]._replace(pieces=())
+        actions[launches[0]] = actions[launches[0]]._replace(works=places, own_s=one.launch_s)
+        for number, place in enumerate(places):
+            latency = one.latency_s if not number else 0.0
+            works[place] = works[place]._replace(latency_s=latency, gap_s=min(works[place].gap_s, one.gap_s))
+    return replace(queue, actions=tuple(actions), works=tuple(works))
+
+
+def on_another_stream(queue: StepQueue, places: Collection[int]) -> StepQueue:
+    """The queue in which these works run on a stream of their own, and nothing but the host waits for them."""
+    lane = 1 + max((work.lane for work in queue.works), default=0)
+    moved = frozenset(places)
+    return replace(
+        queue,
+        works=tuple(
+            work._replace(lane=lane, after=()) if place in moved else work for place, work in enumerate(queue.works)
+        ),
+    )

@@ -1,0 +1,178 @@
+"""What a recorded step would save, in the words of its record: kernels, parts, idle time, launches as one graph."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from functools import cache
+from statistics import median
+
+import pytest
+import run_builder
+import step_runs
+
+from inductor_bench.analysis.findings.finding import Assumption, KernelPlace
+from inductor_bench.analysis.findings.next_commands import headline, next_commands
+from inductor_bench.analysis.findings.rule_table import findings, saving_s
+from inductor_bench.analysis.ledger import GraphName, Steps, account
+from inductor_bench.analysis.simulation.predictions import QueuedStep, Simulator, with_predictions
+from inductor_bench.analysis.simulation.profiled_queue import queue_of
+from inductor_bench.analysis.step_costs import kernels_save
+from inductor_bench.records.base import Category
+from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.program import DATA_LOADING, IDLE, OPTIMIZER, SYNCHRONISING, Part, Program, RankSteps
+from inductor_bench.records.run import Run
+from inductor_bench.trace.program_trace import read_program_trace
+from inductor_bench.trace.program_works import find_works
+from tests.support.program_traces import MARKERS
+from tests.trace.test_program_h200 import PROGRAMS, graph_of
+
+KERNELS = 4
+
+
+@cache
+def recorded(name: str) -> tuple[Run, QueuedStep]:
+    """The run of a recorded program with its ledger and its most expensive kernels, and its queue."""
+    folder = PROGRAMS / name
+    seen = json.loads(gzip.decompress((folder / "steps.json.gz").read_bytes()))
+    graphs = {int(file.name.split(".")[0]): graph_of(file) for file in folder.glob("[0-9].py.gz")}
+    trace = read_program_trace(folder / "steps.trace.json.gz", MARKERS)
+    found = find_works(trace, MARKERS, graphs, on_host=False)
+    assert found is not None
+    step_s = median(seen["step_times_s"])
+    names = {number: GraphName(f"graph-{number}", f"graph-{number}") for number in range(8)}
+    optimizers = found.optimizer_calls
+    ledger = account(
+        Steps(step_s, found.window, found.works, found.calls, found.timeline, names, optimizer_calls=optimizers)
+    )
+    ranks = (RankSteps(None, 1, "cuda", (step_s,), step_s, ledger.busy_time_s, parts=ledger.parts),)
+    program = Program(step_s, (step_s,), "optimizer", ledger.busy_time_s, ledger.parts, ranks=ranks)
+    modules = tuple(_module(number, found.activities[number], found.window.steps) for number in found.activities)
+    host = seen.get("host_step_times_s")
+    slugs = {number: f"graph-{number}" for number in range(8)}
+    queue = queue_of(trace, found, MARKERS)
+    graph_of_call = [call.graph for call in found.calls]
+    queued = QueuedStep(queue, step_s, median(host) if host else None, slugs, graph_of_call, {})
+    return replace(run_builder.run(name, modules, peaks=run_builder.H200), program=program), queued
+
+
+def _module(number: int, activities: tuple, steps: int) -> ModuleRecord:  # type: ignore[type-arg]
+    """A module with the most expensive Triton kernels of a graph; each would take half the time at its roof."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for one in activities:
+        if one.kernel is not None and one.kind == "kernel":
+            times.setdefault((one.name, one.kernel.kernel_id), []).append(one.duration_s)
+    rows = []
+    for (name, kernel_id), found in sorted(times.items(), key=lambda item: -sum(item[1]))[:KERNELS]:
+        calls, time_s = len(found) / steps, sum(found) / steps
+        row = run_builder.kernel(name, Category.POINTWISE, round(calls) or 1, time_s)
+        roof = replace(row.roof, gain_limit_s=time_s / 2)
+        rows.append(replace(row, kernel_id=kernel_id, line=1, roof=roof, step_calls=row.calls, step_time_s=time_s))
+    return run_builder.module(f"graph-{number}", rows, 1e-3, run_builder.H200, slug=f"graph-{number}")
+
+
+@cache
+def simulator_of(name: str) -> Simulator:
+    run, step = recorded(name)
+    return Simulator(step, step.fitted(), run)
+
+
+def part_of(name: str, kind: str, label: str) -> Part:
+    program = recorded(name)[0].program
+    assert program is not None
+    return next(part for part in program.parts if (part.kind, part.label) == (kind, label))
+
+
+def predicted(name: str) -> Run:
+    run, step = recorded(name)
+    return with_predictions(run, step, simulator_of(name).fitted)
+
+
+def test_kernels_of_replays_save_the_step_what_they_save_the_device() -> None:
+    run = predicted("decode")
+    kernels = [kernel for module in run.modules for kernel in module.kernels]
+    assert len(kernels) == KERNELS
+    for kernel in kernels:
+        saving = kernel.saving
+        assert saving.step_saving_s == pytest.approx((kernel.step_time_s or 0) / 2, rel=0.05)
+        assert saving.device_saving_s == pytest.approx(saving.step_saving_s, rel=0.05)
+    assert kernels_save(run)
+
+
+def test_kernels_behind_a_busy_host_save_nothing_until_the_host_is_faster() -> None:
+    run = predicted("breaks")
+    kernels = [kernel for module in run.modules for kernel in module.kernels if kernel.saving.device_saving_s]
+    assert kernels and not kernels_save(run)
+    for kernel in kernels:
+        assert kernel.saving.step_saving_s is not None and kernel.saving.device_saving_s is not None
+        assert kernel.saving.step_saving_s < 0.1 * kernel.saving.device_saving_s
+    lead = headline(run)
+    assert lead is not None and lead.text.endswith("Faster kernels shorten the step only once the host is faster")
+    assert not [one for one in next_commands(run, "RUN") if "--autotune" in one.command]
+
+
+def test_a_loader_beside_the_step_saves_its_time_within_the_uncertainty_of_the_profilers_cost() -> None:
+    part = part_of("breaks", IDLE, DATA_LOADING)
+    saving = simulator_of("breaks").saving(Assumption(idle=(part,)))
+    assert 0.1e-3 < saving.time_s < part.time_s * 1.2
+    assert saving.time_s + saving.uncertainty_s > part.time_s * 0.8, "the profiler's cost may be the same everywhere"
+
+
+def test_waits_that_go_never_make_the_step_longer() -> None:
+    waiting = Part(IDLE, SYNCHRONISING, 1, 1e-4, 0.02)
+    assert simulator_of("breaks").saving(Assumption(idle=(waiting,))).time_s >= 0
+
+
+def test_a_part_that_goes_takes_its_launches_along() -> None:
+    for name in ("breaks", "graphs"):
+        program = recorded(name)[0].program
+        assert program is not None
+        part = next(part for part in program.parts if part.kind == OPTIMIZER)
+        saving = simulator_of(name).saving(Assumption(parts=(part,)))
+        assert saving.device_s == pytest.approx(part.device_time_s, rel=0.35)
+        assert saving.time_s > 0
+
+
+def test_graphs_that_are_launched_as_one_save_host_time() -> None:
+    run, _ = recorded("breaks")
+    slugs = tuple(module.slug for module in run.modules)
+    saving = simulator_of("breaks").saving(Assumption(graphs=slugs))
+    assert 0 < saving.time_s < 0.6 * simulator_of("breaks").fitted.step_time_s
+
+
+def test_findings_are_in_the_order_of_what_they_save() -> None:
+    run = predicted("breaks")
+    advice = [one for one in findings(run) if one.level == "advice"]
+    assert advice and all(one.prediction is not None for one in advice if one.assumed != Assumption())
+    savings = [saving_s(one, run) for one in advice]
+    assert savings == sorted(savings, reverse=True)
+    assert len({one.id for one in findings(run)}) == len(findings(run))
+
+
+def test_ids_do_not_depend_on_times() -> None:
+    run = step_runs.host_paced()
+    assert run.program is not None
+    parts = tuple(replace(part, time_s=part.time_s * 1.01) for part in run.program.parts)
+    longer = replace(run, program=replace(run.program, parts=parts, step_time_s=run.program.step_time_s * 1.01))
+    assert {one.id for one in findings(run)} == {one.id for one in findings(longer)}
+
+
+def test_a_setting_that_can_be_tried_is_in_the_record() -> None:
+    run = with_predictions(step_runs.cpu(), None, None)
+    assert run.program is not None and all(one.device_saving_s is None for one in run.program.predictions)
+    changes = {
+        (one.kind, change.setting, change.value) for one in findings(step_runs.transformer()) for change in one.changes
+    }
+    assert ("eager-optimizer", "AdamW.fused", "True") in changes
+    waits = [one for one in findings(step_runs.transformer()) if one.kind == "synchronisations"]
+    assert waits[0].changes[0].kind == "line" and waits[0].changes[0].source == step_runs.line(47)
+
+
+def test_works_of_a_kernel_are_found_by_its_row() -> None:
+    run, _ = recorded("decode")
+    kernel = run.modules[0].kernels[0]
+    one = Assumption(kernels=((KernelPlace(run.modules[0].slug, kernel.name), 1.0),))
+    alike = sum(other.step_time_s or 0.0 for other in run.modules[0].kernels if other.name == kernel.name)
+    saving = simulator_of("decode").saving(one)
+    assert saving.time_s >= 0.95 * alike

@@ -1,0 +1,304 @@
+"""The step as a queue: recorded steps, laws that hold for every queue, and queues with a known answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inductor_bench.analysis.simulation.fitting import FittedQueue, fit, saving_of, saving_of_durations
+from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
+from inductor_bench.analysis.simulation.queue import (
+    AT_ONCE,
+    BOUNDARY,
+    LAUNCH,
+    WAIT,
+    HostAction,
+    HostModel,
+    HostPiece,
+    QueuedWork,
+    Replay,
+    StepQueue,
+    as_graphs,
+    host_time_s,
+    on_another_stream,
+    simulate,
+    with_durations,
+    without_host_time,
+    without_waits,
+    without_works,
+)
+from inductor_bench.trace.program_trace import read_program_trace
+from inductor_bench.trace.program_works import find_works
+from tests.support.program_traces import MARKERS, ProgramTraceBuilder
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+H200, H100 = DATA / "h200_torch2.11" / "programs", DATA / "h100_torch2.11" / "programs"
+RECORDED = {
+    "breaks": (H200 / "breaks" / "steps.trace.json.gz", H200 / "breaks" / "steps.json.gz"),
+    "decode": (H200 / "decode" / "steps.trace.json.gz", H200 / "decode" / "steps.json.gz"),
+    "graphs": (H200 / "graphs" / "steps.trace.json.gz", H200 / "graphs" / "steps.json.gz"),
+    "fsdp": (H200 / "fsdp" / "steps-0.trace.json.gz", H200 / "fsdp" / "0.steps.json.gz"),
+    "ddp": (H100 / "ddp" / "steps-0.trace.json.gz", H100 / "ddp" / "0.steps.json.gz"),
+}
+
+
+@cache
+def profiled(name: str) -> tuple[ProfiledQueue, float]:
+    """The queue of a recorded program, and the mean of its profiled steps."""
+    program = read_program_trace(RECORDED[name][0], MARKERS)
+    found = find_works(program, MARKERS, {}, on_host=False)
+    assert found is not None
+    bounds = found.window.bounds
+    return queue_of(program, found, MARKERS), (bounds[-1] - bounds[0]) / found.window.steps
+
+
+@cache
+def fitted(name: str) -> FittedQueue:
+    """The same with the host of the unprofiled steps."""
+    queue, _ = profiled(name)
+    seen = json.loads(gzip.decompress(RECORDED[name][1].read_bytes()))
+    collectives = [place for place, work in enumerate(queue.works) if work.kind == "collective"]
+    host = seen.get("host_step_times_s")
+    return fit(queue.queue, median(seen["step_times_s"]), collectives, median(host) if host else None)
+
+
+def step(*actions: HostAction) -> tuple[HostAction, ...]:
+    return (*actions, HostAction(BOUNDARY, ()))
+
+
+def launch(*works: int, before: float = 0.0, own: float = 1.0) -> HostAction:
+    return HostAction(LAUNCH, (HostPiece(before),), own, works)
+
+
+def one_stream(durations: list[float], before: float, own: float = 1.0, gap: float = 0.0) -> StepQueue:
+    """A step that launches works one by one."""
+    actions = [launch(place, before=before, own=own) for place in range(len(durations))]
+    return StepQueue(step(*actions), tuple(QueuedWork(0, one, own, gap) for one in durations))
+
+
+# Recorded steps.
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_profiled_steps_are_reproduced_from_their_works_and_the_hosts_time(name: str) -> None:
+    queue, measured_s = profiled(name)
+    # The profiler synchronised twice in the recordings with replays, which is no part of the steps.
+    within = 0.15 if name == "decode" else 0.02
+    assert simulate(queue.queue).mean_s == pytest.approx(measured_s, rel=within)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_unprofiled_step_is_reproduced_by_another_host(name: str) -> None:
+    found = fitted(name)
+    assert abs(found.residual_s) <= 0.03 * found.step_time_s
+    assert all(steps.mean_s == pytest.approx(found.step_time_s, rel=0.035) for steps in found.unchanged[:-1])
+
+
+@pytest.mark.parametrize(("name", "wins"), [("decode", 0.5), ("breaks", 0.0), ("ddp", 0.0)])
+def test_kernels_at_half_win_half_of_a_step_of_the_device_and_nothing_of_one_of_the_host(
+    name: str, wins: float
+) -> None:
+    found = fitted(name)
+    half = saving_of_durations(found, dict.fromkeys(range(len(found.queue.works)), 0.5))
+    assert half.time_s / found.step_time_s == pytest.approx(wins, abs=0.02)
+    device_s = sum(work.duration_s for work in found.queue.works) / found.queue.steps
+    assert half.device_s == pytest.approx(device_s / 2, rel=0.12)
+
+
+def test_the_copies_of_a_step_with_graph_breaks_are_waited_for() -> None:
+    queue, _ = profiled("breaks")
+    waits = [action for action in queue.queue.actions if action.kind == WAIT and action.works]
+    assert len(waits) >= 2 * queue.queue.steps, "loss.item() and a branch on a value"
+
+
+def test_collectives_run_on_streams_that_wait_for_the_computation() -> None:
+    queue, _ = profiled("ddp")
+    lanes = {queue.queue.works[place].lane for place, work in enumerate(queue.works) if work.kind == "collective"}
+    others = {queue.queue.works[place].lane for place, work in enumerate(queue.works) if work.kind == "graph"}
+    assert not lanes & others
+    waiting = [one for place, one in enumerate(queue.queue.works) if queue.works[place].kind == "collective"]
+    assert all(one.after for one in waiting)
+
+
+def test_a_step_of_five_thousand_works_is_simulated_in_one_pass_over_them_a_repetition() -> None:
+    queue = one_stream([3.0] * 5000, before=2.0)
+    assert simulate(queue).mean_s == pytest.approx(5000 * 3.0, rel=1e-3)
+
+
+# Queues with a known answer.
+
+
+def test_a_step_of_the_host_takes_the_hosts_time_whatever_its_kernels_take() -> None:
+    queue = one_stream([2.0] * 20, before=9.0)
+    assert simulate(queue).mean_s == pytest.approx(20 * 10.0)
+    found = fit(queue, 200.0)
+    saved = saving_of_durations(found, dict.fromkeys(range(20), 0.5))
+    assert saved.time_s == pytest.approx(0.0, abs=1e-9)
+    assert saved.device_s == pytest.approx(20.0)
+
+
+def test_a_step_of_the_device_wins_all_that_its_kernels_win_until_the_host_is_the_limit() -> None:
+    queue = one_stream([10.0] * 20, before=3.0)
+    found = fit(queue, 200.0, host_step_s=80.0)
+    assert saving_of_durations(found, {4: 0.5, 5: 0.5}).time_s == pytest.approx(10.0)
+    assert saving_of_durations(found, dict.fromkeys(range(20), 0.1)).time_s == pytest.approx(200 - 80, rel=0.01)
+
+
+def test_a_host_that_waits_for_each_work_adds_its_time_to_the_devices() -> None:
+    actions = step(launch(0, before=4.0), HostAction(WAIT, (), 0.0, (0,), 1.0))
+    queue = StepQueue(actions, (QueuedWork(0, 10.0, 1.0, 0.0),))
+    assert simulate(queue).mean_s == pytest.approx(4 + 1 + 10 + 1)
+    assert simulate(without_waits(queue, {1})).mean_s == pytest.approx(10.0)
+
+
+def test_a_wait_for_a_work_of_the_step_before_waits_for_its_image() -> None:
+    actions = step(HostAction(WAIT, (), 0.0, (0,), 0.0), launch(0, before=4.0))
+    queue = StepQueue(actions, (QueuedWork(0, 10.0, 1.0, 0.0),))
+    assert simulate(queue).mean_s == pytest.approx(4 + 1 + 10)
+
+
+def test_works_as_one_graph_cost_the_host_one_launch() -> None:
+    queue = one_stream([2.0] * 20, before=9.0)
+    graph = as_graphs(queue, [Replay(range(20), 12.0, 1.0, 5.0)])
+    # One stretch of the host before the replay remains, and the device works meanwhile.
+    assert host_time_s(graph, HostModel()) == pytest.approx(9 + 12)
+    assert simulate(graph).mean_s == pytest.approx(max(9 + 12, 20 * 2.0))
+
+
+def test_a_work_on_another_stream_runs_beside_the_others() -> None:
+    queue = one_stream([10.0] * 4, before=0.0, own=1.0)
+    assert simulate(queue).mean_s == pytest.approx(40.0)
+    assert simulate(on_another_stream(queue, {1})).mean_s == pytest.approx(30.0)
+
+
+def test_a_stream_waits_for_the_work_of_another_one() -> None:
+    works = (QueuedWork(0, 10.0, 0.0, 0.0), QueuedWork(1, 5.0, 0.0, 0.0, (0,)), QueuedWork(0, 1.0, 0.0, 0.0, (1,)))
+    queue = StepQueue(step(launch(0), launch(1), launch(2)), works)
+    assert simulate(queue).mean_s == pytest.approx(16.0)
+    assert simulate(with_durations(queue, {1: 0.2})).mean_s == pytest.approx(12.0)
+
+
+def test_host_time_that_goes_is_won_where_the_host_sets_the_pace() -> None:
+    asleep = HostAction(LAUNCH, (HostPiece(50.0, label="data loading"), HostPiece(9.0)), 1.0, (0,))
+    queue = StepQueue(step(asleep), (QueuedWork(0, 20.0, 1.0, 0.0),))
+    found = fit(queue, 60.0)
+    assert saving_of(found, without_host_time(queue, {0: {0: 1.0}})).time_s == pytest.approx(40.0)
+
+
+def test_the_profilers_cost_is_taken_from_short_ranges_and_not_from_a_sleep() -> None:
+    asleep = HostAction(LAUNCH, (HostPiece(10e-3, 0, "sleep"),), 10e-6, (0,))
+    busy = HostAction(LAUNCH, (HostPiece(2e-3, 200, "launching"),), 10e-6, (1,))
+    queue = StepQueue(step(asleep, busy), (QueuedWork(0, 1e-4, 1e-5, 0.0),) * 2)
+    found = fit(queue, 11.2e-3)
+    saved = saving_of(found, without_host_time(queue, {0: {0: 1.0}}))
+    assert saved.time_s == pytest.approx(10e-3, rel=0.02)
+    assert saved.uncertainty_s > 0.3e-3, "a host that is faster everywhere would have slept for less"
+
+
+def test_a_step_that_no_host_explains_leaves_a_residual_that_makes_savings_uncertain() -> None:
+    queue = one_stream([10.0] * 20, before=3.0)
+    found = fit(queue, 150.0)
+    assert found.residual_s == pytest.approx(-50.0)
+    saved = saving_of_durations(found, {0: 0.0})
+    assert saved.uncertainty_s >= saved.time_s * 50 / 150
+
+
+def test_collectives_that_waited_for_a_slow_rank_are_shortened() -> None:
+    queue = one_stream([10.0] * 19 + [110.0], before=3.0)
+    found = fit(queue, 200.0, [19])
+    assert found.queue.works[19].duration_s == pytest.approx(10.0, abs=1.0)
+    assert found.residual_s == pytest.approx(0.0, abs=1.0)
+
+
+def test_works_that_are_gone_take_their_launches_with_them() -> None:
+    queue = one_stream([2.0] * 4, before=9.0)
+    left = without_works(queue, {1, 2})
+    assert len(left.works) == 2
+    assert simulate(left).mean_s == pytest.approx(4 * 9 + 2 * 1)
+
+
+# Laws.
+
+
+times = st.floats(0.0, 50.0)
+
+
+@st.composite
+def queues(draw: st.DrawFn, lanes: int = 1) -> StepQueue:
+    count = draw(st.integers(1, 12))
+    actions: list[HostAction] = []
+    works = []
+    for place in range(count):
+        own = draw(times)
+        actions.append(launch(place, before=draw(times), own=own))
+        works.append(QueuedWork(draw(st.integers(0, lanes - 1)), draw(times), draw(times), draw(st.floats(0.0, 3.0))))
+        if draw(st.booleans()) and draw(st.booleans()):
+            actions.append(HostAction(WAIT, (), draw(times), (draw(st.integers(0, place)),), draw(times)))
+        if draw(st.integers(0, 5)) == 0:
+            actions.append(HostAction(BOUNDARY, ()))
+    return StepQueue(step(*actions), tuple(works))
+
+
+@given(queues(), st.data())
+def test_shorter_works_never_make_the_steps_of_one_stream_longer(queue: StepQueue, data: st.DataObject) -> None:
+    place, factor = data.draw(st.integers(0, len(queue.works) - 1)), data.draw(st.floats(0.0, 1.0))
+    before, after = simulate(queue), simulate(with_durations(queue, {place: factor}))
+    assert math.fsum(after.steps_s) <= math.fsum(before.steps_s) * (1 + 1e-3) + 1e-9
+
+
+@given(queues(), st.data())
+def test_a_change_never_saves_more_than_the_works_that_it_shortens(queue: StepQueue, data: st.DataObject) -> None:
+    places = data.draw(st.sets(st.integers(0, len(queue.works) - 1)))
+    removed_s = math.fsum(queue.works[place].duration_s for place in places)
+    before, after = simulate(queue), simulate(with_durations(queue, dict.fromkeys(places, 0.0)))
+    whole_s = math.fsum(before.steps_s)
+    assert whole_s - math.fsum(after.steps_s) <= removed_s + 1e-3 * whole_s + 1e-9
+
+
+@given(queues(lanes=3))
+def test_no_step_is_shorter_than_its_host_or_its_longest_stream(queue: StepQueue) -> None:
+    whole_s = math.fsum(simulate(queue).steps_s)
+    own_s = host_time_s(queue, HostModel()) * queue.steps
+    streams = [math.fsum(work.duration_s for work in queue.works if work.lane == lane) for lane in range(3)]
+    assert whole_s >= max(own_s, *streams) * (1 - 1e-3) - 1e-9
+    assert math.fsum(simulate(queue, AT_ONCE).steps_s) <= whole_s * (1 + 1e-3) + 1e-9
+
+
+# Queues of built traces.
+
+
+def built_queue(built: ProgramTraceBuilder, folder: Path) -> ProfiledQueue:
+    program = read_program_trace(built.write(folder / "trace.json"), MARKERS)
+    found = find_works(program, MARKERS, {}, on_host=False)
+    assert found is not None
+    return queue_of(program, found, MARKERS)
+
+
+def test_a_trace_without_launches_has_a_queue_without_works(tmp_path: Path) -> None:
+    built = ProgramTraceBuilder()
+    for number in range(4):
+        built.boundary(number, 100.0 * number)
+        built.op("aten::add", 100.0 * number + 10, 30)
+    queue = built_queue(built, tmp_path)
+    assert not queue.works
+    assert simulate(queue.queue).mean_s == pytest.approx(100e-6)
+
+
+def test_a_copy_of_pageable_memory_holds_the_host_and_one_of_pinned_memory_does_not(tmp_path: Path) -> None:
+    for memory, waits in (("Pageable", True), ("Pinned", False)):
+        built = ProgramTraceBuilder()
+        for number in range(3):
+            built.boundary(number, 100.0 * number)
+            correlation = built.runtime("cudaMemcpyAsync", 100.0 * number + 10, 50)
+            name = f"Memcpy HtoD ({memory} -> Device)"
+            built.device(name, 100.0 * number + 15, 43, correlation, category="gpu_memcpy")
+        queue = built_queue(built, tmp_path)
+        assert any(action.kind == WAIT and action.works for action in queue.queue.actions) is waits
