@@ -12,7 +12,14 @@ from finding_examples import EXAMPLES, FIRST_LINES
 
 from inductor_bench.analysis import roofline
 from inductor_bench.analysis import statistics as levels
-from inductor_bench.analysis.findings import doubts, finding, kernel_findings, program_findings, step_findings
+from inductor_bench.analysis.findings import (
+    compile_findings,
+    doubts,
+    finding,
+    kernel_findings,
+    program_findings,
+    step_findings,
+)
 from inductor_bench.analysis.findings import finding as waits
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
@@ -44,6 +51,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "garbage-collection": (LEAST,),
     "allocations": (LEAST,),
     "small-graphs": (*(f"{program_findings.MANY_CALLS} times", microseconds(program_findings.SHORT_CALL_S), LEAST),),
+    "slow-guards": (share(compile_findings.GUARDS_SHARE),),
     "kernel-gaps": (share(program_findings.GAPS),),
     "unsteady-steps": (
         *(share(levels.LEAST_CHANGE), share(levels.APART)),

@@ -58,13 +58,18 @@ def _who_waits(run: Run) -> str:
 
 
 def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports the idle time in which the program waits for its data loader."""
+    """Reports the idle time in which the program waits for its data loader.
+
+    What only workers have, such as ``prefetch_factor``, is advised if the samples show that workers are waited for.
+    """
     run = evidence.run
     time_s = _time_of(evidence, DATA_LOADING)
     if not time_s:
         return
     functions = {part.function for part in parts_of(run, IDLE) if part.label == DATA_LOADING and part.function}
-    if not functions or functions == {WORKERS}:
+    if not functions:
+        advice = "more num_workers of the DataLoader, or batches that are prepared beforehand"
+    elif functions == {WORKERS}:
         advice = "more num_workers, a larger prefetch_factor, or batches that are prepared beforehand"
     elif WORKERS in functions:
         advice = "more num_workers, or less work between the batches of its workers"

@@ -364,7 +364,7 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     if unsteady:
         text = (
             f"{plural(len(unsteady), 'kernel')} {'takes' if len(unsteady) == 1 else 'take'} a different time in each "
-            "iteration: clocks, another user of the device, or work that depends on data"
+            "iteration; why was not measured"
         )
         matters = whole.part(time_of(unsteady)) >= SHORT_TIME
         yield finding_of("unsteady-kernels", text, unsteady, CAUTION if matters else NOTE)
@@ -378,9 +378,6 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
 MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
 
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
-_SIZES = re.compile(r"size|stride")
-_WEIGHTS = re.compile(r"_modules\[|\._parameters|\._buffers|_modules\.")
-"""A guard on a weight: another model runs the same code, and no dynamic shape makes one graph of both."""
 
 
 def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
@@ -402,17 +399,6 @@ def _cost_between_graphs(evidence: RunEvidence) -> str:
     if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or is_uncompiled(evidence.run):
         return ""
     return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
-
-
-def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports recompilations and their reasons."""
-    recompiles = evidence.run.capture.recompiles
-    if recompiles:
-        reasons = join_words(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
-        text = f"{plural(len(recompiles), 'recompilation')}: {reasons}"
-        if any(_SIZES.search(reason) and not _WEIGHTS.search(reason) for reason in recompiles):
-            text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
-        yield Finding("recompiles", text, level=CAUTION)
 
 
 def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:

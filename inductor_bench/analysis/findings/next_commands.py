@@ -72,7 +72,7 @@ def step_headline(run: Run) -> Finding | None:
         return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
     if host_sets_pace(run):
         text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
-        return Finding("step", f"{text}. Faster kernels shorten the step only once the host is faster")
+        return Finding("step", text)
     bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
     return Finding("step", ". ".join(filter(None, [bound, _program_savings(run)])))
 

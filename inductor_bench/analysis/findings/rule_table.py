@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...records.run import Run
 from ..step_costs import host_sets_pace
-from . import doubts, host_findings, kernel_findings, program_findings, step_findings
+from . import compile_findings, doubts, host_findings, kernel_findings, program_findings, step_findings
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
 
@@ -36,9 +36,10 @@ STEP_RULES = (
     Rule(("garbage-collection",), host_findings.garbage_collection),
     Rule(("allocations",), program_findings.allocations),
     Rule(("small-graphs",), program_findings.small_graphs),
+    Rule(("slow-guards",), compile_findings.slow_guards),
     Rule(("kernel-gaps",), program_findings.gaps_between_kernels),
     Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
-    Rule(("cuda-graphs-refused",), program_findings.cuda_graphs_refused),
+    Rule(("cuda-graphs-refused",), compile_findings.cuda_graphs_refused),
     Rule(("replay-inputs",), program_findings.replay_inputs),
     Rule(("eager-optimizer",), program_findings.eager_optimizer),
     Rule(("eager-operators",), program_findings.eager_operators),
@@ -78,7 +79,8 @@ RULES = (
     Rule(("other",), kernel_findings.unnamed_kernels),
     Rule(("unsteady-kernels",), kernel_findings.unsteady_kernels),
     Rule(("graph-breaks",), kernel_findings.graph_breaks),
-    Rule(("recompiles",), kernel_findings.recompilations),
+    Rule(("recompiles",), compile_findings.recompilations),
+    Rule(("recompile-limit",), compile_findings.recompile_limit),
     Rule(("capture",), kernel_findings.capture_disagreement),
     Rule(("threads",), kernel_findings.threads),
     Rule(("no-peaks",), doubts.no_peaks),
