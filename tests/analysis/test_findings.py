@@ -288,7 +288,7 @@ def test_layout_copies_within_library_calls() -> None:
             "copies",
             "copies within the device take 1.00 ms (16.4%)",
         ),
-        ({"category": Category.COPY, "name": "Memcpy HtoD (Pageable -> Device)"}, "host-copies", "pageable memory"),
+        ({"category": Category.COPY, "name": "Memcpy HtoD (Pageable -> Device)"}, "pageable-copies", "pin"),
         ({"category": Category.EXTERN_GEMM, "name": "ampere_sgemm_128x64_nn"}, "full-float32", "matmul_precision"),
     ],
 )

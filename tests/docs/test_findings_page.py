@@ -13,10 +13,13 @@ from finding_examples import EXAMPLES, FIRST_LINES
 from inductor_bench.analysis import roofline
 from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import (
+    attention_findings,
     compile_findings,
     doubts,
     finding,
     kernel_findings,
+    precision_findings,
+    product_findings,
     program_findings,
     step_findings,
 )
@@ -92,6 +95,11 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "hotspot": (share(kernel_findings.HOTSPOT),),
     "full-float32": (share(5 * finding.LEAST_SHARE),),
     "layout-copies": (LEAST,),
+    "unaligned-products": (share(product_findings.SLOWER), LEAST),
+    "small-products": (f"at most {product_findings.SMALL}", share(product_findings.SMALL_TIME)),
+    "float32-island": (share(precision_findings.ISLAND),),
+    "attention-below-limit": (share(attention_findings.SLOW), share(2 * finding.LEAST_SHARE)),
+    "decomposed-attention": (share(attention_findings.DECOMPOSED),),
     "copies": (share(kernel_findings.COPIES),),
     "copied-addends": (LEAST,),
     "padded-products": (LEAST,),

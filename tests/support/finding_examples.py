@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import kernel_groups as groups
 import run_builder as build
 import step_runs
 from inline import change
@@ -18,7 +19,6 @@ from inductor_bench.records.program import (
     COLLECTING,
     COLLECTIVE,
     COPY,
-    COPYING,
     CPU_OPERATORS,
     EAGER,
     FOR_LOCK,
@@ -125,6 +125,9 @@ def _slow_peaks() -> Run:
 _CONVOLUTION = {"category": Category.EXTERN_CONV, "bound": "cache", "peak_share": 0.01, "gain_limit_s": 0.99e-3}
 _ADDEND = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
 _SIZES = "/home/user/project/train.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16"
+PAGEABLE = Part(COPY, "host to device", 2, 1.2e-3, 0, 1.5e-3, 0, 2, source=step_runs.line(30), pageable_s=1.5e-3)
+"""A part of a step that copies its batch from pageable memory."""
+
 _LIMITED = CompiledFunction("/home/user/project/train.py:3 f", 8, reached_limit=True)
 
 GRADIENT_COPIES = (
@@ -149,7 +152,6 @@ def _idle(label: str, function: str, line: int) -> Run:
 EXAMPLES: dict[str, Callable[[], Run]] = {
     "cpu-operators": lambda: _idle(CPU_OPERATORS, "torch.cumsum", 31),
     "host-waits": lambda: _idle(FOR_LOCK, "Condition.wait", 52),
-    "pageable-copies": lambda: _idle(COPYING, "batch.to", 30),
     "garbage-collection": lambda: _idle(COLLECTING, "collate", 28),
     "host-pace": step_runs.host_paced,
     "synchronisations": step_runs.transformer,
@@ -191,7 +193,13 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "layout-copies": build.mixnet,
     "library-below-limit": lambda: with_kernel(**_CONVOLUTION),
     "hotspot": lambda: with_kernel(category=Category.EXTERN_ATEN, operator="aten.sort", time_s=2e-3),
-    "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy HtoD (Pageable -> Device)"),
+    "attention-below-limit": groups.slow_attention,
+    "decomposed-attention": groups.decomposed,
+    "unaligned-products": groups.unaligned,
+    "small-products": groups.small_batch,
+    "float32-island": groups.float32_loss,
+    "pageable-copies": lambda: _parts(PAGEABLE),
+    "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy DtoH (Device -> Pinned)"),
     "copies": lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
     "copied-addends": lambda: with_kernel(**_ADDEND),
     "padded-products": lambda: with_kernel(padded_sides=((50257, 50264),)),

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from ... import units
 from ...records.program import (
     COLLECTING,
-    COPYING,
     CPU_OPERATORS,
     DATA_LOADING,
     FOR_FILE,
@@ -101,18 +100,6 @@ def host_waits(evidence: RunEvidence) -> Iterator[Finding]:
         if time_s:
             text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host is {label}"
             yield Finding("host-waits", f"{text}{spots(run, (label,))}: do it beside the step", gain_s=time_s)
-
-
-def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports copies that hold the host, because they come from memory that is not pinned."""
-    run = evidence.run
-    time_s = _time_of(evidence, COPYING)
-    if time_s:
-        text = (
-            f"the device is idle for {share_words(run, time_s)} of a step while the host copies from pageable memory"
-            f"{spots(run, (COPYING,))}: pin it (pin_memory=True), and copy with non_blocking=True"
-        )
-        yield Finding("pageable-copies", text, gain_s=time_s)
 
 
 def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ from .finding import (
     slugs,
     time_of,
 )
+from .transfer_findings import is_pageable
 
 # Rules about copies to, from and within the device.
 #
@@ -53,7 +54,7 @@ COPIES = 0.03  # share of the whole time from which copies within the device are
 def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies to or from the host."""
     whole = evidence.whole
-    host = [row for row in evidence.rows if _is_host_copy(row)]
+    host = [row for row in evidence.rows if _is_host_copy(row) and not is_pageable(row)]
     if host:
         times = units.count(sum(row.cost.calls for row in host))
         pageable = any("Pageable" in row.kernel.name for row in host)
@@ -243,7 +244,6 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     kinds = {
         Category.EXTERN_CONV: ("convolutions", ["torch.backends.cudnn.benchmark=True", "channels_last"]),
         Category.EXTERN_GEMM: ("matrix products", []),
-        Category.EXTERN_ATTENTION: ("attention calls", ["another backend of scaled_dot_product_attention"]),
     }
     for category, (noun, advice) in kinds.items():
         low = [
@@ -264,7 +264,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             at += " or less"
         text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')}{at}"
         is_chosen = is_max_autotuned(run, low)
-        tries = [*advice, *([] if is_chosen or category is Category.EXTERN_ATTENTION else ["mode='max-autotune'"])]
+        tries = [*advice, *([] if is_chosen else ["mode='max-autotune'"])]
         if tries and replaceable:
             reason = "" if is_chosen else " Inductor does not tune them:"
             text += f";{reason} try {join_words(tries, last='or')}"

@@ -247,7 +247,7 @@ def _more_in_one_graph(run: Run) -> str:
     """The advice to compile more together, if there is more than one graph and few eager operators."""
     backward = {module.slug for module in run.modules if module.role == "backward"}
     calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
-    eager = sum(part.calls for part in parts_of(run, EAGER) if not _WRAPPERS.search(part.label))
+    eager = sum(part.calls for part in parts_of(run, EAGER) if not WRAPPERS.search(part.label))
     return "compile more of the step as one graph, or " if calls >= SEVERAL or eager >= MANY_CALLS else ""
 
 
@@ -381,7 +381,7 @@ HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
 """The optimizers of torch that take ``fused=True`` on every device."""
 
 MOST_OPERATORS = 3
-_WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
+WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
 """Operators that gather gradients or parameters, for autograd, DDP and FSDP: no compiled function takes them in."""
 
 _STAY_EAGER = re.compile(r"aten::(rand|normal|bernoulli|uniform_|lstm|gru|rnn_|quantized_)")
@@ -421,14 +421,14 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports eager operators that together take a large part of the step, with their lines."""
     run = evidence.run
     every = parts_of(run, EAGER)
-    parts = [part for part in every if not _WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
-    wrapped = [part for part in every if _WRAPPERS.search(part.label)]
+    parts = [part for part in every if not WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
+    wrapped = [part for part in every if WRAPPERS.search(part.label)]
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
     whole_s = time_s + wrapped_s
     if time_s < WORTH_COMPILING * evidence.whole.time_s:
         return
     named = [part for part in parts if part.label != OTHERS] or parts
-    words = join_words([_operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
+    words = join_words([operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
     loss = sum(part.time_s for part in parts if _is_of_loss(part))
     what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
     text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}: compile the {what}"
@@ -442,7 +442,8 @@ def _is_of_loss(part: Part) -> bool:
     return bool(_LOSS.search(part.label) or (part.source and _CALL_OF_LOSS.search(part.source.code)))
 
 
-def _operator_words(part: Part, evidence: RunEvidence) -> str:
+def operator_words(part: Part, evidence: RunEvidence) -> str:
+    """An eager operator with its share of the step and its line: ``aten.embedding 2.0% (app/train.py:23)``."""
     place = place_words(part)
     return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
         f" ({place})" if place else ""
