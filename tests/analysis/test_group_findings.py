@@ -61,6 +61,12 @@ def test_a_small_batch_is_advice_in_training_and_a_note_in_inference() -> None:
     assert found.level == ADVICE and "with at most 4 rows" in found.text and "about 170 rows" in found.text
     (inference,) = of(groups.small_batch(label="inference"), "small-products")
     assert inference.level == NOTE and not inference.gain_s
+    assert inference.level == NOTE and not inference.gain_s
+    often = groups.small_batch(label="inference")
+    assert often.program is not None
+    parts = tuple(replace(part, calls=16.0) for part in often.program.parts)
+    (one_by_one,) = of(replace(often, program=replace(often.program, parts=parts)), "small-products")
+    assert one_by_one.level == ADVICE, "sixteen requests, one after the other"
     assert not of(groups.small_batch(rows=64), "small-products")
 
 
@@ -114,7 +120,8 @@ def test_a_softmax_or_batched_products_alone_are_no_attention() -> None:
     experts = groups.product(512, 64, 128, 0.4, batch=8), groups.product(512, 128, 64, 0.4, batch=8)
     for run in (classifier, groups.run_with(*batched)):
         assert not of(run, "decomposed-attention")
-    assert not of(groups.run_with(*experts), "decomposed-attention")
+    router = replace(groups.softmax(), work=replace(groups.softmax().work, moved_bytes=8 * 4096 * 4.0))
+    assert not of(groups.run_with(router, *experts), "decomposed-attention"), "a router chooses among experts"
 
 
 def test_attention_of_albert_is_found_in_its_record_of_an_h200() -> None:

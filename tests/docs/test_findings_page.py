@@ -96,7 +96,10 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "full-float32": (share(5 * finding.LEAST_SHARE),),
     "layout-copies": (LEAST,),
     "unaligned-products": (share(product_findings.SLOWER), LEAST),
-    "small-products": (f"at most {product_findings.SMALL}", share(product_findings.SMALL_TIME)),
+    "small-products": (
+        *(f"at most {product_findings.SMALL}", share(product_findings.SMALL_TIME)),
+        f"at least {product_findings.SEVERAL_CALLS} times",
+    ),
     "float32-island": (share(precision_findings.ISLAND),),
     "attention-below-limit": (share(attention_findings.SLOW), share(2 * finding.LEAST_SHARE)),
     "decomposed-attention": (share(attention_findings.DECOMPOSED),),

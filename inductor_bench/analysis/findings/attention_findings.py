@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -110,7 +111,8 @@ def _masks(rows: Rows) -> list[tuple[int, ...]]:
 def decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports attention that runs as products with a softmax between them, which no single kernel shows.
 
-    It holds for graphs in which batched products make scores and others take them, and a kernel computes a softmax.
+    It holds for graphs in which batched products make scores and others take them, and a kernel computes a softmax
+    of as many values.
     Products of the backward belong to it by the sizes of the scores. Half of its time is what a fused kernel may save.
     """
     rows = decomposed_rows(evidence)
@@ -139,9 +141,9 @@ def decomposed_rows(evidence: RunEvidence) -> Rows:
     found: Rows = []
     for slug in dict.fromkeys(row.module.slug for row in evidence.critical_rows):
         rows = [row for row in evidence.critical_rows if row.module.slug == slug]
-        softmax = [row for row in rows if _is_softmax(row)]
         scores = _scores([one for one in products_of(rows) if one.batch > 1])
-        if not softmax or not scores:
+        softmax = [row for row in rows if _is_softmax(row) and _may_read(row, scores)]
+        if not softmax:
             continue
         own = {id(one.row) for one in products_of(rows) if one.batch > 1 and _touches(one, scores)}
         found += [row for row in rows if id(row) in own] + softmax
@@ -171,6 +173,12 @@ def _is_softmax(row: CostedKernel) -> bool:
     return row.kernel.category not in (Category.EXTERN_ATTENTION, Category.EXTERN_GEMM) and any(
         _SOFTMAX.search(one) and "log_softmax" not in one for one in operators
     )
+
+
+def _may_read(row: CostedKernel, scores: _Scores) -> bool:
+    """Whether a kernel moves as much as scores have in half precision: the softmax of a router of experts does not."""
+    moved, calls = row.kernel.work.moved_bytes, row.kernel.calls
+    return moved is not None and calls > 0 and any(moved / calls >= 2 * math.prod(one) for one in scores)
 
 
 def _line(rows: Rows) -> tuple[str, bool]:

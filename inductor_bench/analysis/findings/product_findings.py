@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ... import units
 from ...records.base import Category
 from ...records.kernel import ShapeGroup
-from ..step_costs import runs_on_host
+from ..step_costs import graph_use, runs_on_host
 from .finding import (
     ADVICE,
     LEAST_SHARE,
@@ -103,6 +103,7 @@ def _rows_of(products: Sequence[Product]) -> Rows:
 SLOWER = 0.75  # share of the rate of aligned products below which unaligned ones are slow
 LEAST_FLOPS = 1e8  # FLOPs of one call from which products are compared
 SMALL = 16  # rows, columns or inner size up to which a product is small
+SEVERAL_CALLS = 4  # calls of a graph in a step that may be one call with a larger batch
 LARGE = 256  # the two other sizes of a small product are at least this
 SMALL_TIME = 0.05  # share of the whole time in small products from which they are reported
 _ALIGN = re.compile(r"align(?P<elements>[124])(?!\d)")
@@ -190,7 +191,8 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports products of few rows with large matrices: to read the matrix takes the time, whatever the rows.
 
     It holds for products one of whose sizes is at most 16, and whose others are large. It is advice for training, where
-    the batch can be larger, and a note for inference, whose batch is what it has to answer.
+    the batch can be larger, and for graphs that a step calls several times, whose calls may be one. Else it is a note:
+    the batch is what has to be answered.
     """
     if runs_on_host(evidence.run):
         return
@@ -201,6 +203,8 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
         return
     most = max(min(one.sides) for one in small)
     trains = any(module.role == "backward" for module in evidence.run.modules)
+    several = any(graph_use(evidence.run, one.row.module).calls >= SEVERAL_CALLS for one in small)
+    grows = trains or several
     text = (
         f"matrix products with {'a single row' if most == 1 else f'at most {most} rows'} in one matrix take "
         f"{whole.format(time_s)}: they read large matrices for little work"
@@ -214,8 +218,8 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
         return share * sum(one.time_s for one in small if one.row is row)
 
     rows = _rows_of(small)
-    gain_s = in_program(rows, saved_s) if trains else 0.0
-    yield finding_of("small-products", text, rows, ADVICE if trains else NOTE, gain_s=gain_s)
+    gain_s = in_program(rows, saved_s) if grows else 0.0
+    yield finding_of("small-products", text, rows, ADVICE if grows else NOTE, gain_s=gain_s)
 
 
 def _is_small(product: Product) -> bool:
