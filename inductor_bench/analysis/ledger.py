@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from ..records.evidence import CallPlace
+from ..records.evidence import CallPlace, ObservedOptimizer
 from ..records.kernel import Kernel
 from ..records.program import (
     COLLECTIVE,
@@ -145,6 +145,8 @@ class Steps:
     places: Mapping[int, CallPlace] = field(default_factory=dict)  # the places of outermost operators, by their index
     # the number of calls of each optimizer in the window
     optimizer_calls: Mapping[str, int] = field(default_factory=dict)
+    optimizers: Mapping[str, ObservedOptimizer] = field(default_factory=dict)  # what is known of them, by name
+    dtypes: Mapping[int, str] = field(default_factory=dict)  # the type of outermost operators, by their index
     on_host: bool = False  # whether the device is the host itself
     host: HostShares | None = None  # what the host did in steps without the profiler; ``None`` without samples
 
@@ -177,6 +179,8 @@ class _Sums:
     launches: int = 0
     moved_bytes: int | None = 0
     fused_s: float = 0.0
+    pageable_s: float = 0.0
+    dtypes: set[str] = field(default_factory=set)
     operators: set[int] = field(default_factory=set)  # without an operator: the launch, as a negative number
     graph_calls: set[int] = field(default_factory=set)
     replays: set[int] = field(default_factory=set)
@@ -236,6 +240,8 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             one.device_time_s += work.duration_s
             one.launches += 1
             one.fused_s += work.duration_s * work.is_fused
+            one.pageable_s += work.duration_s * work.is_pageable
+            one.dtypes.add(steps.dtypes.get(work.op, ""))
             known = one.moved_bytes is not None and work.moved_bytes is not None
             one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if known else None
             one.operators.add(work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9))
@@ -246,6 +252,8 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             sums[_graph_key(call.graph, steps)].graph_calls.add(number)
     count = steps.window.steps
     for key, one in sums.items():
+        optimizer = steps.optimizers.get(key.label) if key.kind == OPTIMIZER else None
+        fused = key.kind == OPTIMIZER and 2 * one.fused_s > one.device_time_s
         yield Part(
             kind=key.kind,
             label=key.label,
@@ -260,8 +268,15 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             source=key.place.source,
             refusal=key.refusal,
             moved_bytes=one.moved_bytes / count if key.kind == COPY and one.moved_bytes is not None else None,
-            is_fused=key.kind == OPTIMIZER and 2 * one.fused_s > one.device_time_s,
+            pageable_s=one.pageable_s / count,
+            is_fused=fused or (optimizer is not None and optimizer.is_fused),
+            defined_in=optimizer.module if optimizer is not None else "",
+            dtype=_only(one.dtypes) if key.kind == EAGER else "",
         )
+
+
+def _only(words: Collection[str]) -> str:
+    return next(iter(words)) if len(words) == 1 else ""
 
 
 def _key(work: Work, steps: Steps) -> _PartKey:
@@ -318,6 +333,7 @@ def _join(parts: Sequence[Part], label: str) -> Part:
         launches=sum(part.launches for part in parts),
         module=module,
         source=source,
+        dtype=_only({part.dtype for part in parts}) if label != OTHERS else "",
     )
 
 

@@ -16,7 +16,7 @@ from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
 from ..records.program import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
-from ..records.traced import Activity, GraphCall, ProgramTrace, Work
+from ..records.traced import Activity, GraphCall, HostOp, ProgramTrace, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
@@ -27,6 +27,7 @@ from .host.stacks import kinds_of_lines
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
+from .library_calls import dtype_of
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import queue_of
 from .statistics import Level, level_at
@@ -222,10 +223,6 @@ def _with_ledger(
     if not steps.step_time_s:
         steps = _with_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
-    names = {
-        number: GraphName(module.label, module.slug, observed.steps.graphs[number].cuda_graph_refusal)
-        for number, module in modules.items()
-    }
     host = _host_shares(observed, found, places, evidence, steps.step_time_s)
     described = Steps(
         step_time_s=steps.step_time_s,
@@ -233,9 +230,11 @@ def _with_ledger(
         works=found.works,
         calls=found.calls,
         timeline=found.timeline,
-        names=names,
+        names=_names(observed, modules),
         places=places,
         optimizer_calls=found.optimizer_calls,
+        optimizers={one.name: one for one in observed.steps.optimizers},
+        dtypes=_dtypes(trace.trace.host_ops, found.tops),
         on_host=on_host,
         host=host,
     )
@@ -328,6 +327,23 @@ def _layers_of(modules: Mapping[int, ModuleEvidence], files: EvidenceFiles) -> d
         with suppress(InductorBenchError):  # a damaged file costs the modules of this graph only
             layers = files.layers(module.slug)
         found[number] = GraphLayers(layers, direction_of_role(files.source(module.slug).role))
+    return found
+
+
+def _names(observed: StepEvidence, modules: Mapping[int, ModuleEvidence]) -> dict[int, GraphName]:
+    """The name of each graph by its number."""
+    graphs = observed.steps.graphs
+    return {n: GraphName(one.label, one.slug, graphs[n].cuda_graph_refusal) for n, one in modules.items()}
+
+
+def _dtypes(ops: Sequence[HostOp], tops: Sequence[int]) -> dict[int, str]:
+    """The type of each outermost operator: that of the first floating-point tensor that it or one in it takes."""
+    found: dict[int, str] = {}
+    for index, op in enumerate(ops):
+        if tops[index] >= 0 and tops[index] not in found and op.arguments is not None:
+            dtype = dtype_of(op.arguments)
+            if dtype:
+                found[tops[index]] = dtype
     return found
 
 

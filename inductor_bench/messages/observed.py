@@ -87,6 +87,32 @@ class CompileUse:
     frames: int | None = None  # the number of functions that reached Dynamo; ``None`` if it does not say
 
 
+# What objects of the program a process compiles.
+
+
+OBJECTS = ".objects.json"
+"""What ends the name of the file of :class:`CompiledObjects` in the capture's folder, after the process's id."""
+
+
+@dataclass(frozen=True)
+class CompiledObject:
+    """The object whose code one compilation of Dynamo is of."""
+
+    frame: int  # Dynamo's number of the frame
+    compilation: int  # Dynamo's number of its compilation
+    name: str = ""  # of a module in the program: a variable, or a path in a model; empty for other code
+    alike: int = 1  # the number of modules in that model that look the same
+    wrapped: int = 0  # the number of times that the program gave this function to ``torch.compile``
+
+
+@dataclass(frozen=True)
+class CompiledObjects:
+    """The objects that one process compiled."""
+
+    pid: int
+    objects: tuple[CompiledObject, ...] = ()
+
+
 # The messages of a comparison of modes: what a process of the program changes, and what it reports.
 #
 # They are exchanged in an environment variable and in files, because the output streams belong to the user's program.

@@ -144,6 +144,22 @@ class CapturedCode:
     role: str = "unknown"
     compiled_name: str = ""
     layers: LayerMap = field(default_factory=LayerMap)
+    # the program's name of the module that was compiled: a variable, or a path in a model; empty if it is unknown
+    object_name: str = ""
+    alike: int = 1  # the number of modules in that model that look the same, and may run the same graph
+    sizes: str = ""  # the size that tells it from other compilations of this function, in words; empty if none does
+
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """A function that Dynamo compiled."""
+
+    place: str  # ``file:line name`` of its first line
+    recompilations: int = 0  # the number of its compilations after the first one, of all objects
+    guards: int = 0  # the most guards of one of its compilations
+    reached_limit: bool = False  # whether Dynamo gave up compiling it again, so that it runs uncompiled
+    dynamic: bool | None = None  # what the program passed as ``dynamic`` to ``torch.compile``; ``None`` for nothing
+    wrapped: int = 0  # the number of times that the program gave it to ``torch.compile``
 
 
 # The buffers that the calls of a compiled module touch. Sizes are bytes.

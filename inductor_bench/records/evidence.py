@@ -34,6 +34,15 @@ class ObservedGraph:
 
 
 @dataclass(frozen=True)
+class ObservedOptimizer:
+    """An optimizer whose steps were seen."""
+
+    name: str  # the name of its class
+    module: str  # the module that defines the class, such as ``torch.optim.adamw``
+    is_fused: bool = False  # whether ``fused=True`` is set for all of its parameters
+
+
+@dataclass(frozen=True)
 class OtherSteps:
     """Steps among the timed ones that did something else than the profiled ones."""
 
@@ -173,6 +182,7 @@ class ObservedSteps:
     clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
+    optimizers: tuple[ObservedOptimizer, ...] = ()  # those whose steps ran eagerly, in the order of their first step
     trace: str = ""  # the path of the profiler's trace of the profiled steps; empty if there is none
     # the path of a second trace of one step, recorded with Python stacks and modules; empty if there is none
     lines_trace: str = ""

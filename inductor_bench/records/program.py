@@ -77,7 +77,13 @@ class Part:
     source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
     refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
     moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown
-    is_fused: bool = False  # of an optimizer, whether torch's fused kernels take most of its device time
+    pageable_s: float = 0.0  # of copies, the part of ``device_time_s`` that copies from or to pageable memory take
+    # of an optimizer, whether torch's fused kernels take most of its device time, or it has ``fused=True``
+    is_fused: bool = False
+    # of an optimizer, the module that defines its class, such as ``torch.optim.adamw``; empty if it is unknown
+    defined_in: str = ""
+    # of eager operators, the type of the first floating-point tensor that they take; empty if it is unknown or differs
+    dtype: str = ""
     # of the part that sums up short eager operators, each of them; empty for another part, and in a record of an older
     # version, which does not say which operators its part sums up
     summed: tuple[SummedOperator, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .base import Failure, Inline
-from .code import CompilePhase
+from .code import CompiledFunction, CompilePhase
 from .module import ModuleRecord
 from .program import Program
 from .request import BreakdownRequest
@@ -83,6 +83,7 @@ class Capture:
     time_s: float | None = None  # seconds that the capture took
     graph_breaks: tuple[str, ...] = ()  # torch's messages about graph breaks
     recompiles: tuple[str, ...] = ()  # torch's messages about recompilations
+    functions: tuple[CompiledFunction, ...] = ()  # those that were compiled again, or that have many guards
     uncompiled: str = ""  # why the program compiled nothing; empty if it did, and if no reason was observed
     # what compilation took, the longest phase first, with empty caches. Of several processes it is that of the one that
     # compiled longest. Empty where an earlier run compiled a module and what that took is not known.

@@ -211,6 +211,7 @@ class Work:
     lane: str = ""  # where it ran, for a picture
     moved_bytes: int | None = None  # the size of a copy; ``None`` if it is unknown
     is_fused: bool = False  # whether it is a kernel of torch's fused optimizers
+    is_pageable: bool = False  # whether it copies from or to pageable memory of the host
     activity: Activity | None = None  # the call site and kernel, if they are known
 
     @property

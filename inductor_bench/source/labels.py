@@ -32,6 +32,9 @@ class _Mark:
     role: str
     dynamic: bool
     rank: int | None
+    # the program's name of the module that was compiled; empty if it is unknown, or for another function
+    object: str
+    sizes: str  # what tells its graph from others of the same function, in words; empty if no size does
     pair: Hashable  # the same for the forward and the backward of one graph
     frame: Hashable  # includes the role, because an inference graph is no recompilation of a training graph
     frame_compile_id: int | None
@@ -56,25 +59,31 @@ def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[M
     """The labels of modules.
 
     A label is the name of the compiled function, such as ``step`` or ``Block.forward``, and in training also the role:
-    ``Block.forward · backward``. It is only the role (``forward``, ``backward``, ``inference``, or ``graph`` for a
-    module without a mark) if the name is unknown, and if all modules are forwards and backwards of one function.
+    ``Block.forward · backward``. Modules of the program whose function is the same have their own names instead, as
+    the program calls them: ``D · backward``, ``unet.down_blocks.1``. It is only the role (``forward``, ``backward``,
+    ``inference``, or ``graph`` for a module without a mark) if the name is unknown, and if all modules are forwards and
+    backwards of one function.
 
-    Labels are numbered from the second one on, so that ``backward-2`` is the backward of ``forward-2``. A label ends in
-    ``(dynamic)`` if sizes are symbols, and in ``(recompile)`` if the frame was compiled before in that role. It
-    begins with the rank if there are several ranks.
+    Graphs of one function that differ in a size have it in their label: ``forward (7 rows)``. A label ends in
+    ``(dynamic)`` if sizes are symbols. Labels that are still the same are numbered from the second one on, so that
+    ``backward-2`` is the backward of ``forward-2``, and end in ``(recompile)`` if the frame was compiled before in that
+    role. A label begins with the rank if there are several ranks.
 
     Args:
         modules: text and entry in the structured trace of each module, in the order of compilation.
     """
-    marks = _without_common_name([_mark(text, code) for text, code in modules])
+    marks = _without_common_name(_with_objects([_mark(text, code) for text, code in modules]))
     several_ranks = len({mark.rank for mark in marks}) > 1
-    first = _first_compilations(marks)
+    first, by_size = _first_compilations(marks), _told_by_size(marks)
     labels = []
     for mark, number in zip(marks, _numbers(marks), strict=True):
-        words = mark.words(number)
+        words = mark.words(1 if mark.family in by_size else number)
+        if mark.family in by_size and not mark.dynamic:
+            words += f" ({mark.sizes})"
         if mark.dynamic:
             words += " (dynamic)"
-        if mark.frame_compile_id and mark.frame_compile_id > first.get(mark.frame, mark.frame_compile_id):
+        again = mark.frame_compile_id and mark.frame_compile_id > first.get(mark.frame, mark.frame_compile_id)
+        if again and mark.family not in by_size:
             words += " (recompile)"
         if several_ranks:
             words = f"rank {mark.rank} {words}" if mark.rank is not None else f"main {words}"
@@ -91,9 +100,32 @@ def _mark(text: str, code: CapturedCode | None) -> _Mark:
     pair: Hashable = header.graph_number
     if pair is None and frame_id is not None:
         pair = ("frame", frame_id, compile_id)
-    frame = (rank, frame_id, role) if frame_id is not None else None
-    name = code.compiled_name if code else ""
-    return _Mark(name, "graph" if role == "unknown" else role, header.dynamic, rank, pair, frame, compile_id)
+    name, named, sizes = (code.compiled_name, code.object_name, code.sizes) if code else ("", "", "")
+    frame = (rank, frame_id, role, named) if frame_id is not None else None
+    role = "graph" if role == "unknown" else role
+    return _Mark(name, role, header.dynamic, rank, named, sizes, pair, frame, compile_id)
+
+
+def _with_objects(marks: list[_Mark]) -> list[_Mark]:
+    """The marks, with the names of their modules where one function was compiled for several of them."""
+    objects: dict[Hashable, set[str]] = defaultdict(set)
+    for mark in marks:
+        objects[mark.rank, mark.name].add(mark.object)
+    several = {key for key, names in objects.items() if len(names) > 1 and "" not in names}
+    return [replace(mark, name=mark.object) if (mark.rank, mark.name) in several else mark for mark in marks]
+
+
+def _told_by_size(marks: Sequence[_Mark]) -> set[Hashable]:
+    """The families of several graphs each of which has another size, or symbols for sizes."""
+    families: dict[tuple[Hashable, str], list[_Mark]] = defaultdict(list)
+    for mark in marks:
+        families[mark.family, mark.role].append(mark)
+    clear: dict[Hashable, bool] = {}
+    for (family, _), group in families.items():
+        words = ["" if mark.dynamic else mark.sizes for mark in group]
+        known = all(mark.dynamic or mark.sizes for mark in group) and any(words)
+        clear[family] = clear.get(family, True) and known and len(set(words)) == len(words)
+    return {family for family, is_clear in clear.items() if is_clear}
 
 
 def _without_common_name(marks: list[_Mark]) -> list[_Mark]:

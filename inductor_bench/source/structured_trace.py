@@ -10,15 +10,16 @@ import json
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.code import CapturedCode, CompilePhase, total_s
+from ..records.code import CapturedCode, CompiledFunction, CompilePhase, total_s
 from .compile_phases import CompileClock, Frame, FrameCompilation
+from .compiled_functions import FunctionLog, ObjectName, joined
 from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines, text_of
 from .layers import LAYERS, read_layers
 from .module_reader import read_header
@@ -87,7 +88,7 @@ def compiled_class(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
     return _class_in_source(functions_of(frame.file), name, line, inside=bool(resumed))
 
 
-def compiled_name(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
+def compiled_name(frame: CompiledFrame, functions_of: FunctionsOf, object_name: str = "") -> str:
     """``Block.forward``, ``step``, or ``step from line 12`` for the rest of a function after a graph break.
 
     The name is empty if it would not identify the function: for Dynamo's wrapper around a plain function, and for a
@@ -96,9 +97,10 @@ def compiled_name(frame: CompiledFrame, functions_of: FunctionsOf) -> str:
     Args:
         frame: the compiled function.
         functions_of: the functions of a file, given its path.
+        object_name: the program's name of the object. It is the name of Dynamo's wrapper, whose class is the library's.
     """
     if frame.is_wrapper:
-        return frame.class_name
+        return object_name or frame.class_name
     resumed = _RESUMED.fullmatch(frame.name)
     name = resumed["function"] if resumed else frame.name
     line = int(resumed["line"]) if resumed else frame.line
@@ -176,6 +178,13 @@ _WANTED = (
     _CACHE_HIT,
     '"str":',
 )
+OTHER_OBJECT = "{now} is another object than {before}, and has its own graph"
+"""The reason of a recompilation that is the first compilation of another object."""
+
+Compilation = tuple[int | None, Any, Any]
+"""The id of a process, and Dynamo's numbers of a frame and of its compilation."""
+
+_EARLIER_ENTRY = re.compile(r"\d+/(\d+): ")
 _TYPES: dict[str, type | UnionType] = {
     "inductor_output_code": dict,
     "artifact": dict,
@@ -207,6 +216,7 @@ class StructuredTrace:
     # the functions that Dynamo tried to compile and that run uncompiled, in the order of the attempts
     skipped: tuple[SkippedFrame, ...] = ()
     compilations: tuple[FrameCompilation, ...] = ()  # of all processes, with or without modules
+    functions: tuple[CompiledFunction, ...] = ()  # the functions that Dynamo compiled, in the order of their first one
 
 
 @dataclass(frozen=True)
@@ -240,6 +250,8 @@ class _TraceProcess:
     notes: dict[int, object] = field(default_factory=dict)  # of the layers of ``codes``, by their places
     cached: set[int] = field(default_factory=set)  # the places of those of ``codes`` that came from a cache
     clock: CompileClock = field(default_factory=CompileClock)
+    functions: dict[Any, FunctionLog] = field(default_factory=dict)  # by the number of the frame
+    objects: Mapping[Compilation, ObjectName] = field(default_factory=dict)
     _strings: dict[int, str] = field(default_factory=dict)
     _frames: dict[Any, CompiledFrame] = field(default_factory=dict)
     _starts: dict[Frame, int] = field(default_factory=dict)
@@ -248,6 +260,7 @@ class _TraceProcess:
 
     def take(self, entry: _Entry) -> None:
         head = entry.head
+        log = self.functions.get(entry.frame[0])
         if "inductor_output_code" in head:
             self._take_code(entry)
         elif entry.artifact == _STACKS:
@@ -261,6 +274,8 @@ class _TraceProcess:
             self._breaks[entry.frame] = entry.payload
         elif entry.artifact == "recompile_reasons":
             self.recompiles.append(self._recompile(entry))
+            if log is not None and entry.frame[1] is not None:
+                log.take_reasons(entry.frame[1], entry.payload)
         elif entry.artifact == "torch_version":
             version = _json(entry.payload)
             self.torch_version = text_of(version.get("pytorch_version")) or None if isinstance(version, dict) else None
@@ -279,6 +294,8 @@ class _TraceProcess:
         elif "compilation_metrics" in head:
             skipped = read_skipped_frame(head["compilation_metrics"], self._breaks.pop(entry.frame, ""))
             self.skipped += [skipped] if skipped is not None else []
+            if log is not None:
+                log.take_metrics(head["compilation_metrics"])
         elif _GUARDS in head and (frame := self._frames.get(entry.frame[0])):
             frame.take_guards(entry.payload)
 
@@ -352,7 +369,15 @@ class _TraceProcess:
         for place, owner in enumerate(self.owners):
             first.setdefault(owner, place)
         places = sorted(range(len(self.codes)), key=lambda place: first[self.owners[place]])
-        return [(self.codes[place], self.frames[place], self.notes.get(place)) for place in places]
+        return [(self._named(place), self.frames[place], self.notes.get(place)) for place in places]
+
+    def _named(self, place: int) -> CapturedCode:
+        """The module with its object and the size that tells it from others."""
+        code, (frame, compilation, _) = self.codes[place], self.owners[place]
+        known = self.objects.get((self.writers[place][1], frame, compilation), ObjectName(""))
+        log = self.functions.get(frame)
+        sizes = log.size_words(compilation) if log is not None and compilation is not None else ""
+        return replace(code, object_name=known.name, alike=known.alike, sizes=sizes)
 
     def compilations(self, process: int) -> Iterator[FrameCompilation]:
         """Yields its compilations."""
@@ -368,6 +393,10 @@ class _TraceProcess:
             case [*_, {"filename": int(number), **frame}]:
                 file = self._strings.get(number, "?")
                 self._frames[entry.frame[0]] = CompiledFrame(file, frame.get("line"), str(frame.get("name")))
+                place = f"{file}:{frame.get('line')} {frame.get('name')}"
+                self.functions.setdefault(entry.frame[0], FunctionLog(CompiledFunction(place)))
+        if (log := self.functions.get(entry.frame[0])) and (named := self._object(entry)):
+            log.function = replace(log.function, wrapped=max(log.function.wrapped, named.wrapped))
         if not entry.head.get("attempt"):
             self._starts[entry.frame] = self._starts.get(entry.frame, 0) + 1
 
@@ -376,18 +405,36 @@ class _TraceProcess:
         text = reasons[0] if isinstance(reasons, list) and reasons else entry.payload
         reason = re.sub(r"\s{2,}", "  ", str(text).strip().partition("\n")[0])
         frame = self._frames.get(entry.frame[0])
+        reason = self._other_object(entry, reason) or reason
         return f"{frame.file}:{frame.line} {frame.name}: {reason}" if frame else reason
 
+    def _object(self, entry: _Entry, compilation: object = None) -> ObjectName | None:
+        """The object of the compilation that an entry is of, or of another one of the same frame."""
+        frame, own = entry.frame
+        return self.objects.get((entry.head["pid"], frame, own if compilation is None else compilation))
 
-def read_structured_trace(folder: Path) -> StructuredTrace:
+    def _other_object(self, entry: _Entry, reason: str) -> str:
+        """The reason of a compilation that is another object's than the one before; empty if it is not known to be."""
+        earlier = _EARLIER_ENTRY.match(reason)
+        now, before = self._object(entry), self._object(entry, int(earlier[1])) if earlier else None
+        if now is None or before is None or not now.name or not before.name or now.name == before.name:
+            return ""
+        return OTHER_OBJECT.format(now=now.name, before=before.name)
+
+
+def read_structured_trace(folder: Path, objects: Mapping[Compilation, ObjectName] | None = None) -> StructuredTrace:
     """Reads all files of a ``TORCH_TRACE`` folder: one file for each process.
 
     Of a file that is cut short the whole entries count.
 
+    Args:
+        folder: the folder.
+        objects: the names of compiled objects, as the program's processes observed them.
+
     Raises:
         InductorBenchError: the folder is missing, holds no trace, or cannot be read.
     """
-    processes = [_read_process(file) for file in _trace_files(folder)]
+    processes = [_read_process(file, objects or {}) for file in _trace_files(folder)]
     functions_of = functools.cache(read_functions)
     codes = [_described(*one, functions_of) for process in processes for one in process.in_order()]
     keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
@@ -402,6 +449,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         compile_phases=max(phases, key=total_s, default=()),
         skipped=tuple(dict.fromkeys(frame for process in processes for frame in process.skipped)),
         compilations=tuple(one for number, process in enumerate(processes) for one in process.compilations(number)),
+        functions=joined(log.function for process in processes for log in process.functions.values()),
     )
 
 
@@ -411,7 +459,7 @@ def _described(
     """The module with the name of its function, and with its layers."""
     handles = set(_HANDLES.findall(code.text)) if note else set()
     of_class = compiled_class(frame, functions_of) if frame else ""
-    name = compiled_name(frame, functions_of) if frame else ""
+    name = compiled_name(frame, functions_of, code.object_name) if frame else ""
     return replace(code, compiled_name=name, layers=read_layers(note, handles, of_class))
 
 
@@ -433,9 +481,9 @@ def _first_line(file: Path) -> tuple[int, str]:
     return (int(rank.group(1)) if rank else -1, next(_lines(file), "")[:21])
 
 
-def _read_process(file: Path) -> _TraceProcess:
+def _read_process(file: Path, objects: Mapping[Compilation, ObjectName]) -> _TraceProcess:
     rank = _RANK.search(file.name)
-    process = _TraceProcess(int(rank.group(1)) if rank else None)
+    process = _TraceProcess(int(rank.group(1)) if rank else None, objects=objects)
     for entry in _entries(file):
         process.take(entry)
     return process

@@ -131,13 +131,14 @@ class Redaction:
         breaks, recompiles = (
             tuple(map(self.text, said)) for said in (run.capture.graph_breaks, run.capture.recompiles)
         )
+        functions = tuple(replace(one, place=self.text(one.place)) for one in run.capture.functions)
         return replace(
             run,
             command=self.text(run.command),
             target=self.text(run.target),
             title=self.text(run.title),
             request=request,
-            capture=replace(run.capture, graph_breaks=breaks, recompiles=recompiles),
+            capture=replace(run.capture, graph_breaks=breaks, recompiles=recompiles, functions=functions),
             modules=tuple(replace(one, notes=tuple(map(self.text, one.notes))) for one in run.modules),
             failures=tuple(map(self.failure, run.failures)),
             retunes=tuple(

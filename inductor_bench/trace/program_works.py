@@ -485,6 +485,7 @@ def _device_works(
                 else f"device {event.device} stream {event.stream}",
                 moved_bytes=event.moved_bytes,
                 is_fused=FUSED_OPTIMIZER in event.name,
+                is_pageable=event.kind == "memcpy" and "Pageable" in event.name,
                 activity=tied.get(index),
             )
         )

@@ -169,18 +169,19 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:80: "
         (
             {"recompiles": ("/tmp/exp/m.py:7 forward: 0/0: GLOBAL_STATE changed: grad_mode",)},
             "recompiles",
-            "1 recompilation: exp/m.py:7 forward: GLOBAL_STATE changed (grad_mode)",
+            "1 recompilation: exp/m.py:7 forward: gradients are recorded in one call and not in the other",
         ),
         (
             {"recompiles": ("/a/b/c.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16",) * 3},
             "recompiles",
-            "3 recompilations: b/c.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16; dynamic=True or "
+            "3 recompilations: b/c.py:3 f: x has 16 rows where 8 were compiled (3 times); dynamic=True or "
             "torch._dynamo.mark_dynamic compiles once for all sizes",
         ),
         (
             {"recompiles": ("/a/b/c.py:67 inner: tensor 'fn._modules['0']._parameters['bias']' size mismatch",)},
             "recompiles",
-            "1 recompilation: b/c.py:67 inner: tensor 'fn._modules['0']._parameters['bias']' size mismatch",
+            "1 further object of a code that was compiled before: b/c.py:67 inner: tensor 'fn.0.bias' size mismatch. "
+            "That is no recompilation",
         ),
     ],
 )
@@ -287,7 +288,7 @@ def test_layout_copies_within_library_calls() -> None:
             "copies",
             "copies within the device take 1.00 ms (16.4%)",
         ),
-        ({"category": Category.COPY, "name": "Memcpy HtoD (Pageable -> Device)"}, "host-copies", "pageable memory"),
+        ({"category": Category.COPY, "name": "Memcpy HtoD (Pageable -> Device)"}, "pageable-copies", "pin"),
         ({"category": Category.EXTERN_GEMM, "name": "ampere_sgemm_128x64_nn"}, "full-float32", "matmul_precision"),
     ],
 )

@@ -12,7 +12,17 @@ from finding_examples import EXAMPLES, FIRST_LINES
 
 from inductor_bench.analysis import roofline
 from inductor_bench.analysis import statistics as levels
-from inductor_bench.analysis.findings import doubts, finding, kernel_findings, program_findings, step_findings
+from inductor_bench.analysis.findings import (
+    attention_findings,
+    compile_findings,
+    doubts,
+    finding,
+    kernel_findings,
+    precision_findings,
+    product_findings,
+    program_findings,
+    step_findings,
+)
 from inductor_bench.analysis.findings import finding as waits
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
@@ -44,6 +54,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "garbage-collection": (LEAST,),
     "allocations": (LEAST,),
     "small-graphs": (*(f"{program_findings.MANY_CALLS} times", microseconds(program_findings.SHORT_CALL_S), LEAST),),
+    "slow-guards": (share(compile_findings.GUARDS_SHARE),),
     "kernel-gaps": (share(program_findings.GAPS),),
     "unsteady-steps": (
         *(share(levels.LEAST_CHANGE), share(levels.APART)),
@@ -84,6 +95,14 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "hotspot": (share(kernel_findings.HOTSPOT),),
     "full-float32": (share(5 * finding.LEAST_SHARE),),
     "layout-copies": (LEAST,),
+    "unaligned-products": (share(product_findings.SLOWER), LEAST),
+    "small-products": (
+        *(f"at most {product_findings.SMALL}", share(product_findings.SMALL_TIME)),
+        f"at least {product_findings.SEVERAL_CALLS} times",
+    ),
+    "float32-island": (share(precision_findings.ISLAND),),
+    "attention-below-limit": (share(attention_findings.SLOW), share(2 * finding.LEAST_SHARE)),
+    "decomposed-attention": (share(attention_findings.DECOMPOSED),),
     "copies": (share(kernel_findings.COPIES),),
     "copied-addends": (LEAST,),
     "padded-products": (LEAST,),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
-from source_data import CPU, GPU
+from source_data import CPU, DATA, GPU
 
 from inductor_bench.records.code import CapturedCode
+from inductor_bench.source.compiled_functions import ObjectName
 from inductor_bench.source.labels import label_modules
-from inductor_bench.source.structured_trace import read_structured_trace
+from inductor_bench.source.structured_trace import StructuredTrace, read_structured_trace
 
 
 def labels(codes: list[tuple[str, CapturedCode | None]]) -> list[str]:
@@ -59,7 +61,7 @@ def test_recompiles_are_told_of_their_own_frame_only() -> None:
         "f from line 10",
         "f-2 from line 10 (recompile)",
     ]
-    assert found[6:] == ["h", "h-2 (recompile)", "h-3 (recompile)"]
+    assert found[6:] == ["h (8 rows)", "h (9 rows)", "h (10 rows)"]
     # The first compilation of a frame may have given no graph at all.
     assert labels([code("inference", 4, compile_id=2)]) == ["inference"]
 
@@ -128,3 +130,57 @@ def test_slugs_are_short_and_unique_and_hide_no_module_of_python() -> None:
     long = slugs(*(f"{'Very' * 20}{letter}Block.forward" for letter in "AB"), "g", role="forward")
     assert len(set(long)) == 3 and all(len(slug) <= 62 for slug in long)
     assert long[0].startswith("veryvery") and long[0].endswith("block-forward-forward")
+
+
+NAMES = DATA / "compiled_names"
+"""``objects``: two ``nn.Sequential``, ``G`` and ``D``. ``apart``: a function compiled twice, for two models. ``limit``:
+twelve sizes with ``dynamic=False``. ``automatic``: three sizes. ``dynamic``: three sizes with ``dynamic=True``."""
+
+
+def recorded(name: str, folder: Path, objects: tuple[str, ...] = ()) -> StructuredTrace:
+    """The trace of a program, of whose first frame these objects were compiled, one after the other."""
+    text = (NAMES / f"{name}_torch2.13.log").read_text()
+    folder.joinpath("dedicated_log_torch_trace_x.log").write_text(text)
+    pids = {int(line.split()[2]) for line in text.splitlines() if line.startswith("V")}
+    names = enumerate(objects)
+    return read_structured_trace(folder, {(pid, 0, n): ObjectName(one) for n, one in names for pid in pids})
+
+
+def labels_of(trace: StructuredTrace) -> list[str]:
+    return labels([(one.text, one) for one in trace.codes])
+
+
+def test_networks_that_share_a_code_object_have_their_own_names_and_are_no_recompilation(tmp_path: Path) -> None:
+    trace = recorded("objects", tmp_path, ("G", "D"))
+    assert labels_of(trace) == ["G · forward", "G · backward", "D · forward", "D · backward"]
+    assert [text.partition(": ")[2] for text in trace.recompiles] == [
+        "D is another object than G, and has its own graph"
+    ]
+    unnamed = labels_of(recorded("objects", tmp_path))
+    assert unnamed == ["forward", "backward", "forward-2 (recompile)", "backward-2 (recompile)"], "an older recording"
+
+
+def test_an_object_compiled_again_is_a_recompilation(tmp_path: Path) -> None:
+    found = labels_of(recorded("objects", tmp_path, ("G", "G")))
+    assert found == ["forward", "backward", "forward-2 (recompile)", "backward-2 (recompile)"]
+
+
+def test_graphs_of_one_function_are_told_apart_by_their_sizes(tmp_path: Path) -> None:
+    many = labels_of(recorded("limit", tmp_path))
+    assert many[::2] == [f"forward ({rows} rows)" for rows in range(4, 12)]
+    assert many[1::2] == [f"backward ({rows} rows)" for rows in range(4, 12)]
+    assert labels_of(recorded("automatic", tmp_path)) == [
+        *("forward (4 rows)", "backward (4 rows)", "forward (dynamic)", "backward (dynamic)"),
+    ]
+    assert labels_of(recorded("apart", tmp_path))[::2] == ["forward (x[1] = 8)", "forward (x[1] = 16)"]
+
+
+def test_objects_of_one_class_that_differ_have_their_paths() -> None:
+    paths = ("unet.down_blocks.0", "unet.down_blocks.1")
+    codes = [
+        (text, replace(one, object_name=path))
+        for path, compile_id in zip(paths, (0, 1), strict=True)
+        for text, one in [code(role, 0, compile_id, name="Block.forward") for role in ("forward", "backward")]
+    ]
+    assert labels(codes)[::2] == ["unet.down_blocks.0 · forward", "unet.down_blocks.1 · forward"]
+    assert labels(codes[:2]) == ["forward", "backward"]

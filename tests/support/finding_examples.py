@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import kernel_groups as groups
 import run_builder as build
 import step_runs
 from inline import change
 from quiet_runs import quiet, run_of, with_kernel
 
 from inductor_bench.records.base import Category
-from inductor_bench.records.code import CompilePhase, MachineLoad
+from inductor_bench.records.code import CompiledFunction, CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTING,
     COLLECTIVE,
     COPY,
-    COPYING,
     CPU_OPERATORS,
     EAGER,
     FOR_LOCK,
@@ -75,6 +75,15 @@ def _compiled(**fields: object) -> Run:
     return replace(_transformer(**fields), capture=Capture(compile_phases=PHASES))
 
 
+def _slow_guards() -> Run:
+    run = _parts(
+        Part(GRAPH, "UNet.forward", 1, 8e-3, 0, 8e-3, 0, 400, "unet-forward"), Part(IDLE, GUARDS, 1, 0.6e-3, 0)
+    )
+    return replace(
+        run, capture=Capture(functions=(CompiledFunction("/home/user/project/unet.py:88 forward", 0, 4183),))
+    )
+
+
 def _captured(**fields: object) -> Run:
     return run_of(quiet(), capture=Capture(1, 1, **fields))  # type: ignore[arg-type]
 
@@ -116,6 +125,10 @@ def _slow_peaks() -> Run:
 _CONVOLUTION = {"category": Category.EXTERN_CONV, "bound": "cache", "peak_share": 0.01, "gain_limit_s": 0.99e-3}
 _ADDEND = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
 _SIZES = "/home/user/project/train.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16"
+PAGEABLE = Part(COPY, "host to device", 2, 1.2e-3, 0, 1.5e-3, 0, 2, source=step_runs.line(30), pageable_s=1.5e-3)
+"""A part of a step that copies its batch from pageable memory."""
+
+_LIMITED = CompiledFunction("/home/user/project/train.py:3 f", 8, reached_limit=True)
 
 GRADIENT_COPIES = (
     Part(EAGER, "AccumulateGrad", 149, 0.6e-3, 0),
@@ -139,13 +152,13 @@ def _idle(label: str, function: str, line: int) -> Run:
 EXAMPLES: dict[str, Callable[[], Run]] = {
     "cpu-operators": lambda: _idle(CPU_OPERATORS, "torch.cumsum", 31),
     "host-waits": lambda: _idle(FOR_LOCK, "Condition.wait", 52),
-    "pageable-copies": lambda: _idle(COPYING, "batch.to", 30),
     "garbage-collection": lambda: _idle(COLLECTING, "collate", 28),
     "host-pace": step_runs.host_paced,
     "synchronisations": step_runs.transformer,
     "data-loading": step_runs.host_paced,
     "allocations": lambda: _parts(Part(IDLE, ALLOCATING, 1, 1e-3, 0)),
     "small-graphs": lambda: _parts(*SMALL_GRAPHS),
+    "slow-guards": _slow_guards,
     "kernel-gaps": lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0), Part(IDLE, QUEUED, 90, 2e-3, 0)),
     "cuda-graphs-unused": step_runs.host_paced,
     "cuda-graphs-refused": _refused,
@@ -180,7 +193,13 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "layout-copies": build.mixnet,
     "library-below-limit": lambda: with_kernel(**_CONVOLUTION),
     "hotspot": lambda: with_kernel(category=Category.EXTERN_ATEN, operator="aten.sort", time_s=2e-3),
-    "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy HtoD (Pageable -> Device)"),
+    "attention-below-limit": groups.slow_attention,
+    "decomposed-attention": groups.decomposed,
+    "unaligned-products": groups.unaligned,
+    "small-products": groups.small_batch,
+    "float32-island": groups.float32_loss,
+    "pageable-copies": lambda: _parts(PAGEABLE),
+    "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy DtoH (Device -> Pinned)"),
     "copies": lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
     "copied-addends": lambda: with_kernel(**_ADDEND),
     "padded-products": lambda: with_kernel(padded_sides=((50257, 50264),)),
@@ -191,6 +210,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "unsteady-kernels": lambda: with_kernel(samples_s=(1e-3, 2e-3, 1e-3, 2e-3, 1e-3)),
     "graph-breaks": build.cpu,
     "recompiles": lambda: _captured(recompiles=(_SIZES,) * 3),
+    "recompile-limit": lambda: _captured(recompiles=(_SIZES,) * 8, functions=(_LIMITED,)),
     "capture": lambda: run_of(quiet(), capture=Capture(1, 2, "1 printed, 2 in the trace")),
     "threads": _one_thread,
     "no-peaks": build.without_peaks,

@@ -108,7 +108,7 @@ def transformer() -> Run:
     parts = [
         Part(GRAPH, "Block.backward", 12, 13.4e-3, 0, 13.4e-3, 0, 240, "block-backward"),
         Part(GRAPH, "Block.forward", 12, 6.7e-3, 0, 6.7e-3, 0, 120, "block-forward"),
-        Part(OPTIMIZER, "AdamW", 1, 5.1e-3, 0, 5.1e-3, 0, 221),
+        Part(OPTIMIZER, "AdamW", 1, 5.1e-3, 0, 5.1e-3, 0, 221, defined_in="torch.optim.adamw"),
         Part(EAGER, "aten::cross_entropy_loss", 1, 1.9e-3, 0, 1.9e-3, 0, 4, source=line(41)),
         Part(EAGER, "aten::embedding", 1, 0.6e-3, 0, 0.6e-3, 0, 2, module="Embedding", source=line(23)),
         Part(EAGER, "aten::_foreach_norm", 1, 0.5e-3, 0, 0.5e-3, 0, 30, source=line(44)),
@@ -140,7 +140,7 @@ def host_paced() -> Run:
     parts = [
         Part(GRAPH, "backward", 1, 8.2e-3, 0, 8.2e-3, 0, 20, "backward"),
         Part(GRAPH, "forward", 1, 4.1e-3, 0, 4.1e-3, 0, 10, "forward"),
-        Part(OPTIMIZER, "SGD", 1, 2.7e-3, 0, 2.7e-3, 0, 12),
+        Part(OPTIMIZER, "SGD", 1, 2.7e-3, 0, 2.7e-3, 0, 12, defined_in="torch.optim.sgd"),
         Part(IDLE, DATA_LOADING, 1, 1.1e-3, 0),
         Part(IDLE, LAUNCHING, 9, 1.6e-3, 0),
         Part(IDLE, GUARDS, 3, 0.6e-3, 0),

@@ -224,9 +224,8 @@ def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
     takes, runs = ("takes", "runs") if len(faster) == 1 else ("take", "run")
     text = (
         f"{plural(len(faster), 'kernel')}, which {takes} {evidence.whole.format(time_s)}, {runs} faster than the "
-        f"measured peaks, by up to {units.whole_percent(most - 1)}: the peaks were measured at a lower clock or on a "
-        "busy machine, and no share of them and no gain limit is given. Measure them again (inductor-bench doctor "
-        "--remeasure), and break the program down again"
+        f"measured peaks, by up to {units.whole_percent(most - 1)}: the peaks are too low, and no share of them and no "
+        "gain limit is given. Measure them again (inductor-bench doctor --remeasure), and break the program down again"
     )
     yield Finding("beyond-peaks", text, kernels=tuple(row.place for row, _ in faster), level=CAUTION)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from ... import units
 from ...records.program import (
     COLLECTING,
-    COPYING,
     CPU_OPERATORS,
     DATA_LOADING,
     FOR_FILE,
@@ -59,13 +58,18 @@ def _who_waits(run: Run) -> str:
 
 
 def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports the idle time in which the program waits for its data loader."""
+    """Reports the idle time in which the program waits for its data loader.
+
+    What only workers have, such as ``prefetch_factor``, is advised if the samples show that workers are waited for.
+    """
     run = evidence.run
     time_s = _time_of(evidence, DATA_LOADING)
     if not time_s:
         return
     functions = {part.function for part in parts_of(run, IDLE) if part.label == DATA_LOADING and part.function}
-    if not functions or functions == {WORKERS}:
+    if not functions:
+        advice = "more num_workers of the DataLoader, or batches that are prepared beforehand"
+    elif functions == {WORKERS}:
         advice = "more num_workers, a larger prefetch_factor, or batches that are prepared beforehand"
     elif WORKERS in functions:
         advice = "more num_workers, or less work between the batches of its workers"
@@ -102,20 +106,6 @@ def host_waits(evidence: RunEvidence) -> Iterator[Finding]:
             text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host is {label}"
             text += f"{spots(run, (label,))}: do it beside the step"
             yield Finding("host-waits", text, gain_s=time_s, assumed=Assumption(idle=idle_parts(run, label)))
-
-
-def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports copies that hold the host, because they come from memory that is not pinned."""
-    run = evidence.run
-    time_s = _time_of(evidence, COPYING)
-    if time_s:
-        text = (
-            f"the device is idle for {share_words(run, time_s)} of a step while the host copies from pageable memory"
-            f"{spots(run, (COPYING,))}: pin it (pin_memory=True), and copy with non_blocking=True"
-        )
-        changes = (Change("argument", "DataLoader.pin_memory", "True"),)
-        assumed = Assumption(idle=idle_parts(run, COPYING))
-        yield Finding("pageable-copies", text, gain_s=time_s, assumed=assumed, changes=changes)
 
 
 def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:

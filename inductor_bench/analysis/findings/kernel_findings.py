@@ -42,6 +42,7 @@ from .finding import (
     time_of,
     to_its_roof,
 )
+from .transfer_findings import is_pageable
 
 # Rules about copies to, from and within the device.
 #
@@ -54,7 +55,7 @@ COPIES = 0.03  # share of the whole time from which copies within the device are
 def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies to or from the host."""
     whole = evidence.whole
-    host = [row for row in evidence.rows if _is_host_copy(row)]
+    host = [row for row in evidence.rows if _is_host_copy(row) and not is_pageable(row)]
     if host:
         times = units.count(sum(row.cost.calls for row in host))
         pageable = any("Pageable" in row.kernel.name for row in host)
@@ -267,7 +268,6 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     kinds = {
         Category.EXTERN_CONV: ("convolutions", ["torch.backends.cudnn.benchmark=True", "channels_last"]),
         Category.EXTERN_GEMM: ("matrix products", []),
-        Category.EXTERN_ATTENTION: ("attention calls", ["another backend of scaled_dot_product_attention"]),
     }
     for category, (noun, advice) in kinds.items():
         low = [
@@ -288,7 +288,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             at += " or less"
         text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')}{at}"
         is_chosen = is_max_autotuned(run, low)
-        tries = [*advice, *([] if is_chosen or category is Category.EXTERN_ATTENTION else ["mode='max-autotune'"])]
+        tries = [*advice, *([] if is_chosen else ["mode='max-autotune'"])]
         if tries and replaceable:
             reason = "" if is_chosen else " Inductor does not tune them:"
             text += f";{reason} try {join_words(tries, last='or')}"
@@ -406,7 +406,7 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     if unsteady:
         text = (
             f"{plural(len(unsteady), 'kernel')} {'takes' if len(unsteady) == 1 else 'take'} a different time in each "
-            "iteration: clocks, another user of the device, or work that depends on data"
+            "iteration; why was not measured"
         )
         matters = whole.part(time_of(unsteady)) >= SHORT_TIME
         yield finding_of("unsteady-kernels", text, unsteady, CAUTION if matters else NOTE)
@@ -420,9 +420,6 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
 MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
 
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
-_SIZES = re.compile(r"size|stride")
-_WEIGHTS = re.compile(r"_modules\[|\._parameters|\._buffers|_modules\.")
-"""A guard on a weight: another model runs the same code, and no dynamic shape makes one graph of both."""
 
 
 def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
@@ -444,19 +441,6 @@ def _cost_between_graphs(evidence: RunEvidence) -> str:
     if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s or is_uncompiled(evidence.run):
         return ""
     return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
-
-
-def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports recompilations and their reasons."""
-    recompiles = evidence.run.capture.recompiles
-    if recompiles:
-        reasons = join_words(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
-        text = f"{plural(len(recompiles), 'recompilation')}: {reasons}"
-        changes: tuple[Change, ...] = ()
-        if any(_SIZES.search(reason) and not _WEIGHTS.search(reason) for reason in recompiles):
-            text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
-            changes = (Change("compile", "dynamic", "True"),)
-        yield Finding("recompiles", text, level=CAUTION, changes=changes)
 
 
 def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:

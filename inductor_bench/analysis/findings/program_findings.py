@@ -171,7 +171,14 @@ def idle_words(run: Run) -> str:
 
 
 MOST_LINES = 3
+_REPORTS = re.compile(
+    r"\bprint\(|\blog\(|\blogg(?:er|ing)\.\w+\(|\b(?:set_postfix|set_description|add_scalar)\w*\("
+    r"|(?:loss|metric|acc|correct)\w*\s*(?:\+=|\.append\()"
+)
+"""A line that reports a value, or collects it for a report."""
+
 GAPS = 0.03  # share of the step from which gaps between launched kernels are reported
+SEVERAL = 1.5  # calls of graphs in a step, without backward ones, from which they are several
 MANY_CALLS = 8  # calls of one graph in a step from which they are many
 SHORT_CALL_S = 200e-6  # device seconds of a graph's call below which it is short
 
@@ -182,7 +189,11 @@ def idle_parts(run: Run, *names: str) -> tuple[Part, ...]:
 
 
 def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports lines at which the host waits for the device, and the device then for the host."""
+    """Reports lines at which the host waits for the device, and the device then for the host.
+
+    It holds if the device is idle around them. What to do is said of lines that only report a value: of another line
+    nothing tells if the program needs the value, to decide what runs next.
+    """
     run = evidence.run
     parts = [part for part in parts_of(run, IDLE) if part.label == SYNCHRONISING]
     time_s = sum(part.time_s for part in parts)
@@ -192,9 +203,11 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     known = [line if len(parts) == 1 else f"{line} {took}" for line, took in lines]
     where = f" at {join_words(known, MOST_LINES)}" if known else ""
     text = (
-        f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}: read results "
-        "(.item(), .cpu(), print) less often, or after the next step is launched"
+        f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}, until the host "
+        "has the device's result and launches more"
     )
+    if parts and all(part.source and _REPORTS.search(part.source.code) for part in parts):
+        text += ": read what is only reported less often, or after the next step is launched"
     changes = tuple(Change("line", "synchronisation", "", part.source) for part in parts if part.source)
     yield Finding("synchronisations", text, gain_s=time_s, assumed=Assumption(idle=tuple(parts)), changes=changes)
 
@@ -213,7 +226,11 @@ def allocations(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def host_work(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports Python, guards, launches and dispatch of a program whose host sets the pace."""
+    """Reports Python, guards, launches and dispatch of a program whose host sets the pace.
+
+    To compile more as one graph is advised only if a step calls several graphs beside backward ones, or has eager
+    operators in many launches: a model that is one graph already cannot be.
+    """
     run = evidence.run
     times = {label: time_s for label, time_s in idle_labels(run).items() if label in HOST_WORK}
     if not host_sets_pace(run) or sum(times.values()) < LEAST_SHARE * evidence.whole.time_s:
@@ -228,12 +245,20 @@ def host_work(evidence: RunEvidence) -> Iterator[Finding]:
         )
         advice = f"shorten that Python{most}, or run it beside the step"
     else:
-        advice = "compile more of the step as one graph, or give each step more work"
+        advice = f"{_more_in_one_graph(run)}give each step more work"
     text = (
         f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}: "
         f"{advice}"
     )
     yield Finding("host-pace", text, gain_s=sum(times.values()), assumed=Assumption(idle=idle_parts(run, *times)))
+
+
+def _more_in_one_graph(run: Run) -> str:
+    """The advice to compile more together, if there is more than one graph and few eager operators."""
+    backward = {module.slug for module in run.modules if module.role == "backward"}
+    calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
+    eager = sum(part.calls for part in parts_of(run, EAGER) if not WRAPPERS.search(part.label))
+    return "compile more of the step as one graph, or " if calls >= SEVERAL or eager >= MANY_CALLS else ""
 
 
 def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
@@ -296,12 +321,17 @@ def cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports graphs that a replay would make faster, in a program whose host sets the pace."""
+    """Reports graphs that a replay would make faster, in a program whose host sets the pace.
+
+    It holds for graphs of fixed sizes. One whose sizes are symbols is recorded anew for each new size, which costs more
+    than a replay saves if each step has its own.
+    """
     run = evidence.run
     if not host_sets_pace(run) or run.request.mode in CUDA_GRAPH_MODES:
         return
     refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal}
-    launched = [module for module in run.modules if module.slug not in refused and _is_launched(evidence, module)]
+    fixed = [module for module in run.modules if module.slug not in refused and not module.dynamic]
+    launched = [module for module in fixed if _is_launched(evidence, module)]
     faster = [module for module in launched if _gain_s(evidence, module) > 0]
     gain = min(idle_labels(run).get(LAUNCHING, 0.0), sum(_gain_s(evidence, module) for module in faster))
     if gain < LEAST_SHARE * evidence.whole.time_s:
@@ -338,23 +368,11 @@ def _gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
     return (times.wall_time_s - times.graph_time_s) * graph_use(evidence.run, module).calls
 
 
-def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports graphs for which Inductor uses no CUDA graphs although they were asked for, with its reason."""
-    if runs_on_host(evidence.run):
-        return
-    groups: dict[str, list[str]] = {}
-    for part in parts_of(evidence.run, GRAPH):
-        if part.refusal:
-            groups.setdefault(part.refusal, []).append(part.label)
-    for reason, names in groups.items():
-        who = join_words(names, MOST_NAMED)
-        text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {reason}"
-        found = [part.graph for part in parts_of(evidence.run, GRAPH) if part.refusal == reason and part.graph]
-        yield Finding("cuda-graphs-refused", text, tuple(dict.fromkeys(found)), level=CAUTION)
-
-
 def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports the time in which inputs are copied for replays."""
+    """Reports the time in which inputs are copied for replays.
+
+    ``mark_static_address`` is not advised: it holds only for an input that stays in place, which is not observed.
+    """
     run = evidence.run
     copies = [part for part in parts_of(run, COPY) if part.label == GRAPH_INPUTS]
     time_s = sum(part.time_s for part in copies)
@@ -364,8 +382,7 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
     amount = f" of {units.size(moved)}" if moved else ""
     text = (
         f"{units.count(sum(part.calls for part in copies))} copies{amount} bring inputs to CUDA graphs, "
-        f"{share_words(run, time_s)} a step: torch._dynamo.mark_static_address(tensor) avoids them for "
-        "a tensor that stays in place"
+        f"{share_words(run, time_s)} a step"
     )
     replayed = [module for module in run.modules if graph_use(run, module).replays]
     names = f" ({labels(replayed)})" if 0 < len(replayed) <= MOST_NAMED else ""
@@ -384,7 +401,7 @@ HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
 """The optimizers of torch that take ``fused=True`` on every device."""
 
 MOST_OPERATORS = 3
-_WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
+WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
 """Operators that gather gradients or parameters, for autograd, DDP and FSDP: no compiled function takes them in."""
 
 _STAY_EAGER = re.compile(r"aten::(rand|normal|bernoulli|uniform_|lstm|gru|rnn_|quantized_)")
@@ -396,7 +413,11 @@ _CALL_OF_LOSS = re.compile(rf"({_LOSS.pattern})\w*\(")
 
 
 def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports an optimizer that runs eagerly. A fused one moves as few bytes as its compiled step would."""
+    """Reports an optimizer that runs eagerly, and is not fused: a fused one moves as few bytes as its compiled step.
+
+    ``fused=True`` is advised for torch's own classes only: another one of the same name may not take it. A class is
+    torch's if the process that ran it said so, which older records do not.
+    """
     run = evidence.run
     parts = [part for part in parts_of(run, OPTIMIZER) if not part.is_fused]
     time_s = sum(part.time_s for part in parts)
@@ -406,8 +427,9 @@ def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
     launches = sum(part.launches for part in parts)
     many = f" in {units.count(launches)} launches" if launches else ""
     labels = {part.label for part in parts}
+    own = all(part.defined_in.startswith("torch.optim.") for part in parts)
     runs, its = ("runs eagerly and takes", "its") if len(labels) == 1 else ("run eagerly and take", "their")
-    fused = ", or pass fused=True" if labels <= HAVE_FUSED else ""
+    fused = ", or pass fused=True" if own and labels <= HAVE_FUSED else ""
     text = (
         f"{names} {runs} {share_words(run, time_s)} of a step{many}: compile {its} step "
         f"(torch.compile(optimizer.step)){fused}"
@@ -420,14 +442,14 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports eager operators that together take a large part of the step, with their lines."""
     run = evidence.run
     every = parts_of(run, EAGER)
-    parts = [part for part in every if not _WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
-    wrapped = [part for part in every if _WRAPPERS.search(part.label)]
+    parts = [part for part in every if not WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
+    wrapped = [part for part in every if WRAPPERS.search(part.label)]
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
     whole_s = time_s + wrapped_s
     if time_s < WORTH_COMPILING * evidence.whole.time_s:
         return
     named = [part for part in parts if part.label != OTHERS] or parts
-    words = join_words([_operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
+    words = join_words([operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
     loss = sum(part.time_s for part in parts if _is_of_loss(part))
     what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
     text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}: compile the {what}"
@@ -442,7 +464,8 @@ def _is_of_loss(part: Part) -> bool:
     return bool(_LOSS.search(part.label) or (part.source and _CALL_OF_LOSS.search(part.source.code)))
 
 
-def _operator_words(part: Part, evidence: RunEvidence) -> str:
+def operator_words(part: Part, evidence: RunEvidence) -> str:
+    """An eager operator with its share of the step and its line: ``aten.embedding 2.0% (app/train.py:23)``."""
     place = place_words(part)
     return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
         f" ({place})" if place else ""

@@ -12,7 +12,18 @@ from typing import NamedTuple
 
 from ...records.run import Run
 from ..step_costs import host_sets_pace
-from . import doubts, host_findings, kernel_findings, program_findings, step_findings
+from . import (
+    attention_findings,
+    compile_findings,
+    doubts,
+    host_findings,
+    kernel_findings,
+    precision_findings,
+    product_findings,
+    program_findings,
+    step_findings,
+    transfer_findings,
+)
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
 
@@ -32,13 +43,13 @@ STEP_RULES = (
     Rule(("data-loading",), host_findings.data_loading),
     Rule(("cpu-operators",), host_findings.cpu_operators),
     Rule(("host-waits",), host_findings.host_waits),
-    Rule(("pageable-copies",), host_findings.pageable_copies),
     Rule(("garbage-collection",), host_findings.garbage_collection),
     Rule(("allocations",), program_findings.allocations),
     Rule(("small-graphs",), program_findings.small_graphs),
+    Rule(("slow-guards",), compile_findings.slow_guards),
     Rule(("kernel-gaps",), program_findings.gaps_between_kernels),
     Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
-    Rule(("cuda-graphs-refused",), program_findings.cuda_graphs_refused),
+    Rule(("cuda-graphs-refused",), compile_findings.cuda_graphs_refused),
     Rule(("replay-inputs",), program_findings.replay_inputs),
     Rule(("eager-optimizer",), program_findings.eager_optimizer),
     Rule(("eager-operators",), program_findings.eager_operators),
@@ -68,6 +79,12 @@ RULES = (
     Rule(("layout-copies",), kernel_findings.layout_copies),
     Rule(("library-below-limit",), kernel_findings.library_below_limit),
     Rule(("hotspot",), kernel_findings.hotspots),
+    Rule(("attention-below-limit",), attention_findings.attention_below_limit),
+    Rule(("decomposed-attention",), attention_findings.decomposed_attention),
+    Rule(("unaligned-products",), product_findings.unaligned_products),
+    Rule(("small-products",), product_findings.small_products),
+    Rule(("float32-island",), precision_findings.float32_island),
+    Rule(("pageable-copies",), transfer_findings.pageable_copies),
     Rule(("host-copies",), kernel_findings.host_copies),
     Rule(("copies",), kernel_findings.device_copies),
     Rule(("copied-addends",), kernel_findings.copied_addends),
@@ -78,7 +95,8 @@ RULES = (
     Rule(("other",), kernel_findings.unnamed_kernels),
     Rule(("unsteady-kernels",), kernel_findings.unsteady_kernels),
     Rule(("graph-breaks",), kernel_findings.graph_breaks),
-    Rule(("recompiles",), kernel_findings.recompilations),
+    Rule(("recompiles",), compile_findings.recompilations),
+    Rule(("recompile-limit",), compile_findings.recompile_limit),
     Rule(("capture",), kernel_findings.capture_disagreement),
     Rule(("threads",), kernel_findings.threads),
     Rule(("no-peaks",), doubts.no_peaks),

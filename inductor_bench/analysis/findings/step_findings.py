@@ -289,7 +289,7 @@ def rank_name(rank: RankSteps) -> str:
 
 
 def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports kernels whose calls in the module's own run are far off those in the program, with the likely cause."""
+    """Reports kernels whose calls in the module's own run are far off those in the program, and what differs."""
     far = [row for row in evidence.rows if is_far_off(alone_ratio(evidence.run, row.kernel))]
     shorter = [row for row in far if (alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
     longer = [row for row in far if row not in shorter]
@@ -307,19 +307,15 @@ def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _cause(rows: Rows, peaks: Peaks | None, how: str) -> str:
+    """What is known to differ. Clocks, other streams and values are not: neither run records them for a kernel."""
     first = rows[0]
-    cache = first.device.words.whole_cache
     if all(row.module.dynamic for row in rows):
         return "its sizes are symbols, and its own run has the sizes for which it was compiled, not the program's"
-    if first.device.runs_on_host:
-        inside = f"its data is in {cache} there" if how == "less" else f"the program left its data in {cache}"
-        return f"{inside}, or the number of threads differs"
     if how == "less" and _fits(first, peaks):
         size = units.size((peaks.cache_bytes if peaks else None) or 0)
-        return f"each iteration finds its data in {cache} ({size}), which the program fills with other data meanwhile"
-    if how == "less":
-        return f"in the program other streams run beside it, the clock is lower, or {cache} holds other data"
-    return f"the program leaves its data in {cache}, runs at a higher clock, or has other values"
+        cache = first.device.words.whole_cache
+        return f"the data of a call fits into {cache} ({size}), where its own run finds it again in each iteration"
+    return "what differs there was not measured"
 
 
 def _fits(row: CostedKernel, peaks: Peaks | None) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ...records.evidence import ObservedGraph
+from ...records.evidence import ObservedGraph, ObservedOptimizer
 from ...records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from ..upstream import observing as upstream
 
@@ -489,7 +489,17 @@ class CalledGraphs:
         """Its ``number`` is the number of the graph that this thread runs or ran last."""
         self.called = 0
         """A bit for the number of each graph that was called since the last boundary."""
+        self.optimizers: dict[str, ObservedOptimizer] = {}
+        """The optimizers whose steps were seen, by the names of their classes."""
         self._references: dict[int, weakref.ref[Any]] = {}
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """Notes what optimizer makes a step. Of several of one name the first counts; all have to be fused."""
+        name = type(optimizer).__name__
+        known = self.optimizers.get(name)
+        if known is None or known.is_fused:
+            found = upstream.describe_optimizer(optimizer)
+            self.optimizers[name] = found if known is None else replace(known, is_fused=found.is_fused)
 
     def add(self, compiled: Any) -> Graph:
         """Numbers a graph that is called for the first time."""

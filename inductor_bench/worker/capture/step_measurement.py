@@ -598,5 +598,6 @@ class Measurement:
             source=self._source,
             steps=self._steps,
             graphs=tuple(self._graphs.records),
+            optimizers=tuple(self._graphs.optimizers.values()),
             notes=(*around(self._loop), *self.found.notes),
         )

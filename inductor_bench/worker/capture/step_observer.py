@@ -160,7 +160,7 @@ class StepObserver:
         self._undo = [
             lambda: step_marks.listeners.remove(self._mark),
             upstream.on_profiler_steps(lambda profiler: self._event(MARKS, id(profiler))),
-            upstream.on_optimizer_steps(lambda optimizer: self._event(OPTIMIZER_STEPS, id(optimizer))),
+            upstream.on_optimizer_steps(self._optimizer_steps),
             upstream.around_profilers(self._profiler_begins, self._profiler_ends),
         ]
 
@@ -249,6 +249,10 @@ class StepObserver:
             return False
         self._waited_cycles += 1
         return True
+
+    def _optimizer_steps(self, optimizer: Any) -> None:
+        self._graphs.note_optimizer(optimizer)
+        self._event(OPTIMIZER_STEPS, id(optimizer))
 
     def _mark(self) -> None:
         self._event(MARKS, 0)

@@ -16,6 +16,7 @@ from typing import Any
 from ...messages.observed import CAPTURE_FOLDER, COMPILE_USE, UNCOMPILED, CompileCall, CompileUse
 from ...store import codec
 from ..upstream import observing as upstream
+from .compiled_objects import ObjectNames
 from .exits import save_at_exit
 from .step_observer import DYNAMO_CALLBACK, RECOVERABLE, StepObserver, measure_window
 
@@ -45,13 +46,16 @@ class UncompiledProcess:
         self._calls: dict[str, CompileCall] = {}
         self._is_left = False
         self.steps = StepObserver(partial(measure_window, folder), self.save)
+        self.objects = ObjectNames(folder.parent)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The function that takes the place of ``torch.compile``, and notes each call."""
 
         @functools.wraps(original)
         def compile(model: Any = None, **keywords: Any) -> Any:
-            if model is not None and not self._is_left:  # without one torch calls this function again with the model
+            if model is not None:  # without one torch calls this function again with the model
+                self.objects.note_wrapped(model)
+            if model is not None and not self._is_left:
                 with contextlib.suppress(*RECOVERABLE):
                     self._note(keywords.get("backend") or INDUCTOR, is_disabled=bool(keywords.get("disable")))
             return original(model, **keywords)
@@ -120,6 +124,7 @@ def hear_compilations() -> None:
     """Begins to hear what this process compiles; Dynamo has just been imported."""
     for process in active:
         process.steps.hear_compilations()
+        process.objects.begin()
 
 
 def leave_uncompiled() -> None:

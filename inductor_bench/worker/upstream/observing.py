@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...devices.table import DEVICES, device_of
+from ...records.evidence import ObservedOptimizer
 
 # Observes the calls of compiled graphs, CUDA graphs, optimizers and profilers through private names of torch.
 #
@@ -116,6 +117,14 @@ def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
 
     undo: Undo = register_optimizer_step_post_hook(hook).remove
     return undo
+
+
+def describe_optimizer(optimizer: Any) -> ObservedOptimizer:
+    """What is to be known of an optimizer. (2.13)"""
+    kind = type(optimizer)
+    groups = getattr(optimizer, "param_groups", None) or ()
+    fused = [isinstance(group, dict) and group.get("fused") is True for group in groups]
+    return ObservedOptimizer(kind.__name__, str(kind.__module__), bool(fused) and all(fused))
 
 
 def on_profiler_steps(stepped: Callable[[Any], None]) -> Undo:

@@ -25,14 +25,16 @@ from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture
 from ...records.tuning import Config
+from ...source.compiled_functions import ObjectName
 from ...source.labels import ModuleLabel, group_ranks, label_modules
-from ...source.structured_trace import StructuredTrace, printed_module_paths, read_structured_trace
+from ...source.structured_trace import Compilation, StructuredTrace, printed_module_paths, read_structured_trace
 from ...store import codec
 from ...store.files import read_json, read_text, write_json
 from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
+from .compiled_objects import read_objects, worth_recording
 from .measured_environment import observed_environment
 from .uncompiled import read_uses, why_uncompiled, without_settling
 from .warm_compilation import compile_times
@@ -381,7 +383,7 @@ def read_program(work: Path, log: Path, environment: Mapping[str, str], *, is_wh
         environment: the environment of the capture.
         is_whole: whether the program has ended well; if not, a module may be there that was never loaded.
     """
-    structured, failures = _read_trace(work / "torch_trace")
+    structured, failures = _read_trace(work / "torch_trace", read_objects(work / "observed"))
     printed = printed_module_paths(read_text(log))
     seen = read_observations(work / "observed")
     if not is_whole:
@@ -400,6 +402,7 @@ def read_program(work: Path, log: Path, environment: Mapping[str, str], *, is_wh
         disagreement=_disagreement(printed, structured),
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
+        functions=worth_recording(structured.functions),
         uncompiled=why,
         compile_phases=times.phases,
         compiled_earlier=len(times.cached),
@@ -458,9 +461,9 @@ def program_command(request: BreakdownRequest, work: Path, python: str, refusal:
     return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
 
 
-def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
+def _read_trace(folder: Path, objects: Mapping[Compilation, ObjectName]) -> tuple[StructuredTrace, tuple[Failure, ...]]:
     try:
-        return read_structured_trace(folder), ()
+        return read_structured_trace(folder, objects), ()
     except InductorBenchError as error:
         # A program that never imported torch leaves no trace, so only its printed lines are used.
         is_empty = folder.is_dir() and not any(folder.iterdir())

@@ -1,0 +1,317 @@
+"""Findings about compilation: recompilations and their limit, guards, and CUDA graphs that Inductor refuses."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...records.code import CompiledFunction
+from ...records.program import GRAPH, GUARDS, Change
+from ..step_costs import idle_labels, parts_of, runs_on_host
+from .finding import CAUTION, NOTE, Finding, RunEvidence, join_words, plural, short_paths
+from .program_findings import small_graphs
+
+# Says failed guards in plain words.
+#
+# A record holds them as ``file:line function: guard  # comment``. Torch's comment tells where it first used the value.
+
+
+SIZE, OBJECT, OTHER = "size", "object", "other"
+"""Kinds of guards: a size of an input, another object under the same code, anything else."""
+
+MOST_GUARD = 90  # largest number of characters of a guard for which there are no words
+_PLACE = re.compile(r"(?P<place>\S+:\d+(?: \S+)?): (?P<reason>.*)", re.DOTALL)
+_ENTRY = re.compile(r"^\d+/\d+: *")
+_OF_TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
+_COMMENT = re.compile(r"\s+#\s.*$", re.DOTALL)
+_WEIGHTS = re.compile(r"_modules\[|\._parameters|\._buffers|_modules\.")
+_NAME = r"(?P<name>.+?)"
+_MISMATCH = re.compile(
+    rf"tensor '{_NAME}' (?P<what>size|stride) mismatch at index (?P<index>\d+)\. "
+    r"expected (?P<expected>-?\d+), actual (?P<actual>-?\d+)"
+)
+_RANK = re.compile(rf"tensor '{_NAME}' rank mismatch\. expected (?P<expected>\d+), actual (?P<actual>\d+)")
+_DTYPE = re.compile(rf"tensor '{_NAME}' dtype mismatch\. expected (?P<expected>\w+), actual (?P<actual>\w+)")
+_GRADIENT = re.compile(rf"tensor '{_NAME}' requires_grad mismatch\. expected requires_grad=(?P<expected>\d)")
+_RANGE = re.compile(
+    r"(?P<low>\d+) <= (?P<name>[\w.\[\]']+)\.size\(\)\[(?P<index>\d+)\](?: <= (?P<high>\d+))?"
+    r"|(?P<name2>[\w.\[\]']+)\.size\(\)\[(?P<index2>\d+)\] == (?P<exact>\d+)"
+)
+_CHANGED = re.compile(r"\b(?P<name>\S+)\.size\((?P<index>\d+)\) was (?P<expected>\d+), is (?P<actual>\d+)")
+_EQUAL = re.compile(r"(?P<name>[\w.\[\]'\"()]+) == (?P<expected>.+)")
+_MODE = re.compile(r"GLOBAL_STATE changed: (?P<state>\w+)")
+_IDENTITY = re.compile(r"___check_(?:obj_id|type_id)\((?P<name>[^,]+),.*")
+_LENGTH = re.compile(r"len\((?P<name>.+?)\) == (?P<expected>\d+)")
+_STATES = {
+    "grad_mode": "gradients are recorded in one call and not in the other",
+    "autocast_state": "autocast differs",
+    "default_dtype": "torch's default type differs",
+    "num_threads": "the number of threads differs",
+    "torch_function": "a torch function mode differs",
+    "deterministic_algorithms": "deterministic algorithms are on in one call only",
+    "allow_tf32": "the setting of TF32 differs",
+}
+
+
+class Guard(NamedTuple):
+    """A failed guard: the function, in words what failed, and its kind."""
+
+    place: str
+    words: str
+    kind: str = OTHER
+
+
+def read_guard(text: str) -> Guard:
+    """A recompilation's reason, as the record has it, in plain words: ``x has 7 rows where 8 were compiled``."""
+    found = _PLACE.match(text)
+    place, said = (found["place"], found["reason"]) if found else ("", text)
+    if found is None and ": " in text and " " not in text.partition(": ")[0]:
+        place, _, said = text.partition(": ")
+    said = _COMMENT.sub("", _ENTRY.sub("", " ".join(said.split())))
+    kind = SIZE if _is_of_size(said) else OTHER
+    if "is another object than" in said or _WEIGHTS.search(said):
+        kind = OBJECT
+    return Guard(_shown(place), _words(said), kind)
+
+
+def _shown(place: str) -> str:
+    """The short place of a function; empty for one of torch's, such as the wrapper around an object."""
+    return "" if _OF_TORCH.search(place) else short_paths(place)
+
+
+def _is_of_size(said: str) -> bool:
+    return "stride mismatch" not in said and any(one.search(said) for one in (_MISMATCH, _RANGE, _CHANGED))
+
+
+def _words(said: str) -> str:
+    if match := _MISMATCH.search(said):
+        if match["what"] == "stride":
+            return f"the strides of {_plain(match['name'])} differ from those that were compiled"
+        return _size_words(match["name"], match["index"], match["actual"], match["expected"])
+    if match := _CHANGED.search(said):
+        return _size_words(match["name"], match["index"], match["actual"], match["expected"])
+    if match := _RANK.search(said):
+        return f"{_plain(match['name'])} has {match['actual']} dimensions where {match['expected']} were compiled"
+    if match := _DTYPE.search(said):
+        return f"{_plain(match['name'])} is {match['actual']} where {match['expected']} was compiled"
+    if match := _GRADIENT.search(said):
+        compiled = "without" if match["expected"] == "0" else "with"
+        other = "with" if compiled == "without" else "without"
+        return f"{_plain(match['name'])} comes {other} gradients, and was compiled {compiled} them"
+    if match := _RANGE.search(said):
+        name, index = match["name"] or match["name2"], match["index"] or match["index2"]
+        if match["exact"]:
+            return f"{_dimension(name, index)} was compiled as {match['exact']}, and is another number"
+        high = f" to {match['high']}" if match["high"] else " or more"
+        return f"{_dimension(name, index)} was compiled for {match['low']}{high}, and is another number"
+    if match := _MODE.search(said):
+        return _STATES.get(match["state"], f"{match['state']} differs")
+    if match := _LENGTH.fullmatch(said):
+        return f"{_plain(match['name'])} has another length than {match['expected']}"
+    if match := _IDENTITY.fullmatch(said):
+        return f"{_plain(match['name'])} is another object"
+    if match := _EQUAL.fullmatch(said):
+        return f"{_plain(match['name'])} is no longer {match['expected']}"
+    said = _plain(said)
+    return said if len(said) <= MOST_GUARD else said[:MOST_GUARD] + "…"
+
+
+def _size_words(name: str, index: str, actual: str, expected: str) -> str:
+    if index == "0":
+        rows = "row" if actual == "1" else "rows"
+        return f"{_plain(name)} has {actual} {rows} where {expected} {'was' if expected == '1' else 'were'} compiled"
+    return f"{_dimension(name, index)} is {actual} where {expected} was compiled"
+
+
+def _dimension(name: str, index: str) -> str:
+    return f"{_plain(name)}.size({index})"
+
+
+def _plain(name: str) -> str:
+    """A source of Dynamo as the program writes it: ``L['self']._modules['fc']`` is ``self.fc``."""
+    name = re.sub(r"\b[LG]\['(\w+)'\]", r"\1", name)
+    return re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", name)
+
+
+# Rules about recompilations, their limit, and guards.
+
+
+def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports recompilations and their reasons.
+
+    A first compilation of another object under the same code counts as none. ``dynamic=True`` is advised for sizes
+    only, and not where it is set, where the program says ``dynamic=False``, and for a function that the program gave to
+    ``torch.compile`` more than once: there each has its sizes on purpose.
+    """
+    guards = [read_guard(text) for text in evidence.run.capture.recompiles]
+    others = [guard for guard in guards if guard.kind == OBJECT]
+    again = [guard for guard in guards if guard.kind != OBJECT]
+    if not again:
+        if others:
+            text = f"{plural(len(others), 'further object')} of a code that was compiled before: {_reasons(others)}"
+            yield Finding("recompiles", f"{text}. That is no recompilation", level=NOTE)
+        return
+    text = f"{plural(len(again), 'recompilation')}: {_reasons(again)}"
+    if others:
+        text += f"; beside {plural(len(others), 'first compilation')} of other objects under the same code"
+    changes: tuple[Change, ...] = ()
+    if any(guard.kind == SIZE and _may_be_dynamic(evidence, guard.place) for guard in again):
+        text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
+        changes = (Change("compile", "dynamic", "True"),)
+    yield Finding("recompiles", text, level=CAUTION, changes=changes)
+
+
+def _reasons(guards: list[Guard]) -> str:
+    counts = Counter(f"{guard.place}: {guard.words}".removeprefix(": ") for guard in guards)
+    return join_words([f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()], 2)
+
+
+def _may_be_dynamic(evidence: RunEvidence, place: str) -> bool:
+    """Whether nothing says that a function's sizes are symbols already, or fixed on purpose."""
+    known = {_shown(one.place): one for one in evidence.run.capture.functions}
+    function = known.get(place)
+    if function is None:
+        return evidence.run.request.dynamic is None
+    return function.dynamic is None and function.wrapped <= 1
+
+
+def recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports functions that Dynamo compiled so often that it gave up, so that they run uncompiled.
+
+    It holds if Dynamo said so, in its metrics of the compilation that it refused.
+    """
+    functions = [one for one in evidence.run.capture.functions if one.reached_limit]
+    if not functions:
+        return
+    names = join_words([f"{short_paths(one.place)} ({one.recompilations} times)" for one in functions], 2)
+    guards = [read_guard(text) for text in evidence.run.capture.recompiles]
+    places = {_shown(one.place) for one in functions}
+    last = next((guard for guard in reversed(guards) if guard.place in places), None)
+    run = "runs" if len(functions) == 1 else "run"
+    text = (
+        f"Dynamo gave up compiling {names} again: with each further call that its graphs do not fit, "
+        f"{'it' if len(functions) == 1 else 'they'} {run} uncompiled"
+    )
+    if last is not None:
+        text += f"; the last reason: {last.words}"
+    text += _remedy(functions, last)
+    yield Finding("recompile-limit", text)
+
+
+def _remedy(functions: list[CompiledFunction], last: Guard | None) -> str:
+    if last is not None and last.kind == SIZE and any(one.dynamic is False for one in functions):
+        return ". The program compiles with dynamic=False: without it, one graph takes all sizes"
+    if last is not None and last.kind == SIZE:
+        return ". torch._dynamo.mark_dynamic(tensor, dimension) makes one graph of all sizes"
+    return ". Keep that value the same, or pass it as a tensor; torch._dynamo.config.recompile_limit raises the limit"
+
+
+GUARDS_SHARE = 0.03  # share of the step in guards, while the device waits, from which they are reported
+
+
+def slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports guards that the device waits for.
+
+    It holds if the trace shows the device idle while the host checks guards, on a GPU. Of graphs that are entered often
+    for little work ``small-graphs`` tells.
+    """
+    run = evidence.run
+    time_s = idle_labels(run).get(GUARDS, 0.0)
+    if runs_on_host(run) or time_s < GUARDS_SHARE * evidence.whole.time_s or any(small_graphs(evidence)):
+        return
+    most = max(run.capture.functions, key=lambda one: one.guards, default=None)
+    many = f"; {short_paths(most.place)} has {most.guards:,}" if most is not None and most.guards else ""
+    backward = {module.slug for module in run.modules if module.role == "backward"}
+    calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
+    each = f" of {plural(round(calls), 'call')} of graphs" if calls >= 1 else ""
+    text = (
+        f"the device is idle for {evidence.whole.format(time_s)} of a step while the host checks the guards{each}"
+        f"{many}: options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}} of torch.compile "
+        "leaves out those on modules, which is safe if the program does not change them"
+    )
+    yield Finding("slow-guards", text, gain_s=time_s)
+
+
+# The rule about CUDA graphs that Inductor refuses.
+
+
+MOST_NAMED = 3
+MOST_CODE = 60  # largest number of characters of a line of the program
+_REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"cpu device \((?P<what>[^)]+)\)"),
+        "{what} lies on the CPU{where}: move it to the device before the call",
+    ),
+    (
+        re.compile(r"mutated inputs(?: \((?P<what>\d+) instances?\))?"),
+        "the graph writes into its inputs{where}: return new values, or make them buffers or parameters of the module, "
+        "which it may write",
+    ),
+    (
+        re.compile(r"input storage mutation"),
+        "the graph replaces the memory of an input{where} (set_, resize_): leave that outside of the graph",
+    ),
+    (
+        re.compile(r"multiple devices: (?P<what>[^.\n]+)"),
+        "the graph has tensors on several devices ({what}): keep to one",
+    ),
+    (
+        re.compile(r"dynamic shapes|dynamic shape operators|unbacked|symint", re.IGNORECASE),
+        "sizes are symbols{where}: fix them (dynamic=False, padded batches), or give symbols to the host's part only",
+    ),
+    (
+        re.compile(r"incompatible op[s ]*\(?(?P<what>[\w.:]+)?"),
+        "CUDA graphs do not take {what}{where}: leave it outside of the graph",
+    ),
+    (
+        re.compile(r"deterministic index put|Deterministic index put"),
+        "deterministic algorithms are on, whose index_put_ CUDA graphs do not take",
+    ),
+    (
+        re.compile(r"complex memory overlap"),
+        "an input overlaps itself in memory{where} (expand, as_strided): make it contiguous",
+    ),
+    (re.compile(r"control flow|conditional|cond\b|while_loop"), "the graph decides by a tensor what runs{where}"),
+)
+_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .+\n *(?P<code>.*)')
+_GENERATED = re.compile(r"(?:arg|primals|tangents|getitem|buf)_?\d+(?:_\d+)?")
+
+
+def refusal_words(reason: str) -> str:
+    """Inductor's reason for not using CUDA graphs, with what to change; the reason itself if there are no words."""
+    lines = [match for match in _LINE.finditer(reason) if not _OF_TORCH.search(match["file"])]
+    where = _place_words(lines[-1]) if lines else ""
+    for pattern, words in _REFUSALS:
+        if match := pattern.search(reason):
+            what = match.groupdict().get("what") or ""
+            what = "an input or a constant" if _GENERATED.fullmatch(what) else what or "an operator of it"
+            return words.format(what=what, where=where)
+    first = reason.strip().partition("\n")[0].removeprefix("skipping cudagraphs due to ")
+    return f"{first}{where}"
+
+
+def _place_words(line: re.Match[str]) -> str:
+    """The line of the program that uses it: `` (app/unet.py:12: t = x + t)``."""
+    code = line["code"].strip()
+    shown = code if len(code) <= MOST_CODE else code[:MOST_CODE] + "…"
+    return f" ({short_paths(line['file'] + ':' + line['line'])}{': ' + shown if shown else ''})"
+
+
+def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs for which Inductor uses no CUDA graphs, with its reason and what to change.
+
+    It holds if CUDA graphs were asked for and Inductor gave a reason, on a GPU.
+    """
+    if runs_on_host(evidence.run):
+        return
+    groups: dict[str, list[str]] = {}
+    for part in parts_of(evidence.run, GRAPH):
+        if part.refusal:
+            groups.setdefault(part.refusal, []).append(part.label)
+    for reason, names in groups.items():
+        who = join_words(names, MOST_NAMED)
+        text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {refusal_words(reason)}"
+        found = [part.graph for part in parts_of(evidence.run, GRAPH) if part.refusal == reason and part.graph]
+        yield Finding("cuda-graphs-refused", text, tuple(dict.fromkeys(found)), level=CAUTION)

@@ -1,0 +1,157 @@
+"""Findings about groups of kernels speak on their evidence, and keep quiet without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import h200
+import kernel_groups as groups
+import pytest
+import run_builder as build
+import step_runs
+from finding_examples import PAGEABLE
+from quiet_runs import with_kernel
+
+from inductor_bench.analysis.findings.finding import ADVICE, NOTE, Finding
+from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.records.base import Category
+from inductor_bench.records.program import COPYING, EAGER, IDLE, Part
+from inductor_bench.records.run import Run
+
+ALIGN2 = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align2"
+
+
+def of(run: Run, kind: str) -> list[Finding]:
+    return [finding for finding in findings(run) if finding.kind == kind]
+
+
+def kinds(run: Run) -> set[str]:
+    return {finding.kind for finding in findings(run)}
+
+
+def test_unaligned_products_have_the_size_the_next_one_and_what_aligned_ones_reach() -> None:
+    (found,) = of(groups.unaligned(), "unaligned-products")
+    assert "1 matrix product with a size that is no multiple of 8 (2730) takes" in found.text
+    assert "at 35% of the peak; aligned ones of this run reach 88%: change 2730 to 2736 in the model" in found.text
+    slow = groups.product(8192, 2730, 1024, 0.35)
+    assert found.gain_s == pytest.approx(slow.time_s * (1 - 0.35 / 0.88))
+    assert len(found.kernels) == 1 and "2730" in found.kernels[0].name
+
+
+def test_an_unaligned_product_that_is_as_fast_as_the_others_is_not_blamed() -> None:
+    assert not of(groups.unaligned(share=0.8), "unaligned-products")
+    assert of(groups.unaligned(share=0.8, name=ALIGN2), "unaligned-products"), "its kernel reads 2 elements at once"
+    aligned = groups.run_with(groups.product(8192, 2736, 1024, 0.35), groups.product(8192, 1024, 3072, 0.88))
+    assert not of(aligned, "unaligned-products"), "slow for another reason"
+    alone = groups.run_with(groups.product(8192, 2730, 1024, 0.35))
+    assert not of(alone, "unaligned-products"), "nothing to compare it with"
+
+
+def test_the_element_decides_what_is_aligned() -> None:
+    """Sixteen bytes are 4 elements of float32 and 8 of bfloat16."""
+    rows = groups.product(8192, 2732, 1024, 0.35, dtype="tf32"), groups.product(8192, 1024, 3072, 0.88, dtype="tf32")
+    assert not of(groups.run_with(*rows), "unaligned-products")
+    odd = groups.product(8192, 2730, 1024, 0.35, dtype="tf32")
+    (found,) = of(groups.run_with(odd, rows[1]), "unaligned-products")
+    assert "no multiple of 4 (2730)" in found.text and "change 2730 to 2732" in found.text
+
+
+def test_a_small_batch_is_advice_in_training_and_a_note_in_inference() -> None:
+    (found,) = of(groups.small_batch(), "small-products")
+    assert found.level == ADVICE and "with at most 4 rows" in found.text and "about 170 rows" in found.text
+    (inference,) = of(groups.small_batch(label="inference"), "small-products")
+    assert inference.level == NOTE and not inference.gain_s
+    assert inference.level == NOTE and not inference.gain_s
+    often = groups.small_batch(label="inference")
+    assert often.program is not None
+    parts = tuple(replace(part, calls=16.0) for part in often.program.parts)
+    (one_by_one,) = of(replace(often, program=replace(often.program, parts=parts)), "small-products")
+    assert one_by_one.level == ADVICE, "sixteen requests, one after the other"
+    assert not of(groups.small_batch(rows=64), "small-products")
+
+
+def test_float32_work_beside_half_precision_has_its_line() -> None:
+    (found,) = of(groups.float32_loss(), "float32-island")
+    assert "float32 work in a model of bfloat16 takes 0.200 ms" in found.text
+    assert "aten.cross_entropy_loss" in found.text and "project/train.py:41" in found.text
+    assert not of(groups.float32_loss(dtype="bfloat16"), "float32-island")
+    assert not of(groups.float32_loss(dtype=""), "float32-island"), "an older record"
+    loss = Part(EAGER, "aten::mse_loss", 1, 1e-3, 0, dtype="float32")
+    model = groups.run_with(groups.product(8192, 4096, 4096, 0.8, dtype="tf32"), parts=(loss,))
+    assert not of(model, "float32-island"), "all of the model is in float32"
+    gathered = replace(loss, label="AccumulateGrad")
+    assert not of(groups.run_with(groups.product(4096, 4096, 4096, 0.8), parts=(gathered,)), "float32-island")
+
+
+def test_products_in_tf32_are_an_island_too() -> None:
+    half = [groups.product(8192, 4096, 4096 + 64 * n, 0.8) for n in range(3)]
+    (found,) = of(groups.run_with(*half, groups.product(4096, 1024, 4096, 0.3, dtype="tf32")), "float32-island")
+    assert ": products " in found.text and len(found.kernels) == 1
+
+
+def test_slow_attention_has_its_backend_head_size_and_mask() -> None:
+    (found,) = of(groups.slow_attention(), "attention-below-limit")
+    assert (
+        "attention by cuDNN takes" in found.text and "at 17% of its roof, with heads of 16: try another" in found.text
+    )
+    assert found.text.endswith("or fewer heads of 64 or more")
+    masked = "bf16[2,8,4096,64] bf16[2,8,4096,64] bf16[2,8,4096,64] bf16[2,1,4096,4096]"
+    (found,) = of(groups.slow_attention(shapes=masked), "attention-below-limit")
+    assert "with heads of 64 and a mask of [2, 1, 4096, 4096]" in found.text
+    assert found.text.endswith("or is_causal=True if the mask is causal")
+    assert not of(groups.slow_attention(share=0.6), "attention-below-limit")
+    assert not of(groups.slow_attention(), "library-below-limit"), "one finding says it"
+
+
+def test_attention_of_several_kernels_is_one_finding() -> None:
+    (found,) = of(groups.decomposed(), "decomposed-attention")
+    assert "attention at project/attention.py:31 is products, a softmax" in found.text
+    assert "3 launches" in found.text and "its products in tf32" in found.text
+    assert "scaled_dot_product_attention does it in one kernel" in found.text
+    assert len(found.kernels) == 3, "the projection is no part of it"
+    (torch,) = of(groups.decomposed(code="F.scaled_dot_product_attention(q, k, v)"), "decomposed-attention")
+    assert "no fused kernel of scaled_dot_product_attention took its arguments" in torch.text
+    assert not of(groups.decomposed(), "float32-island"), "the same kernels"
+
+
+def test_a_softmax_or_batched_products_alone_are_no_attention() -> None:
+    classifier = groups.run_with(groups.softmax(), groups.product(4096, 768, 3072, 0.8))
+    batched = groups.product(512, 64, 512, 0.4, batch=96), groups.product(512, 512, 64, 0.4, batch=96)
+    experts = groups.product(512, 64, 128, 0.4, batch=8), groups.product(512, 128, 64, 0.4, batch=8)
+    for run in (classifier, groups.run_with(*batched)):
+        assert not of(run, "decomposed-attention")
+    router = replace(groups.softmax(), work=replace(groups.softmax().work, moved_bytes=8 * 4096 * 4.0))
+    assert not of(groups.run_with(router, *experts), "decomposed-attention"), "a router chooses among experts"
+
+
+def test_attention_of_albert_is_found_in_its_record_of_an_h200() -> None:
+    """24 products in float32 and 12 softmaxes: a third of the time, and no kernel of it is called attention."""
+    (found,) = of(h200.run_of("albert_bf16"), "decomposed-attention")
+    assert "36 launches, 15.7 ms (33.4%), its products in float32" in found.text
+    assert "integrations/sdpa_attention.py" in found.text and len(found.kernels) == 2
+
+
+def test_copies_from_pageable_memory_have_their_line() -> None:
+    program = step_runs.program([PAGEABLE], step_s=10e-3)
+    run = replace(build.run("p", [], peaks=build.H200), program=program)
+    (found,) = of(run, "pageable-copies")
+    assert found.gain_s == pytest.approx(1.5e-3)
+    assert found.text.startswith("copies to the device from pageable memory take 1.50 ms (15.0%) (project/train.py:30)")
+    for other in (replace(PAGEABLE, pageable_s=0.0), replace(PAGEABLE, label="device to host")):
+        quiet = replace(run, program=step_runs.program([other], step_s=10e-3))
+        assert not of(quiet, "pageable-copies")
+
+
+def test_the_wait_for_copies_from_pageable_memory_counts_too() -> None:
+    waits = Part(IDLE, COPYING, 1, 0.5e-3, 0, source=step_runs.line(30), function="batch.to")
+    program = step_runs.program([PAGEABLE, waits], step_s=10e-3)
+    (found,) = of(replace(build.run("p", [], peaks=build.H200), program=program), "pageable-copies")
+    assert found.gain_s == pytest.approx(2.0e-3)
+    assert "and keep the host, and the device idle for 0.500 ms (5.0%) of a step" in found.text
+
+
+def test_a_copy_in_a_graph_is_told_once() -> None:
+    pageable = with_kernel(category=Category.COPY, name="Memcpy HtoD (Pageable -> Device)")
+    assert kinds(pageable) >= {"pageable-copies"} and "host-copies" not in kinds(pageable)
+    pinned = with_kernel(category=Category.COPY, name="Memcpy HtoD (Pinned -> Device)")
+    assert kinds(pinned) >= {"host-copies"} and "pageable-copies" not in kinds(pinned)
