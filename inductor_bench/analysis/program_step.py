@@ -254,7 +254,6 @@ def _with_ledger(
         host=_host_work(observed, host, ledger),
     )
     by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
-    events = [work for work in found.works if work.event >= 0]
     return DescribedProcess(
         steps,
         observed,
@@ -262,11 +261,22 @@ def _with_ledger(
         step_kernels(by_slug, found.window.steps),
         lanes_of(described, found.host_works, observed.steps.rank),
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
-        {event_key(trace, work.event): _note(work, modules, places, files) for work in events},
+        _notes_of_events(trace, found, modules, places, files),
         tuple(find_stretches(described)),
         times_by_layer(described, found.activities, _layers_of(modules, files)),
         None if on_host else _queued(trace, found, described, observed),
     )
+
+
+def _notes_of_events(
+    trace: ProgramTrace,
+    found: ProgramWorks,
+    modules: Mapping[int, ModuleEvidence],
+    places: Mapping[int, CallPlace],
+    files: EvidenceFiles,
+) -> dict[EventKey, EventNote]:
+    events = (work for work in found.works if work.event >= 0)
+    return {event_key(trace, work.event): _note(work, modules, places, files) for work in events}
 
 
 def _queued(trace: ProgramTrace, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
