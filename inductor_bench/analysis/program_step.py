@@ -226,7 +226,6 @@ def _with_ledger(
         number: GraphName(module.label, module.slug, observed.steps.graphs[number].cuda_graph_refusal)
         for number, module in modules.items()
     }
-    host = _host_shares(observed, found, places, evidence, steps.step_time_s)
     described = Steps(
         step_time_s=steps.step_time_s,
         window=found.window,
@@ -237,7 +236,7 @@ def _with_ledger(
         places=places,
         optimizer_calls=found.optimizer_calls,
         on_host=on_host,
-        host=host,
+        host=_host_shares(observed, found, places, evidence, steps.step_time_s),
     )
     ledger = account(described)
     tied = None if on_host else tied_share(found)
@@ -252,7 +251,7 @@ def _with_ledger(
         tied_share=tied,
         parts=ledger.parts,
         trace=place,
-        host=_host_work(observed, host, ledger),
+        host=_host_work(observed, described.host, ledger),
     )
     by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
     events = [work for work in found.works if work.event >= 0]
