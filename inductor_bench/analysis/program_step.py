@@ -223,7 +223,6 @@ def _with_ledger(
     if not steps.step_time_s:
         steps = _with_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
-    host = _host_shares(observed, found, places, evidence, steps.step_time_s)
     described = Steps(
         step_time_s=steps.step_time_s,
         window=found.window,
@@ -236,7 +235,7 @@ def _with_ledger(
         optimizers={one.name: one for one in observed.steps.optimizers},
         dtypes=_dtypes(trace.trace.host_ops, found.tops),
         on_host=on_host,
-        host=host,
+        host=_host_shares(observed, found, places, evidence, steps.step_time_s),
     )
     ledger = account(described)
     tied = None if on_host else tied_share(found)
@@ -251,7 +250,7 @@ def _with_ledger(
         tied_share=tied,
         parts=ledger.parts,
         trace=place,
-        host=_host_work(observed, host, ledger),
+        host=_host_work(observed, described.host, ledger),
     )
     by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
     return DescribedProcess(
