@@ -140,7 +140,7 @@ class BreakdownRequest:
     samples: bool = option(
         True,
         "--samples/--no-samples",
-        help="Sample what the host does, by function and line, in 3 s of further steps (the default), or do not.",
+        help="Sample what the host does, by function and line, in 5 s of further steps (the default), or do not.",
     )
     # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")

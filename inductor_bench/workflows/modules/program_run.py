@@ -52,7 +52,7 @@ PATIENCE_S = 10.0
 SETTLE_S = 1.0
 """Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
 
-SAMPLED_S, SAMPLED_TO_STOP_S = 4.0, 12.0
+SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
 """Seconds that the answer waits for the samples of the host, and that ``--stop`` does; a program may end its steps."""
 
 ENDED = frozenset({DONE, FAILED})
