@@ -40,7 +40,7 @@ def work(start_s: float, duration_s: float, **fields: Any) -> Work:
 def steps_of(works: list[Work], *, on_host: bool = False, places: dict[int, CallPlace] | None = None) -> Steps:
     """Two profiled steps from 0 to 20 s; without a profiler a step takes 5 s."""
     window = StepWindow("main", (0.0, 10.0, 20.0), (0.0, 10.0, 20.0))
-    return Steps(5.0, window, works, (), None, {}, places or {}, {}, on_host)  # type: ignore[arg-type]
+    return Steps(5.0, window, works, (), None, {}, places or {}, on_host=on_host)  # type: ignore[arg-type]
 
 
 def test_each_event_is_divided_and_all_of_them_add_up() -> None:

@@ -38,8 +38,8 @@ LEAST = 0.003
 """Share of the step below which a kernel's limit is not simulated: it can save no more than that."""
 
 REPLAY_S, REPLAYED_GAP_S = 15e-6, 1e-6
-"""Seconds that the host takes to launch a CUDA graph, and between two of its works, where the profile shows no replay.
-Measured on H100s and H200s."""
+"""Seconds that the host takes to launch a CUDA graph, and between two of its works, if the profile shows no replay: an
+assumption that nothing has measured yet."""
 
 FUSED_SHARE = 0.4
 """The time of a fused optimizer as a share of the eager one's, whose operators each read and write all parameters and

@@ -183,7 +183,7 @@ class Measurement:
         self._clock, self._settling_time = StepClock(), Settling()
         self._has_stacks, self._is_chosen, self._samples = limits.stacks, limits.steps is not None, limits.samples
         self._sampling: HostSampling | None = None
-        self._timed: list[Sequence[Moment]] = []  # the windows whose times are kept
+        self._timed: tuple[Sequence[Moment], ...] = ()  # the windows whose times are kept
         self.looks_for_outer = limits.profiles
         """Whether the steps of a loop around those that are measured are measured, too."""
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
@@ -329,7 +329,8 @@ class Measurement:
             if self._boundaries_seen <= WRITTEN_EARLY:
                 self.write()
         if self._window and has_passed(self._window):
-            self._read_window()
+            self._keep_times(self._before, self._window)
+            self._window = []
         if self._schedule.state not in (WAITING, TIMING):
             self._moments, self._was_busy = [], busy
         if arrived_s >= self._next_clock_s:
@@ -478,16 +479,11 @@ class Measurement:
         parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
         if not self.found.step_times_s and parts:
             self._keep_times(*parts)
-            self._timed = [*parts]
-        self._window = []
-
-    def _read_window(self) -> None:
-        self._keep_times(self._before, self._window)
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
         """Keeps the times of the steps that call what the profiled ones call, and sums up the others."""
-        steps = [step for window in windows for step in steps_of(window)]
+        self._timed, steps = windows, [step for window in windows for step in steps_of(window)]
         kinds = {(graphs, False) for graphs in self._profiled_graphs}
         if steps and not any(step.kind in kinds for step in steps):
             kinds = {most for most, _ in Counter(step.kind for step in steps).most_common(1)}

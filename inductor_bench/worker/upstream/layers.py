@@ -19,7 +19,7 @@ from ...source.layers import LAYERS
 
 
 def note_layers(debug: ModuleType) -> None:
-    """Adds the note to what ``torch._inductor.debug``, just imported, says of each compiled graph. (2.13; 2.9 read)
+    """Adds the note to what ``torch._inductor.debug``, just imported, says of each compiled graph. (2.13)
 
     Without the names that this needs, and after any error, there is no note.
     """
