@@ -137,9 +137,6 @@ def _variable(name: str) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-# Carries out the schedule of an observation: reads the clock, runs the profiler, and writes what was measured.
-
-
 CLOCKS_S = 0.1
 """Seconds between two readings of a GPU's clock."""
 
@@ -448,8 +445,7 @@ class Measurement:
 
     def _sample(self, sampling: HostSampling, moment: Moment, *, busy: bool) -> None:
         """Crosses a boundary of the steps that are sampled."""
-        kinds = {(graphs, False) for graphs in self._profiled_graphs}
-        is_usual = (moment.graphs, moment.is_odd) in kinds and not moment.is_disturbed
+        is_usual = moment.graphs in self._profiled_graphs and not (moment.is_odd or moment.is_disturbed)
         if sampling.cross(moment, is_usual=is_usual) or busy:
             self._end_sampling()
 
@@ -460,8 +456,7 @@ class Measurement:
             return
         self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
         if not self._is_chosen:
-            beside = [run for run in sampling.unsampled() if wait_for(run)]
-            self._keep_times(*self._timed, *beside)
+            self._keep_times(*self._timed, *(run for run in sampling.unsampled() if wait_for(run)))
         if sampling.problem:
             self._note(f"the host was not sampled ({sampling.problem})")
         self.write(DONE)
@@ -477,12 +472,13 @@ class Measurement:
         window = self._window or self._moments
         parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
         if not self.found.step_times_s and parts:
-            self._keep_times(*parts)
             self._timed = [*parts]
+            self._keep_times(*parts)
         self._window = []
 
     def _read_window(self) -> None:
-        self._keep_times(self._before, self._window)
+        self._timed = [self._before, self._window]
+        self._keep_times(*self._timed)
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
