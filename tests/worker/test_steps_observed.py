@@ -114,6 +114,14 @@ def test_the_host_is_sampled_in_steps_after_the_window() -> None:
     assert len(samples.parents) == len(samples.frame_of) and max(samples.frame_of) < len(samples.frames)
 
 
+def test_a_window_before_the_profile_keeps_its_times_beside_those_between_samples() -> None:
+    found, _ = observe("plain", 500, INDUCTOR_BENCH_SAMPLES="1", INDUCTOR_BENCH_SKIP_STEPS="10")
+    assert found.state == DONE and found.samples is not None and found.step_numbers[0] == found.settled_after
+    profiled = [number for _, number in ranges(found.trace, BOUNDARY)]
+    before = [number for number in found.step_numbers if number < profiled[0]]
+    assert len(before) >= 5 and len(found.step_times_s) == len(found.step_numbers)
+
+
 def test_marks_come_before_the_optimizer() -> None:
     found, _ = observe("marks", 240)
     assert (found.state, found.source) == (DONE, MARKS)

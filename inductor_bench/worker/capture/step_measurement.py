@@ -137,9 +137,6 @@ def _variable(name: str) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-# Carries out the schedule of an observation: reads the clock, runs the profiler, and writes what was measured.
-
-
 CLOCKS_S = 0.1
 """Seconds between two readings of a GPU's clock."""
 
@@ -449,8 +446,7 @@ class Measurement:
 
     def _sample(self, sampling: HostSampling, moment: Moment, *, busy: bool) -> None:
         """Crosses a boundary of the steps that are sampled."""
-        kinds = {(graphs, False) for graphs in self._profiled_graphs}
-        is_usual = (moment.graphs, moment.is_odd) in kinds and not moment.is_disturbed
+        is_usual = moment.graphs in self._profiled_graphs and not (moment.is_odd or moment.is_disturbed)
         if sampling.cross(moment, is_usual=is_usual) or busy:
             self._end_sampling()
 
@@ -461,8 +457,7 @@ class Measurement:
             return
         self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
         if not self._is_chosen:
-            beside = [run for run in sampling.unsampled() if wait_for(run)]
-            self._keep_times(*self._timed, *beside)
+            self._keep_times(*self._timed, *(run for run in sampling.unsampled() if wait_for(run)))
         if sampling.problem:
             self._note(f"the host was not sampled ({sampling.problem})")
         self.write(DONE)
