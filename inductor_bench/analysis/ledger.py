@@ -145,10 +145,10 @@ class Steps:
     places: Mapping[int, CallPlace] = field(default_factory=dict)  # the places of outermost operators, by their index
     # the number of calls of each optimizer in the window
     optimizer_calls: Mapping[str, int] = field(default_factory=dict)
-    optimizers: Mapping[str, ObservedOptimizer] = field(default_factory=dict)  # what is known of them, by name
-    dtypes: Mapping[int, str] = field(default_factory=dict)  # the type of outermost operators, by their index
     on_host: bool = False  # whether the device is the host itself
     host: HostShares | None = None  # what the host did in steps without the profiler; ``None`` without samples
+    optimizers: Mapping[str, ObservedOptimizer] = field(default_factory=dict)  # what is known of optimizers, by name
+    dtypes: Mapping[int, str] = field(default_factory=dict)  # the type of outermost operators, by their index
 
 
 @dataclass(frozen=True)
