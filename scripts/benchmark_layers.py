@@ -57,6 +57,7 @@ def main(words: Sequence[str]) -> int:
             rows.append(measure(program, folder, options.limit))
             print("  ".join(str(rows[-1].get(title, "")) for title in TITLES), flush=True)
     if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
         (options.output / "layers.json").write_text(json.dumps(rows, indent=2))
     good = [row for row in rows if row.get("good")]
     print(f"{len(good)} of {len(rows)} add up and have a module for at least {ENOUGH:.0%} of their graphs' time")
@@ -76,7 +77,8 @@ def measure(program: str, folder: Path, limit_s: float) -> dict[str, Any]:
     split = target.index("--") if "--" in target else len(target)
     options = ["-o", str(folder), "--force", "--no-plots", "--quiet"]
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", *target[:split], *options, *target[split:]]
-    variables = environment_of(["-m"] if program in SEVERAL_RANKS else []) | {"PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    variables = environment_of(["-m"] if program in SEVERAL_RANKS else []) | {"PYTHONPATH": path}
     try:
         ended = subprocess.run(tool, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired:

@@ -144,6 +144,7 @@ class MachineFacts:
     costs: tuple[OperatorCost, ...] = ()
     peaks: Peaks | None = None
     no_peaks: str = ""
+    phases_s: dict[str, float] = field(default_factory=dict)  # seconds of each phase of the survey
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..store.caches import load_peaks, peaks_key, save_peaks
 from .device import processor
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
+from .phases import Phases
 from .undisturbed_peaks import measure_undisturbed
 from .upstream.inductor import vector_lanes
 
@@ -491,17 +492,20 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
         job: the calls, the device and the wanted peaks.
         save: saves the part that is known before the peaks are measured, which may crash the process.
     """
-    shared = SharedDevice()
+    shared, phases = SharedDevice(), Phases()
     shared.use()
     environment = describe_environment()
     shared.leave()
-    found = MachineFacts(environment, tuple(count_operator_costs(job.calls)))
+    phases.end("describing the machine")
+    found = MachineFacts(environment, tuple(count_operator_costs(job.calls)), phases_s=phases.times_s)
+    phases.end("counting FLOPs")
     save(found)
     if job.peaks == "none":
         return found
     key = peaks_key(environment, job.device)
     peaks = load_peaks(key) if job.peaks == "cached" else None
     shared.use()  # also with cached peaks, because the end of this process occupies the GPU
+    phases.end("waiting for the device")
     if peaks is not None:
         return replace(found, peaks=peaks)
     measure = partial(measure_peaks, job.device)
@@ -509,6 +513,7 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
         peaks, doubt = measure_undisturbed(measure, processor.clock_hz(), vector_lanes())
     else:
         peaks, doubt = measure(), ""
+    phases.end("measuring peaks")
     if peaks is not None:
         save_peaks(key, peaks)
     return replace(found, peaks=peaks, no_peaks=doubt)

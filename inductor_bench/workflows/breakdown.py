@@ -467,6 +467,7 @@ class _Breakdown:
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
         found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        self._progress.divide(found.phases_s)
         if found.failure is not None:
             self._fail(found.failure)
         environment = trace_environment(attributed[0].trace) if elsewhere else found.environment

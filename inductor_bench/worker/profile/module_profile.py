@@ -27,6 +27,7 @@ from ...store import codec
 from ..device.processor import usable_cpus
 from ..device.runtime import DeviceRuntime, load_in_turn
 from ..device.runtimes import runtime_of
+from ..phases import Phases
 from ..upstream import inductor, pinning
 from .launch_values import record_values
 from .module_run import ModuleRun, run_of_harness
@@ -333,18 +334,6 @@ def _call(module: ModuleType, launch: Launch, made: harness.Arguments) -> Any:
 Save = Callable[[Details], None]
 
 
-class _Phases:
-    """How long each phase of a job took, in seconds."""
-
-    def __init__(self) -> None:
-        self.times_s: dict[str, float] = {}
-        self._began_s = time.monotonic()
-
-    def end(self, name: str) -> None:
-        now_s = time.monotonic()
-        self.times_s[name], self._began_s = round(now_s - self._began_s, 3), now_s
-
-
 def profile_module(job: ProfileModule, save: Save) -> Details:
     """Profiles one compiled module with its own harness, and records its launches.
 
@@ -352,7 +341,7 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         job: the module, and what to record.
         save: saves the details so far before each step that may crash the process.
     """
-    phases = _Phases()
+    phases = Phases()
     module, run = _load(job)
     phases.end("loading")
     found = measure_run(

@@ -356,6 +356,7 @@ class Survey:
     peaks: Peaks | None = None
     failure: Failure | None = None
     no_peaks: str = ""  # why measured peaks do not count
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of its process
 
 
 def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str, peaks: str, log: Path) -> Survey:
@@ -364,4 +365,4 @@ def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str,
     if answer.result is None:
         return Survey(failure=answer.failure)
     found = answer.result
-    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks)
+    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks, found.phases_s)
