@@ -198,9 +198,7 @@ class StepWatch:
             return False
         has_graphs = any(self._folder.glob(f"*{STEPS}"))
         now_s, steps = time.monotonic(), self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
-        # On few cores the answer would disturb the samples.
-        waits_s = SAMPLED_S if cores_of_this_process() <= CORES_OF_THE_PROGRAM else 0.0
-        states = self._states(steps, now_s, waits_s)
+        states = self._states(steps, now_s, SAMPLED_S * (cores_of_this_process() <= CORES_OF_THE_PROGRAM))
         if not self._answered and self._is_answerable(steps, states, now_s):
             self._answered = True
             self._answer()
