@@ -302,7 +302,7 @@ def first_findings(run: Run) -> list[Finding]:
     """The first findings about the program, in the order of the screen: the first line, if it is one, then the list."""
     lead, texts = headline(run), set(shown_texts(run_document(run).blocks))
     every = (one for one in findings_beside(run, lead) if one.level in (ADVICE, CAUTION))
-    shown = [one for one in every if sentence(one.text, run) in texts]
+    shown = [one for one in every if any(text.startswith(sentence(one.text, run)) for text in texts)]
     lines = [lead] if lead is not None and lead.kind not in MEASUREMENT else []
     if lead is not None and is_uncompiled(run) and all(one.kind != NOT_COMPILED for one in (lead, *shown)):
         lines = [dataclasses.replace(lead, kind=NOT_COMPILED)]

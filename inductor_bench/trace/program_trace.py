@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -205,7 +206,7 @@ class Owners:
             (one.thread, one.start_s, one.end_s, at) for at, (_, one) in enumerate(self.optimizers)
         )
 
-    @property
+    @cached_property
     def eager_tops(self) -> list[int]:
         """``tops`` without the operators in graph calls."""
         return [top if call < 0 else -1 for top, call in zip(self.tops, self.in_call, strict=True)]

@@ -80,7 +80,9 @@ def test_operators_of_both_traces_are_paired_by_their_order(tmp_path: Path) -> N
     built.boundary(2, 200)
     program = read_program_trace(built.write(tmp_path / "trace.json"), MARKERS)
     lines = read_program_trace(lines_trace(tmp_path), MARKERS, frames=True)
-    tops = Owners(program, ()).tops
+    owners = Owners(program, ())
+    tops = owners.tops
+    assert owners.eager_tops is owners.eager_tops, "made once: it is asked for each operator"
     found = pair_calls(program, tops, read_user_calls(lines, MARKERS), MARKERS)
     named = [(program.trace.host_ops[op].name.rpartition(" ")[2], found[op]) for op in sorted(found)]
     linear = UserCall("Linear", "train.py", 3, "step", ("Linear", "forward", "linear"))

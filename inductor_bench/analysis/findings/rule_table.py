@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.run import Run
-from ..step_costs import host_sets_pace
+from ..step_costs import host_sets_pace, whole_time_s
 from . import (
     attention_findings,
     compile_findings,
@@ -134,8 +134,16 @@ def findings(run: Run) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: _order(finding, run)))
 
 
+WORTH_MUCH = 0.03
+"""Share of the step from which a saving is worth much."""
+
+
 def _order(finding: Finding, run: Run) -> tuple[int, float, float]:
-    return _LEVELS.index(finding.level), -saving_s(finding, run), -finding.gain_s
+    """Advice that names no cause stands behind other advice that is worth much."""
+    saved_s = saving_s(finding, run)
+    if finding.kind == "host-pace":
+        saved_s = min(saved_s, WORTH_MUCH * whole_time_s(run))
+    return _LEVELS.index(finding.level), -saved_s, -finding.gain_s
 
 
 def saving_s(finding: Finding, run: Run) -> float:

@@ -39,7 +39,9 @@ def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
     text += ": pin the memory (pin_memory=True of the DataLoader, tensor.pin_memory()), and copy with non_blocking=True"
     changes = (Change("argument", "DataLoader.pin_memory", "True"),)
     found = finding_of("pageable-copies", text, rows, changes=changes)
-    yield replace(found, gain_s=copied_s + idle_s, assumed=Assumption(idle=idle_parts(run, COPYING)))
+    yield replace(
+        found, gain_s=copied_s + idle_s, assumed=Assumption(parts=tuple(parts), idle=idle_parts(run, COPYING))
+    )
 
 
 def is_pageable(row: CostedKernel) -> bool:

@@ -19,7 +19,7 @@ from ..findings.finding import UNTUNABLE, Assumption, Finding, KernelPlace
 from ..findings.rule_table import findings
 from ..kernel_aggregation import KernelIdentity
 from ..ledger import activity_key, kernel_key
-from ..step_costs import GENERATED_KERNELS, cost_of, runs_on_host, step_of
+from ..step_costs import GENERATED_KERNELS, cost_of, host_sets_pace, runs_on_host, step_of
 from .fitting import FittedQueue, Saving, fit, saving_of, saving_of_durations
 from .profiled_queue import ProfiledQueue
 from .queue import (
@@ -135,7 +135,8 @@ class Simulator:
                 continue
             saving = Saving(0.0, limit_s, limit_s)
             if limit_s >= LEAST * self._whole_s:
-                saving = saving_of_durations(self.fitted, dict.fromkeys(places, 1 - self._share(kernel, limit_s)))
+                changed = dict.fromkeys(places, 1 - self._share(kernel, limit_s))
+                saving = self._without_doubted_host(saving_of_durations(self.fitted, changed))
             elif self.is_device_bound:
                 saving = Saving(limit_s, 0.0, limit_s)
             yield replace(kernel, saving=StepSaving(*(_rounded(one) for one in saving)))
@@ -166,12 +167,18 @@ class Simulator:
         joined = self._joined(queue, assumed.joined) if assumed.joined else queue
         saving = saving_of(self.fitted, without_works(joined, gone) if gone else joined)
         if not assumed.joined:
-            return self._with_unseen(saving, assumed.idle)
+            return self._without_doubted_host(self._with_unseen(saving, assumed.idle))
         # How much longer the device works for the joined works than one kernel would is not known.
         fused = with_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
         most = saving_of(self.fitted, fused)
         middle, half = (saving.time_s + most.time_s) / 2, abs(most.time_s - saving.time_s) / 2
         return Saving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
+
+    def _without_doubted_host(self, saving: Saving) -> Saving:
+        """The saving on the device, if the device sets the pace: how much earlier the host is ready is not known."""
+        if host_sets_pace(self._run) or saving.device_s <= saving.time_s:
+            return saving
+        return Saving(saving.device_s, max(saving.uncertainty_s, saving.device_s - saving.time_s), saving.device_s)
 
     def _with_unseen(self, saving: Saving, parts: Collection[Part]) -> Saving:
         """The saving with the idle time that samples of the host show, and that has other words in the profile."""

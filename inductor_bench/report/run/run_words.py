@@ -281,6 +281,8 @@ def saving_words(finding: Finding, run: Run) -> str:
     if predicted.saving_s >= LEAST_SAVING * whole_s:
         off = units.seconds(predicted.uncertainty_s)
         return f"Simulated: the step at most {_share(predicted.saving_s, whole_s)} shorter, ± {off}."
+    if predicted.uncertainty_s >= LEAST_SAVING * whole_s:
+        return f"Simulated: the step at most {_share(predicted.uncertainty_s, whole_s)} shorter, or not at all."
     if later_s >= LEAST_SAVING * whole_s:
         return f"Simulated: the step no shorter; {_share(later_s, whole_s)} once the host is faster."
     return "Simulated: the step no shorter."

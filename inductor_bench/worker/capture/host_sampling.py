@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 
@@ -68,6 +68,9 @@ MOST_FRAMES = 96
 
 MOST_SAMPLES = 4000
 """Maximum number of samples of one step; then the sampler waits for the next block."""
+
+OLDEST = 2
+"""The generation of the garbage collections that are measured; others are sampled as everything else."""
 
 LEAST_COLLECTION_S = 50e-6
 """Shortest garbage collection that is measured with its stack; shorter ones are sampled as everything else."""
@@ -262,8 +265,9 @@ class HostSampler:
             frame = frame.f_back
             depth += 1
 
-    def _on_collection(self, phase: str, details: object) -> None:
-        if threading.get_ident() != self._ident:
+    def _on_collection(self, phase: str, details: Mapping[str, int]) -> None:
+        # Young generations are collected hundreds of times a second: to look at each would cost more than it takes.
+        if details["generation"] < OLDEST or threading.get_ident() != self._ident:
             return
         now_s = time.perf_counter()
         if phase == "start":
