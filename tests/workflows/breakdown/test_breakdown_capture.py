@@ -26,12 +26,12 @@ def test_every_graph_of_a_training_program_is_found_and_named() -> None:
     assert done.code == 0 and done.record["failures"] == []
     labels = {module["label"] for module in done.record["modules"]}
     assert labels == {
-        "Model.forward",
-        f"{AFTER_BREAK} · forward",
-        f"{AFTER_BREAK} · backward",
-        "Model.forward-2 (dynamic) (recompile)",
-        f"{AFTER_BREAK} · forward-2 (dynamic) (recompile)",
-        f"{AFTER_BREAK} · backward-2 (dynamic) (recompile)",
+        "Model.forward (4 rows)",
+        f"{AFTER_BREAK} · forward (4 rows)",
+        f"{AFTER_BREAK} · backward (4 rows)",
+        "Model.forward (dynamic)",
+        f"{AFTER_BREAK} · forward (dynamic)",
+        f"{AFTER_BREAK} · backward (dynamic)",
     }
     assert all(module["dynamic"] == ("dynamic" in module["label"]) for module in done.record["modules"])
     assert [module["program_calls"] for module in done.record["modules"]] == [2] * 6
@@ -51,9 +51,9 @@ def test_graph_breaks_and_recompilations_are_told_with_their_place() -> None:
 
 def test_integer_inputs_are_profiled_live_and_floats_from_the_file() -> None:
     done = runs.training()
-    embedding = done.module("Model.forward")
+    embedding = done.module("Model.forward (4 rows)")
     assert embedding["method"] == "live" and "int64[4, 5]" in embedding["method_reason"]
-    assert done.module(f"{AFTER_BREAK} · forward")["method"] == "-p"
+    assert done.module(f"{AFTER_BREAK} · forward (4 rows)")["method"] == "-p"
     assert {module["method"] for module in runs.factory().record["modules"]} == {"-p"}
 
 

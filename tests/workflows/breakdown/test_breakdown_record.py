@@ -85,7 +85,8 @@ def test_work_is_counted() -> None:
     assert gemm["flops"] == 2 * 128 * 256 * 512 + 2 * 128 * 512 * 64 and gemm["calls"] == 2
     (fused,) = [kernel for kernel in forward["kernels"] if kernel["category"] == "cpp"]
     assert fused["moved_bytes"] == 2 * 128 * 512 * 4, "tanh, in place"
-    assert gemm["gain_limit_s"] is not None and gemm["bandwidth"] > 0
+    known = runs.factory().record["peaks"] is not None  # those of a busy machine are not kept
+    assert (gemm["gain_limit_s"] is not None) == known and gemm["bandwidth"] > 0
 
 
 def test_analysing_a_run_again_changes_nothing() -> None:

@@ -246,6 +246,6 @@ def test_a_module_that_is_measured_keeps_what_its_own_inputs_gave(tmp_path: Path
     named = rows_of(tmp_path / "run" / "kernels")
     assert any(row["values"] for row in named.values()) and all(row["note"] for row in named.values())
     for row in named.values():
-        assert run_file(tmp_path / "run" / "kernels" / row["file"], "--check").returncode == 0
+        assert run_file(tmp_path / "run" / "kernels" / row["file"]).returncode == 0
     refused = breakdown_runs.run(breakdown_runs.command("breakdown", done.folder, "--values", "recorded"), done.folder)
     assert refused.code == 2 and "measure it again" in refused.stderr
