@@ -147,6 +147,18 @@ def test_a_garbage_collection_is_measured_with_the_stack_that_began_it(sampler: 
     assert sum(one.waiting_s for one in collections) == pytest.approx(sampler.collected_s)
 
 
+def test_collections_of_young_objects_ask_the_device_nothing() -> None:
+    asked: list[int] = []
+    sampler = HostSampler(lambda: bool(asked.append(threading.get_ident())))
+    sampler.resume()
+    for _ in range(100):
+        gc.collect(0)
+        gc.collect(1)
+    sampler.pause()
+    sampler.stop()
+    assert threading.get_ident() not in asked and sampler.collected_s == 0
+
+
 def test_nothing_is_left_behind() -> None:
     before = (list(gc.callbacks), sys.getswitchinterval(), threading.active_count())
     sampler = HostSampler(None)
