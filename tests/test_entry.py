@@ -132,7 +132,7 @@ def test_a_closed_stream_changes_no_exit_code(closed: str, words: str, code: int
         assert said in ended.stdout
     if "breakdown" in words:
         assert RunFolder(here / "out").load().failures[0].kind == "nothing-compiled"
-        assert {path.name for path in (here / "out" / "logs").iterdir()} == {"program.log"}
+        assert {path.name for path in (here / "out" / "logs").iterdir()} == {"program.log", "stages.log"}
         assert (here / "out" / "logs" / "program.log").read_text() == "hello\n"
 
 

@@ -240,7 +240,4 @@ def test_ctrl_c_ends_everything_at_once_and_shows_what_was_measured(stage: str, 
     (each,) = found["kernels"]
     assert found["interrupted"] is True and is_timing(each["cold"]) and each["tuning"] is None
     assert "not retuned: interrupted" in each["advice"]
-    deadline = time.monotonic() + 600  # a worker that was just being started ends when it finds nobody to ask it
-    while left := left_over(str(tmp_path)):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    assert left_over(str(tmp_path)) == [], "a worker that was just being started ends when it finds nobody to ask it"

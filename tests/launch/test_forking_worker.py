@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -269,7 +269,9 @@ def test_a_fork_answers_as_a_new_process_does(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(WorkerPool, "get_ready", lambda self: None)
         pool._dismiss()
         new = pool.call(job, name="new", log=tmp_path / "new.log")
-    assert forked == new and forked.result is not None and forked.result.environment.versions.torch
+    assert forked.result is not None and new.result is not None and forked.result.environment.versions.torch
+    assert forked.failure == new.failure
+    assert replace(forked.result, phases_s={}) == replace(new.result, phases_s={}), "beside what each took"
 
 
 @pytest.mark.slow

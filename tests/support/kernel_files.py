@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,19 @@ def changed(path: Path, old: str, new: str) -> Path:
     return path
 
 
+ENDED_S = 600.0
+"""Seconds that what ends by itself, such as a guardian, has on a busy machine."""
+
+
 def left_over(mark: str) -> list[str]:
+    """Returns the commands of processes whose variable ``MARK`` has this value, and that do not end by themselves."""
+    end_s = time.monotonic() + ENDED_S
+    while (found := running(mark)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return found
+
+
+def running(mark: str) -> list[str]:
     """Returns the commands of running processes whose variable ``MARK`` has this value."""
     found = []
     for process in psutil.process_iter():

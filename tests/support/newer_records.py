@@ -10,7 +10,7 @@ Kind = tuple[str, ...]
 
 NEW = "later kind"
 MAPPINGS = {"variables", "environment", "options", "config", "best_config", "own_config", "first_config"}
-MAPPINGS |= {"second_config", "matmul_flops", "stalls", "with_zeros"}
+MAPPINGS |= {"second_config", "matmul_flops", "stalls", "with_zeros", "layer_classes"}
 """Objects whose keys are data, so that no version adds a field to them."""
 
 
