@@ -65,7 +65,7 @@ def test_the_table_names_functions_and_lines() -> None:
     assert "What the host does while the device waits" in text
     row = next(line for line in text.splitlines() if "tokenize" in line and "data.py:33" in line)
     assert "Python" in row and "2.00 ms" in row and "10.1%" in row and "tokens = tokenize(text)" in row
-    assert "150 of 300 samples, in 64 further steps" in text and "+0.6% longer than their neighbours" in text
+    assert "150 of 300 samples, in 64 further steps" in text and "differ from their neighbours by +0.6%" in text
     assert "What the host does" not in document_markdown(run_document(step_runs.host_paced()))
 
 

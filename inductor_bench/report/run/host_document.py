@@ -72,7 +72,7 @@ def cost_words(host: HostWork, *, on_host: bool) -> str:
     times = "1 block" if host.blocks == 1 else f"{host.blocks} blocks"
     low, high = sorted((host.cost_low, host.cost_high))
     return (
-        f"{said}. Sampled steps took {100 * host.cost:+.1f}% longer than their neighbours "
+        f"{said}. Sampled steps differ from their neighbours by {100 * host.cost:+.1f}% "
         f"({100 * low:+.1f} to {100 * high:+.1f}%; {times})"
     )
 
