@@ -25,6 +25,7 @@ from .finding import (
     to_its_roof,
 )
 from .product_findings import Product, products_of, tensors_in
+from .program_findings import line_words
 
 SLOW = FAR_FROM_ROOF / 2  # share of its roof below which an attention is far from it
 USUAL_HEADS = 64  # head size from which fused kernels are at home
@@ -187,4 +188,4 @@ def _line(rows: Rows) -> tuple[str, bool]:
     lines: list[SourceLine] = [line for row in rows for line in row.kernel.origin.source_lines]
     own = next((line for line in lines if _SDPA in line.code), None)
     line = own or next(iter(lines), None)
-    return f" at {'/'.join(line.file.split('/')[-2:])}:{line.line}" if line else "", own is not None
+    return f" at {line_words(line)}" if line else "", own is not None

@@ -10,7 +10,7 @@ from ...records.program import EAGER, Part
 from ..step_costs import parts_of, runs_on_host
 from .attention_findings import decomposed_rows
 from .finding import PRODUCTS, Finding, Rows, RunEvidence, finding_of, join_words, time_of
-from .program_findings import WRAPPERS, operator_words
+from .program_findings import WRAPPERS, line_words, operator_words
 
 HALF = ("bfloat16", "float16")
 ISLAND = 0.05  # share of the whole time in float32 work from which it is reported
@@ -65,7 +65,7 @@ def _island_words(evidence: RunEvidence, rows: Rows, parts: Sequence[Part]) -> s
     lines: dict[str, float] = {}
     for row in rows:
         source = next(iter(row.kernel.origin.source_lines), None)
-        place = f"products at {'/'.join(source.file.split('/')[-2:])}:{source.line}" if source else "products"
+        place = f"products at {line_words(source)}" if source else "products"
         lines[place] = lines.get(place, 0.0) + row.cost.time_s
     graph = [(time_s, f"{place} {units.percent(evidence.whole.part(time_s))}") for place, time_s in lines.items()]
     return join_words([words for _, words in sorted([*eager, *graph], reverse=True)], 3)
