@@ -335,18 +335,15 @@ def finding_of(
         saves_s: the seconds of a row's cost that could go at most.
         changes: what to change.
     """
-    gain_s, shares = 0.0, []
-    for row in rows if saves_s is not None else ():
-        seconds = saves_s(row) if saves_s is not None else 0.0
-        gain_s += seconds * row.cost.repeats
-        shares += [(row.place, min(1.0, seconds / row.cost.time_s))] if row.cost.time_s else []
+    saved = [(row, saves_s(row)) for row in rows] if saves_s is not None else []
+    shares = [(row.place, min(1.0, seconds / row.cost.time_s)) for row, seconds in saved if row.cost.time_s]
     return Finding(
         kind,
         text,
         slugs(row.module for row in rows),
         tuple(row.place for row in rows),
         level,
-        gain_s,
+        sum(seconds * row.cost.repeats for row, seconds in saved),
         Assumption(kernels=tuple(shares)),
         changes,
     )

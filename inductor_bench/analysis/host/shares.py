@@ -29,18 +29,13 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
     """
     collected_s = sum(one.waiting_s + one.working_s for one in samples.stacks if one.is_collection)
     sampled = [one for one in samples.stacks if not one.is_collection]
-    whole_s = sum(one.waiting_s + one.working_s for one in sampled)
+    whole_s = sum(one.waiting_s + one.working_s for one in sampled) or 1.0
     collecting = min(1.0, collected_s / samples.steps_s) if samples.steps_s else 0.0
     found: dict[tuple[str, str, SourceLine | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
     reader = StackReader(samples, lines, graphs)
     for stack in samples.stacks:
-        share = (
-            stack.waiting_s / samples.steps_s
-            if stack.is_collection
-            else (1 - collecting) * stack.waiting_s / whole_s
-            if whole_s
-            else 0.0
-        )
+        sampled_share = (1 - collecting) * stack.waiting_s / whole_s
+        share = stack.waiting_s / samples.steps_s if stack.is_collection else sampled_share
         if not share or (not samples.sees_device and reader.is_operator(stack)):
             continue
         entry = found[reader.read(stack)]

@@ -105,32 +105,17 @@ def times_by_layer(
     if steps.on_host:
         scale = steps.step_time_s / (steps.window.bounds[-1] - steps.window.bounds[0])
     count = steps.window.steps
-    layers = [
-        LayerTime(
-            *(layer, direction, kind),
-            *_figures(sums, scale, count),
-            shared_s=scale * math.fsum(sums.shared),
-            flops=sums.flops / count,
-        )
-        for (layer, direction, kind), sums in by_layer.items()
-    ]
-    lines = [
-        LineTime(
-            *(line, direction, kind),
-            *_figures(sums, scale, count),
-            shared_s=scale * math.fsum(sums.shared),
-            flops=sums.flops / count,
-        )
-        for (line, direction, kind), sums in by_line.items()
-    ]
+    layers = [LayerTime(*key, *_figures(sums, scale, count)) for key, sums in by_layer.items()]
+    lines = [LineTime(*key, *_figures(sums, scale, count)) for key, sums in by_line.items()]
     layers.sort(key=lambda one: (-one.time_s, one.layer, one.direction))
     lines.sort(key=lambda one: (-one.time_s, str(one.source), one.direction))
     classes = {layer: name for one in graphs.values() for layer, name in one.found.classes.items()}
     return StepLayers(tuple(layers), classes, tuple(lines))
 
 
-def _figures(sums: _Sums, scale: float, count: int) -> tuple[float, float]:
-    return scale * math.fsum(sums.times), sums.launches / count
+def _figures(sums: _Sums, scale: float, count: int) -> tuple[float, float, float, float]:
+    """The time, launches, shared time and FLOPs of a row."""
+    return scale * math.fsum(sums.times), sums.launches / count, scale * math.fsum(sums.shared), sums.flops / count
 
 
 def _device_pieces(steps: Steps, graphs: Mapping[int, GraphLayers]) -> Iterator[_Piece]:
