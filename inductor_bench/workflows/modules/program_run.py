@@ -53,7 +53,7 @@ SETTLE_S = 1.0
 """Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
 
 SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
-"""Seconds that the answer waits on few cores for the samples of the host, and that ``--stop`` does; a program may end
+"""Seconds that the answer waits for the samples of the host, on few cores, and that ``--stop`` does; a program may end
 its steps."""
 
 ENDED = frozenset({DONE, FAILED})
@@ -198,7 +198,7 @@ class StepWatch:
             return False
         has_graphs = any(self._folder.glob(f"*{STEPS}"))
         now_s, steps = time.monotonic(), self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
-        states = self._states(steps, now_s, SAMPLED_S * (cores_of_this_process() <= CORES_OF_THE_PROGRAM))
+        states = self._states(steps, now_s, SAMPLED_S)
         if not self._answered and self._is_answerable(steps, states, now_s):
             self._answered = True
             self._answer()
