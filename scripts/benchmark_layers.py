@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from inductor_bench.launch.worker import join_paths
 from scripts.benchmark_programs import SEVERAL_RANKS, command_of, environment_of
 from scripts.benchmark_step import ROOT
 
@@ -77,7 +78,7 @@ def measure(program: str, folder: Path, limit_s: float) -> dict[str, Any]:
     split = target.index("--") if "--" in target else len(target)
     options = ["-o", str(folder), "--force", "--no-plots", "--quiet"]
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", *target[:split], *options, *target[split:]]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    path = join_paths(str(ROOT), os.environ.get("PYTHONPATH"))
     variables = environment_of(["-m"] if program in SEVERAL_RANKS else []) | {"PYTHONPATH": path}
     try:
         ended = subprocess.run(tool, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=limit_s)
