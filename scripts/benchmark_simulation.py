@@ -34,7 +34,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
-from inductor_bench.analysis.simulation.fitting import FittedQueue, Saving, fit, saving_of
+from inductor_bench.analysis.simulation.fitting import FittedQueue, SimulatedSaving, fit, saving_of
 from inductor_bench.analysis.simulation.predictions import REPLAY_S, REPLAYED_GAP_S
 from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
@@ -520,7 +520,7 @@ def answers(name: str, row: Row) -> Iterator[Answer]:
     for question in row.questions:
         if not GPU and question not in (LOADER, BUSY):
             continue
-        saving: Saving = saving_of(fitted, question.ask(queue, fitted.queue, row.setup))
+        saving: SimulatedSaving = saving_of(fitted, question.ask(queue, fitted.queue, row.setup))
         changed = question.make(row.setup)
         pairs = [(timed(program, row.setup).step_s, timed(program, changed).step_s) for _ in range(ROUNDS)]
         measured_s = statistics.median(first - second for first, second in pairs)

@@ -122,7 +122,7 @@ class HostWork:
 
 
 @dataclass(frozen=True)
-class Change:
+class ProgramChange:
     """One change of a program or of its settings, so that a tool can try it."""
 
     # what is set: ``compile`` (an argument of ``torch.compile``), ``config`` (an option of ``torch._inductor.config``),
@@ -147,7 +147,7 @@ class Prediction:
     saving_s: float  # seconds of the step; negative if the step becomes longer
     uncertainty_s: float  # by how much that may be off
     device_saving_s: float | None = None  # what it would save if the host took no time; ``None`` on a CPU
-    changes: tuple[Change, ...] = ()  # what to change, each by itself; empty if no setting or line is known
+    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself; empty if no setting or line is known
 
 
 @dataclass(frozen=True)

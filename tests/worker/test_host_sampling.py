@@ -19,10 +19,10 @@ from inductor_bench.worker.capture.host_sampling import (
     BOUNDARY,
     MOST_FRAMES,
     MOST_VOID,
+    CodeOwners,
     HostSampler,
     HostSampling,
     Instants,
-    Owners,
     StackTree,
     describe,
 )
@@ -278,7 +278,7 @@ def test_a_frame_says_whether_its_instruction_calls_something() -> None:
     def calling() -> None:
         time.sleep(0.0)
 
-    owners, code = Owners([__file__]), calling.__code__
+    owners, code = CodeOwners([__file__]), calling.__code__
     frames = [describe(code, place, owners) for place in range(0, len(code.co_code), 2)]
     assert {frame.owner for frame in frames} == {GENERATED}, "the path of a compiled module"
     called = [frame for frame in frames if frame.is_call]
@@ -286,6 +286,6 @@ def test_a_frame_says_whether_its_instruction_calls_something() -> None:
     if sys.version_info >= (3, 11):
         text = Path(__file__).read_bytes().splitlines()[called[0].line - 1]
         assert text[called[0].span[2] : called[0].span[3]] == b"time.sleep(0.0)"
-    assert Owners(()).owner(host_sampling.__file__) == TORCH
-    assert Owners(()).owner(threading.__file__) == PYTHON_LIBRARY
-    assert Owners(()).owner("/no/such/file.py") == GENERATED
+    assert CodeOwners(()).owner(host_sampling.__file__) == TORCH
+    assert CodeOwners(()).owner(threading.__file__) == PYTHON_LIBRARY
+    assert CodeOwners(()).owner("/no/such/file.py") == GENERATED

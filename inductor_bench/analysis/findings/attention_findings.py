@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ... import units
 from ...records.base import Category
 from ...records.code import SourceLine
-from ...records.program import Change
+from ...records.program import ProgramChange
 from .finding import (
     FAR_FROM_ROOF,
     LEAST_GAIN,
@@ -71,7 +71,7 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         text += f", or fewer heads of {USUAL_HEADS} or more" if heads and max(heads) < USUAL_HEADS else ""
         square = any(mask[-1] == mask[-2] for mask in masks)
         text += ", or is_causal=True if the mask is causal" if square else ""
-    changes = (Change("setting", "torch.nn.attention.sdpa_kernel", ""),) if replaceable else ()
+    changes = (ProgramChange("setting", "torch.nn.attention.sdpa_kernel", ""),) if replaceable else ()
     yield finding_of("attention-below-limit", text, rows, saves_s=to_its_roof, changes=changes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...records.code import CompiledFunction
-from ...records.program import GRAPH, GUARDS, Change
+from ...records.program import GRAPH, GUARDS, ProgramChange
 from ..step_costs import idle_labels, parts_of, runs_on_host
 from .finding import CAUTION, NOTE, Finding, RunEvidence, join_words, plural, short_paths
 from .program_findings import small_graphs
@@ -156,10 +156,10 @@ def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     text = f"{plural(len(again), 'recompilation')}: {_reasons(again)}"
     if others:
         text += f"; beside {plural(len(others), 'first compilation')} of other objects under the same code"
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ProgramChange, ...] = ()
     if any(guard.kind == SIZE and _may_be_dynamic(evidence, guard.place) for guard in again):
         text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
-        changes = (Change("compile", "dynamic", "True"),)
+        changes = (ProgramChange("compile", "dynamic", "True"),)
     yield Finding("recompiles", text, level=CAUTION, changes=changes)
 
 

@@ -18,7 +18,7 @@ from ...records.kernel import Kernel
 from ...records.model_sources import PROGRAMS
 from ...records.module import ModuleRecord
 from ...records.option_fields import option_fields, option_words
-from ...records.program import Change, Part, Prediction
+from ...records.program import Part, Prediction, ProgramChange
 from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
 from ...records.run import Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
@@ -64,7 +64,7 @@ class Finding:
     # largest possible saving in the captured program, in seconds. It orders advice that was not simulated.
     gain_s: float = 0.0
     assumed: Assumption = Assumption()  # what to simulate; nothing if no simulation can answer
-    changes: tuple[Change, ...] = ()  # what to change, each by itself
+    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself
     prediction: Prediction | None = None  # what that would save of the step; ``None`` if it was not simulated
 
     @property
@@ -323,7 +323,7 @@ def finding_of(
     rows: Rows,
     level: str = ADVICE,
     saves_s: Callable[[CostedKernel], float] | None = None,
-    changes: tuple[Change, ...] = (),
+    changes: tuple[ProgramChange, ...] = (),
 ) -> Finding:
     """Makes a finding about some kernels and their graphs.
 

@@ -16,8 +16,8 @@ from ...records.program import (
     FOR_SOCKET,
     IDLE,
     SLEEPING,
-    Change,
     Part,
+    ProgramChange,
 )
 from ...records.run import Run
 from ..step_costs import idle_labels, parts_of, runs_on_host
@@ -79,7 +79,7 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
         f"{_who_waits(run)} for {share_words(run, time_s)} of a step while data is loaded{spots(run, (DATA_LOADING,))}"
     )
     names = [name for name in ("num_workers", "prefetch_factor") if name in advice]
-    changes = tuple(Change("argument", f"DataLoader.{name}", "") for name in names)
+    changes = tuple(ProgramChange("argument", f"DataLoader.{name}", "") for name in names)
     assumed = Assumption(idle=idle_parts(run, DATA_LOADING))
     yield Finding("data-loading", f"{text}: {advice}", gain_s=time_s, assumed=assumed, changes=changes)
 

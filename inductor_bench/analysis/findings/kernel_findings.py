@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ... import units
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.program import GUARDS, PYTHON, Change
+from ...records.program import GUARDS, PYTHON, ProgramChange
 from ...records.run import Run
 from ..step_costs import idle_labels, is_uncompiled
 from .finding import (
@@ -140,7 +140,7 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
     if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
         text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
         text += _why_float32(slow, rows, run)
-        changes = (Change("setting", "torch.set_float32_matmul_precision", "'high'"),)
+        changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'high'"),)
         yield finding_of("full-float32", text, slow, saves_s=_beyond_tf32(run), changes=changes)
 
 
@@ -215,10 +215,10 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         yield finding_of(f"below-{bound}-limit", text, low, saves_s=to_its_roof, changes=tuning_changes(run, low))
 
 
-def tuning_changes(run: Run, rows: Rows) -> tuple[Change, ...]:
+def tuning_changes(run: Run, rows: Rows) -> tuple[ProgramChange, ...]:
     """The mode that tunes generated kernels and products, unless it is on, or their device has nothing to tune."""
     tunes = all(row.device.suggests_tuning for row in rows) and not is_max_autotuned(run, rows)
-    return (Change("compile", "mode", repr(TUNED)),) if tunes else ()
+    return (ProgramChange("compile", "mode", repr(TUNED)),) if tunes else ()
 
 
 def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
@@ -302,14 +302,14 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 _LIBRARY_CHANGES = {
-    "torch.backends.cudnn.benchmark=True": Change("setting", "torch.backends.cudnn.benchmark", "True"),
-    "channels_last": Change("argument", "Module.to.memory_format", "torch.channels_last"),
-    "another backend of scaled_dot_product_attention": Change("setting", "torch.nn.attention.sdpa_kernel", ""),
-    "mode='max-autotune'": Change("compile", "mode", "'max-autotune'"),
+    "torch.backends.cudnn.benchmark=True": ProgramChange("setting", "torch.backends.cudnn.benchmark", "True"),
+    "channels_last": ProgramChange("argument", "Module.to.memory_format", "torch.channels_last"),
+    "another backend of scaled_dot_product_attention": ProgramChange("setting", "torch.nn.attention.sdpa_kernel", ""),
+    "mode='max-autotune'": ProgramChange("compile", "mode", "'max-autotune'"),
 }
 
 
-def _library_changes(tries: Sequence[str]) -> Iterator[Change]:
+def _library_changes(tries: Sequence[str]) -> Iterator[ProgramChange]:
     return (_LIBRARY_CHANGES[one] for one in tries)
 
 

@@ -31,9 +31,9 @@ from ...records.program import (
     QUEUED,
     SYNCHRONISING,
     CallStretch,
-    Change,
     Part,
     Program,
+    ProgramChange,
 )
 from ...records.run import Run
 from ..step_costs import (
@@ -208,7 +208,7 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     )
     if parts and all(part.source and _REPORTS.search(part.source.code) for part in parts):
         text += ": read what is only reported less often, or after the next step is launched"
-    changes = tuple(Change("line", "synchronisation", "", part.source) for part in parts if part.source)
+    changes = tuple(ProgramChange("line", "synchronisation", "", part.source) for part in parts if part.source)
     yield Finding("synchronisations", text, gain_s=time_s, assumed=Assumption(idle=tuple(parts)), changes=changes)
 
 
@@ -220,7 +220,7 @@ def allocations(evidence: RunEvidence) -> Iterator[Finding]:
             f"the device is idle for {share_words(evidence.run, time_s)} of a step while the driver allocates or frees "
             "memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
         )
-        changes = (Change("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
+        changes = (ProgramChange("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
         assumed = Assumption(idle=idle_parts(evidence.run, ALLOCATING))
         yield Finding("allocations", text, gain_s=time_s, assumed=assumed, changes=changes)
 
@@ -351,7 +351,7 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
         slugs(faster),
         gain_s=gain,
         assumed=Assumption(graphs=slugs(faster)),
-        changes=(Change("compile", "mode", "'reduce-overhead'"),),
+        changes=(ProgramChange("compile", "mode", "'reduce-overhead'"),),
     )
 
 
@@ -434,7 +434,7 @@ def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
         f"{names} {runs} {share_words(run, time_s)} of a step{many}: compile {its} step "
         f"(torch.compile(optimizer.step)){fused}"
     )
-    changes = tuple(Change("argument", f"{name}.fused", "True") for name in sorted(labels) if fused)
+    changes = tuple(ProgramChange("argument", f"{name}.fused", "True") for name in sorted(labels) if fused)
     yield Finding("eager-optimizer", text, gain_s=time_s, assumed=Assumption(joined=tuple(parts)), changes=changes)
 
 
@@ -456,7 +456,7 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
         largest = wrapped[0].label
         text += f"; {units.seconds(wrapped_s)} of it gathers gradients or parameters ({largest}) and stays eager"
-    changes = tuple(Change("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
+    changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
     yield Finding("eager-operators", text, gain_s=time_s, assumed=Assumption(parts=tuple(parts)), changes=changes)
 
 

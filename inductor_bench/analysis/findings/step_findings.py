@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Change, Program, RankSteps
+from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Program, ProgramChange, RankSteps
 from ...records.run import Peaks
 from ..statistics import groups_of
 from ..step_costs import (
@@ -239,7 +239,7 @@ def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
         f"DDP seems to copy each gradient out of its buckets: {units.count(count)} copies, {share_words(run, time_s)} "
         "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) avoids them"
     )
-    changes = (Change("argument", "DistributedDataParallel.gradient_as_bucket_view", "True"),)
+    changes = (ProgramChange("argument", "DistributedDataParallel.gradient_as_bucket_view", "True"),)
     yield Finding("gradient-copies", text, gain_s=time_s, assumed=Assumption(parts=tuple(copies)), changes=changes)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...records.base import Category
-from ...records.program import COPY, COPYING, Change, Part
+from ...records.program import COPY, COPYING, Part, ProgramChange
 from ..step_costs import idle_labels, parts_of, runs_on_host
 from .finding import LEAST_SHARE, Assumption, CostedKernel, Finding, RunEvidence, finding_of, join_words, time_of
 from .host_findings import spots
@@ -37,7 +37,7 @@ def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
         waits = f"the device idle for {share_words(run, idle_s)} of a step{spots(run, (COPYING,))}"
         text += f"{' and' if copied_s else ''} keep the host, and {waits}"
     text += ": pin the memory (pin_memory=True of the DataLoader, tensor.pin_memory()), and copy with non_blocking=True"
-    changes = (Change("argument", "DataLoader.pin_memory", "True"),)
+    changes = (ProgramChange("argument", "DataLoader.pin_memory", "True"),)
     found = finding_of("pageable-copies", text, rows, changes=changes)
     yield replace(
         found, gain_s=copied_s + idle_s, assumed=Assumption(parts=tuple(parts), idle=idle_parts(run, COPYING))

@@ -38,7 +38,7 @@ def direction_of_role(role: str) -> str:
     return BACKWARD if role == BACKWARD else FORWARD
 
 
-class _Owner(NamedTuple):
+class _PieceOwner(NamedTuple):
     """Whose a piece of device time is."""
 
     kind: str
@@ -50,7 +50,7 @@ class _Owner(NamedTuple):
 class _Piece(NamedTuple):
     """A piece of device time, of one call."""
 
-    owner: _Owner
+    owner: _PieceOwner
     time_s: float
     share: float  # of the call
     flops: float
@@ -58,7 +58,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass
-class _Sums:
+class _RowSums:
     times: list[float] = field(default_factory=list)
     shared: list[float] = field(default_factory=list)
     launches: float = 0.0
@@ -95,8 +95,8 @@ def times_by_layer(
         graphs: the modules of each graph.
     """
     pieces = list(_host_pieces(steps, activities, graphs) if steps.on_host else _device_pieces(steps, graphs))
-    by_layer: dict[tuple[str, str, str], _Sums] = defaultdict(_Sums)
-    by_line: dict[tuple[SourceLine | None, str, str], _Sums] = defaultdict(_Sums)
+    by_layer: dict[tuple[str, str, str], _RowSums] = defaultdict(_RowSums)
+    by_line: dict[tuple[SourceLine | None, str, str], _RowSums] = defaultdict(_RowSums)
     for piece in pieces:
         kind, layer, direction, line = piece.owner
         by_layer[layer, direction, kind].add(piece)
@@ -113,7 +113,7 @@ def times_by_layer(
     return StepLayers(tuple(layers), classes, tuple(lines))
 
 
-def _figures(sums: _Sums, scale: float, count: int) -> tuple[float, float, float, float]:
+def _figures(sums: _RowSums, scale: float, count: int) -> tuple[float, float, float, float]:
     """The time, launches, shared time and FLOPs of a row."""
     return scale * math.fsum(sums.times), sums.launches / count, scale * math.fsum(sums.shared), sums.flops / count
 
@@ -149,7 +149,7 @@ def _host_pieces(
         counted: set[object] = set()
         for activity in own:
             yield from _divided(known, activity, fit * activity.duration_s, activity.iteration, counted)
-        yield _Piece(_Owner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0, 0.0, False)
+        yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0, 0.0, False)
 
 
 def _divided(
@@ -163,7 +163,7 @@ def _divided(
     counted.add(call)
     for one in shares:
         line = found.lines[one.line] if 0 <= one.line < len(found.lines) else None
-        owner = _Owner(GRAPH, one.layer, one.direction, line)
+        owner = _PieceOwner(GRAPH, one.layer, one.direction, line)
         yield _Piece(owner, one.share * time_s, one.share, one.flops if is_new else 0.0, is_shared)
 
 
@@ -172,7 +172,7 @@ def _other_piece(work: Work, steps: Steps) -> _Piece:
     direction = ""
     if work.kind == EAGER:
         direction = BACKWARD if work.label.startswith(BACKWARD_NODE) or "Backward" in work.label else FORWARD
-    owner = _Owner(work.kind, place.module if work.kind == EAGER else "", direction, place.source)
+    owner = _PieceOwner(work.kind, place.module if work.kind == EAGER else "", direction, place.source)
     return _Piece(owner, work.duration_s, 1.0, 0.0, False)
 
 

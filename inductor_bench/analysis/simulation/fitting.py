@@ -66,7 +66,7 @@ class FittedQueue:
         return self.step_time_s - self.unchanged[0].mean_s
 
 
-class Saving(NamedTuple):
+class SimulatedSaving(NamedTuple):
     """What a change saves of the step, in seconds."""
 
     time_s: float
@@ -200,18 +200,18 @@ def solve(function: Callable[[float], float], wanted: float, low: float, high: f
     return low
 
 
-def saving_of(fitted: FittedQueue, changed: StepQueue) -> Saving:
+def saving_of(fitted: FittedQueue, changed: StepQueue) -> SimulatedSaving:
     """What it saves if the queue is this one."""
     hosts = (*fitted.hosts, AT_ONCE)
     return _saving(fitted, [simulate(changed, host) for host in hosts])
 
 
-def saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> Saving:
+def saving_of_durations(fitted: FittedQueue, factors: Mapping[int, float]) -> SimulatedSaving:
     """What it saves if some works, by their numbers, take so many times as long."""
     return _saving(fitted, [one.run(factors) for one in fitted.compiled])
 
 
-def _saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) -> Saving:
+def _saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) -> SimulatedSaving:
     savings = [before.mean_s - after.mean_s for before, after in zip(fitted.unchanged, changed, strict=True)]
     *likely, device_s = savings
     least, most = min(likely), max(likely)
@@ -219,4 +219,4 @@ def _saving(fitted: FittedQueue, changed: Sequence[SimulatedSteps]) -> Saving:
     spread = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else 0.0
     residual = abs(likely[0]) * abs(fitted.residual_s) / fitted.step_time_s
     uncertainty = max(most - likely[0], likely[0] - least) + spread + residual
-    return Saving(likely[0], max(uncertainty, abs(likely[0]) * OFF), device_s)
+    return SimulatedSaving(likely[0], max(uncertainty, abs(likely[0]) * OFF), device_s)

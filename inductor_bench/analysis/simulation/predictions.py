@@ -20,7 +20,7 @@ from ..findings.rule_table import findings
 from ..kernel_aggregation import KernelIdentity
 from ..ledger import activity_key, kernel_key
 from ..step_costs import GENERATED_KERNELS, cost_of, host_sets_pace, runs_on_host, step_of
-from .fitting import FittedQueue, Saving, fit, saving_of, saving_of_durations
+from .fitting import FittedQueue, SimulatedSaving, fit, saving_of, saving_of_durations
 from .profiled_queue import ProfiledQueue
 from .queue import (
     WAIT,
@@ -101,11 +101,11 @@ def _rounded(seconds: float) -> float:
     return round(seconds, 12) + 0.0
 
 
-def _in_series(program: Program, finding: Finding) -> Saving:
+def _in_series(program: Program, finding: Finding) -> SimulatedSaving:
     """What a change saves where nothing runs beside anything: the part of the step that goes."""
     pairs = [(one.profiled_step_time_s, one.step_time_s) for one in program.ranks]
     slower = max((abs(a / b - 1) for a, b in pairs if a and b), default=0.0)
-    return Saving(finding.gain_s, finding.gain_s * min(1.0, slower), 0.0)
+    return SimulatedSaving(finding.gain_s, finding.gain_s * min(1.0, slower), 0.0)
 
 
 def _all_generated(run: Run) -> Finding:
@@ -133,12 +133,12 @@ class Simulator:
             if limit_s is None or not places:
                 yield replace(kernel, saving=StepSaving())
                 continue
-            saving = Saving(0.0, limit_s, limit_s)
+            saving = SimulatedSaving(0.0, limit_s, limit_s)
             if limit_s >= LEAST * self._whole_s:
                 changed = dict.fromkeys(places, 1 - self._share(kernel, limit_s))
                 saving = self._without_doubted_host(saving_of_durations(self.fitted, changed))
             elif self.is_device_bound:
-                saving = Saving(limit_s, 0.0, limit_s)
+                saving = SimulatedSaving(limit_s, 0.0, limit_s)
             yield replace(kernel, saving=StepSaving(*(_rounded(one) for one in saving)))
 
     @cached_property
@@ -154,7 +154,7 @@ class Simulator:
     def _share(self, kernel: Kernel, seconds: float) -> float:
         return min(1.0, seconds / kernel.step_time_s) if kernel.step_time_s else 0.0
 
-    def saving(self, assumed: Assumption) -> Saving:
+    def saving(self, assumed: Assumption) -> SimulatedSaving:
         """What the step saves if that is gone."""
         queue = self.fitted.queue
         shares = self._shares(assumed.kernels)
@@ -172,19 +172,21 @@ class Simulator:
         fused = with_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
         most = saving_of(self.fitted, fused)
         middle, half = (saving.time_s + most.time_s) / 2, abs(most.time_s - saving.time_s) / 2
-        return Saving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
+        return SimulatedSaving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
 
-    def _without_doubted_host(self, saving: Saving) -> Saving:
+    def _without_doubted_host(self, saving: SimulatedSaving) -> SimulatedSaving:
         """The saving on the device, if the device sets the pace: how much earlier the host is ready is not known."""
         if host_sets_pace(self._run) or saving.device_s <= saving.time_s:
             return saving
-        return Saving(saving.device_s, max(saving.uncertainty_s, saving.device_s - saving.time_s), saving.device_s)
+        return SimulatedSaving(
+            saving.device_s, max(saving.uncertainty_s, saving.device_s - saving.time_s), saving.device_s
+        )
 
-    def _with_unseen(self, saving: Saving, parts: Collection[Part]) -> Saving:
+    def _with_unseen(self, saving: SimulatedSaving, parts: Collection[Part]) -> SimulatedSaving:
         """The saving with the idle time that samples of the host show, and that has other words in the profile."""
         seen = {piece.label for action in self.fitted.queue.actions for piece in action.pieces}
         unseen_s = math.fsum(part.time_s for part in parts if part.label not in {*seen, SYNCHRONISING})
-        return Saving(saving.time_s + unseen_s, saving.uncertainty_s + unseen_s / 4, saving.device_s)
+        return SimulatedSaving(saving.time_s + unseen_s, saving.uncertainty_s + unseen_s / 4, saving.device_s)
 
     # Which works and actions the record's words mean.
 

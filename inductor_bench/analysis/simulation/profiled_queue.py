@@ -53,7 +53,7 @@ class ProfiledQueue:
     calls: Mapping[int, range]  # the actions of each graph call, by its number
 
 
-class _Event(NamedTuple):
+class _HostEvent(NamedTuple):
     """A call of the host: a launch with its works, a wait, or a boundary."""
 
     start_s: float
@@ -132,8 +132,8 @@ class _Builder:
 
     # The host.
 
-    def _events(self) -> list[_Event]:
-        events = [_Event(mark, mark, BOUNDARY) for mark in self.window.marks[1:]]
+    def _events(self) -> list[_HostEvent]:
+        events = [_HostEvent(mark, mark, BOUNDARY) for mark in self.window.marks[1:]]
         place = 0
         while place < len(self.works):
             first = self.works[place]
@@ -142,14 +142,14 @@ class _Builder:
                 stop += 1
             name = self.names[place]
             events.append(
-                _Event(first.launch_start_s, first.launch_end_s, LAUNCH, name, tuple(range(place, stop)), first.op)
+                _HostEvent(first.launch_start_s, first.launch_end_s, LAUNCH, name, tuple(range(place, stop)), first.op)
             )
             place = stop
         waits = [call for call in self.runtime if _WAITS.fullmatch(call.name) and self.window.launched(call.start_s)]
         # The profiler itself synchronises once in a while, to empty its buffers.
         whole = [call for call in waits if _OF_DEVICE.fullmatch(call.name)]
         events += [
-            _Event(call.start_s, call.end_s, WAIT, call.name, (), self.tops.at(call))
+            _HostEvent(call.start_s, call.end_s, WAIT, call.name, (), self.tops.at(call))
             for call in waits
             if len(whole) >= self.window.steps or call not in whole
         ]
@@ -162,7 +162,7 @@ class _Builder:
             events = bisect_left(self.recorded, one.end_s) - bisect_left(self.recorded, one.start_s)
             yield HostPiece(one.end_s - one.start_s, events, one.label, one.op)
 
-    def _actions(self, event: _Event, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
+    def _actions(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
         took = event.end_s - event.start_s
         if event.kind == BOUNDARY:
             yield HostAction(BOUNDARY, pieces)
@@ -175,7 +175,7 @@ class _Builder:
         else:
             yield HostAction(LAUNCH, pieces, took, event.works)
 
-    def _wait(self, event: _Event, pieces: tuple[HostPiece, ...]) -> HostAction:
+    def _wait(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> HostAction:
         took = event.end_s - event.start_s
         waited = self._waited(event)
         blocked = max((self.ends[place] for place in waited if self.ends[place] > event.start_s), default=None)
@@ -184,7 +184,7 @@ class _Builder:
         own = min(took, RETURN_S, max(0.0, event.end_s - blocked))
         return HostAction(WAIT, pieces, own, waited, max(0.0, event.end_s - blocked), event.op)
 
-    def _waited(self, event: _Event) -> tuple[int, ...]:
+    def _waited(self, event: _HostEvent) -> tuple[int, ...]:
         """The works for which a call waits: the last ones of the streams that it can have waited for."""
         kind = _WAITS.fullmatch(event.name)
         last = []
@@ -207,7 +207,7 @@ class _Builder:
     def is_pageable(self, work: Work) -> bool:
         return work.kind == COPY and "Pageable" in self.events[work.event].name
 
-    def _blocking(self, event: _Event) -> int | None:
+    def _blocking(self, event: _HostEvent) -> int | None:
         """The work that a launch waits for: its own copy of pageable memory, or room in the device's queue."""
         last = event.works[-1]
         work = self.works[last]

@@ -151,7 +151,7 @@ class CompiledQueue:
         durations = list(self.durations)
         for place, factor in factors.items():
             durations[place] *= factor
-        state = _State([0.0] * len(durations), [0.0] * self.lanes)
+        state = _QueueState([0.0] * len(durations), [0.0] * self.lanes)
         bounds, last = [0.0], math.inf
         for _ in range(MOST_PASSES):
             first = bounds[-1]
@@ -165,7 +165,7 @@ class CompiledQueue:
 
 
 @dataclass
-class _State:
+class _QueueState:
     ends: list[float]  # of each work
     lanes: list[float]  # the end of the last work of each stream
     host_s: float = 0.0
@@ -198,7 +198,7 @@ def _rows(queue: StepQueue, host: HostModel) -> Iterator[_Row]:
             yield -1, before, own, action.return_s, 0.0, -1, action.works
 
 
-def _pass(rows: Sequence[_Row], durations: Sequence[float], state: _State) -> list[float]:
+def _pass(rows: Sequence[_Row], durations: Sequence[float], state: _QueueState) -> list[float]:
     ends, lanes, now, latest = state.ends, state.lanes, state.host_s, state.latest_s
     called = now
     bounds = []

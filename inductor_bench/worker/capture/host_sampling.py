@@ -79,7 +79,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 _PR_SET_TIMERSLACK = 29
 
 
-class Sample(NamedTuple):
+class StackSample(NamedTuple):
     """One look at the thread, or one garbage collection."""
 
     time_s: float  # the time that it stands for
@@ -132,7 +132,7 @@ class HostSampler:
         self._ident = threading.get_ident()
         self._lock = threading.RLock()  # a collection may begin while its thread holds it
         self._go, self._is_on, self._is_ended = threading.Event(), False, False
-        self._samples: list[Sample] = []
+        self._samples: list[StackSample] = []
         self._instants = Instants()
         self._step_s = PERIOD_S
         self._usual_s = sys.getswitchinterval()
@@ -144,7 +144,7 @@ class HostSampler:
         self._thread = threading.Thread(target=self._run, name="inductor-bench-sampler", daemon=True)
         self._thread.start()
 
-    def begin_step(self, step_s: float) -> list[Sample]:
+    def begin_step(self, step_s: float) -> list[StackSample]:
         """Begins a step that probably takes so long. Returns the samples since the begin of the last one."""
         self._step_s = max(step_s, 1e-6)
         samples, self._samples = self._samples, []
@@ -226,7 +226,7 @@ class HostSampler:
         missed = (target_s + count * each_s for count in range(1 + int((now_s - target_s) / each_s)))
         time_s = each_s * sum(not begin_s <= moment_s <= end_s for moment_s in missed)
         if stack and time_s:
-            self._samples.append(Sample(time_s, waits, False, stack))
+            self._samples.append(StackSample(time_s, waits, False, stack))
 
     def _is_waiting(self) -> bool:
         with self._lock:
@@ -283,7 +283,7 @@ class HostSampler:
         self._walk(sys._getframe(1), stack)
         both = (self._collection_waits, self._is_waiting())
         for waits in both:  # the device may run dry in between; then half of the time counts
-            self._samples.append(Sample((now_s - begin_s) / 2, waits, True, tuple(stack)))
+            self._samples.append(StackSample((now_s - begin_s) / 2, waits, True, tuple(stack)))
 
 
 def _code_of(module: str, function: str) -> CodeType | None:
@@ -315,7 +315,7 @@ SMOOTHING = 0.25
 """The weight of the last step in the time that the next one is expected to take."""
 
 
-class Measured(Protocol):
+class SampledMeasurement(Protocol):
     """The measurement that the sampling is a part of."""
 
     is_noisy: bool  # whether the program compiled in this step, or recorded a CUDA graph
@@ -333,14 +333,14 @@ class HostSampling:
         measurement: what is told if the program records a CUDA graph, which ends the sampling.
     """
 
-    def __init__(self, begin: Moment, device: str, step_s: float, measurement: Measured) -> None:
+    def __init__(self, begin: Moment, device: str, step_s: float, measurement: SampledMeasurement) -> None:
         self.problem = ""
         self._device, self._sees_device, self._measurement = device, False, measurement
         self._sampler: HostSampler | None = None
         self._last, self._begin_s, self._block_s = begin, begin.arrived_s, begin.arrived_s
         self._step_s = step_s
         self._blocks: list[list[tuple[Moment, Moment]]] = [[]]
-        self._samples: list[Sample] = []
+        self._samples: list[StackSample] = []
         self._voids = 0
 
     @property
@@ -488,12 +488,12 @@ class StackTree:
         self.parents: list[int] = []
         self.frame_of: list[int] = []
         self.stacks: dict[tuple[int, bool], SampledStack] = {}
-        self._codes, self._owners = codes, Owners(graphs)
+        self._codes, self._owners = codes, CodeOwners(graphs)
         self._frames: dict[SampledFrame, int] = {}
         self._by_place: dict[tuple[int, int], int] = {}
         self._nodes: dict[tuple[int, int], int] = {}
 
-    def add(self, samples: Iterable[Sample]) -> None:
+    def add(self, samples: Iterable[StackSample]) -> None:
         """Adds the stacks of samples."""
         for one in samples:
             places = range(len(one.stack) - 2, -1, -2)
@@ -533,7 +533,7 @@ class StackTree:
         return self._by_place[place]
 
 
-def describe(code: CodeType, instruction: int, owners: Owners) -> SampledFrame:
+def describe(code: CodeType, instruction: int, owners: CodeOwners) -> SampledFrame:
     """The frame of a code object at the place of an instruction, in bytes."""
     instruction = max(instruction, 0)
     line, span = _place(code, instruction)
@@ -560,7 +560,7 @@ def _place(code: CodeType, instruction: int) -> tuple[int, tuple[int, ...]]:
     return next(lines, code.co_firstlineno), ()
 
 
-class Owners:
+class CodeOwners:
     """Tells whose code a file holds. ``graphs`` are the paths of the compiled modules."""
 
     def __init__(self, graphs: Collection[str]) -> None:
