@@ -175,7 +175,7 @@ class Simulator:
         return SimulatedSaving(middle, half + saving.uncertainty_s, (saving.device_s + most.device_s) / 2)
 
     def _without_doubted_host(self, saving: SimulatedSaving) -> SimulatedSaving:
-        """The saving on the device, if the device sets the pace: how much earlier the host is ready is not known."""
+        """What the device saves, if it sets the pace: no measurement says when the host would be ready."""
         if host_sets_pace(self._run) or saving.device_s <= saving.time_s:
             return saving
         return SimulatedSaving(

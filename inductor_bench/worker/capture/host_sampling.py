@@ -266,7 +266,7 @@ class HostSampler:
             depth += 1
 
     def _on_collection(self, phase: str, details: Mapping[str, int]) -> None:
-        # Young generations are collected hundreds of times a second: to look at each would cost more than it takes.
+        # Python collects young objects hundreds of times a second. Timing each collection would slow the step.
         if details["generation"] < OLDEST or threading.get_ident() != self._ident:
             return
         now_s = time.perf_counter()
