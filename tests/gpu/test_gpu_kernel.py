@@ -75,6 +75,7 @@ def measured(gpu_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[i
     folder, good = tmp_path_factory.mktemp("bad"), [files_of(gpu_run, kind)[0] for kind in KINDS]
     sine = sine_of(gpu_run)
     bad = [broken(sine, folder / f"{name}.py", *how[:2]) for name, how in BAD.items()]
+    kernel(sine)  # records what it computes, so that its copy can be checked
     nans = broken(sine, folder / "nans.py", STORE, r"    tl.store(\1, \2 * float('nan'), \3)")
     return kernel(*(path for pair in zip(bad, good, strict=False) for path in pair), *good[len(bad) :], nans)
 
