@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import json
 import statistics
 import sys
@@ -61,7 +62,13 @@ DEVICE = "cuda" if GPU else "cpu"
 SPIN = "spin_kernel"
 """A part of the name of the kernel of ``torch.cuda._sleep``."""
 
-WARM, TIMED, PROFILED, ROUNDS = (8, 40, 5, 3) if GPU else (2, 8, 3, 2)
+WARM, TIMED, PROFILED = (8, 40, 5) if GPU else (2, 8, 3)
+TURNS, IN_TURN = (20, 8) if GPU else (4, 4)
+"""How often a program runs with a change and without, in turn, and the timed steps of each turn."""
+
+CLOCKS_S = 0.3
+"""Seconds of steps before the profile: a device that was idle runs at a lower clock at first."""
+
 HIT_SHARE, HIT_S = 0.1, 0.1e-3
 LEAST_S = 25.0
 """Seconds that must be left for a program to be started."""
@@ -130,6 +137,12 @@ class Program:
             spin(setup.last_s)
         if setup.reads:
             value.item()
+
+
+def synchronize() -> None:
+    """Waits for the device."""
+    if GPU:
+        torch.cuda.synchronize()
 
 
 _CYCLES_PER_S = 0.0
@@ -452,24 +465,32 @@ class Timed(NamedTuple):
     host_s: float
 
 
-def timed(program: Program, setup: Setup) -> Timed:
+def timed(program: Program, setup: Setup, steps: int = TIMED, warm: int = WARM) -> Timed:
     """Times steps after a few others."""
-    for _ in range(WARM):
+    for _ in range(warm):
         program.step(setup)
     events, moments = [], []
-    for number in range(TIMED + 1):
+    for number in range(steps + 1):
         moments.append(time.perf_counter())
         if GPU:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             events.append(event)
-        if number < TIMED:
+        if number < steps:
             program.step(setup)
-    if GPU:
-        torch.cuda.synchronize()
+    synchronize()
     host_s = [end - begin for begin, end in pairwise(moments)]
     steps_s = [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(events)] if GPU else host_s
     return Timed(statistics.median(steps_s), statistics.median(host_s))
+
+
+def in_turn(program: Program, one: Setup, other: Setup) -> float:
+    """The seconds by which a step is shorter in the other setup; a drift of the machine cancels."""
+    sides: dict[Setup, list[float]] = {one: [], other: []}
+    for turn in range(TURNS):
+        for setup in (one, other) if turn % 2 else (other, one):
+            sides[setup].append(timed(program, setup, IN_TURN, WARM // 4).step_s)
+    return statistics.median(first - second for first, second in zip(sides[one], sides[other], strict=True))
 
 
 def profiled(program: Program, setup: Setup, folder: Path) -> ProfiledQueue:
@@ -477,8 +498,10 @@ def profiled(program: Program, setup: Setup, folder: Path) -> ProfiledQueue:
     path = folder / "steps.json"
     recording = Recording(path)
     recording.prepare()
-    for _ in range(2):
+    end = time.perf_counter() + CLOCKS_S
+    while time.perf_counter() < end:
         program.step(setup)
+        synchronize()
     recording.start()
     for number in range(PROFILED):
         mark_boundary(number)
@@ -522,8 +545,7 @@ def answers(name: str, row: Row) -> Iterator[Answer]:
             continue
         saving: SimulatedSaving = saving_of(fitted, question.ask(queue, fitted.queue, row.setup))
         changed = question.make(row.setup)
-        pairs = [(timed(program, row.setup).step_s, timed(program, changed).step_s) for _ in range(ROUNDS)]
-        measured_s = statistics.median(first - second for first, second in pairs)
+        measured_s = in_turn(program, row.setup, changed)
         off_s = abs(saving.time_s - measured_s)
         hit = off_s <= max(HIT_S, HIT_SHARE * abs(measured_s))
         yield Answer(name, question.name, before.step_s, saving.time_s, saving.uncertainty_s, measured_s, hit)
@@ -543,6 +565,7 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=480.0, metavar="S")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the table as JSON")
     asked = parser.parse_args()
+    faulthandler.enable()
     begin = time.monotonic()
     calibrate()
     found: list[Answer] = []
