@@ -12,14 +12,18 @@ from typing import NamedTuple, Protocol
 from ..records.evidence import CallPlace, ObservedOptimizer
 from ..records.kernel import Kernel
 from ..records.program import (
+    BACKWARD,
     COLLECTIVE,
     COPY,
     COPYING,
     CPU_OPERATORS,
+    DISPATCHING,
     EAGER,
     GRAPH,
+    GUARDS,
     HOST_LANE,
     IDLE,
+    LAUNCHING,
     MOST_INTERVALS,
     OPTIMIZER,
     OTHERS,
@@ -207,7 +211,7 @@ def account(steps: Steps) -> Ledger:
     parts = _merge_small(parts, steps.step_time_s)
     idle_s = steps.step_time_s - math.fsum(part.time_s for part in parts)
     host = tuple(_sampled(steps, pauses, idle_s))
-    parts += _parts_of(host, steps, idle_s) if host else _idle_parts(steps, pauses, idle_s)
+    parts += _parts_of(host, steps, idle_s) if host else _named(_idle_parts(steps, pauses, idle_s), steps.host)
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
     return Ledger(tuple(shared), busy, profiled_s, cut_s, host)
@@ -370,6 +374,27 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
     ]
 
 
+SEVERAL_SAMPLES = 3
+"""Number of samples that name what a profile only has a kind for."""
+
+_NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
+
+
+def _named(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
+    """The idle parts, divided among functions where a few samples know them and the profile does not."""
+    found: list[Part] = []
+    for part in parts:
+        alike = [one for one in host.stretches if one.label == part.label and one.source] if host is not None else []
+        seen_s = math.fsum(one.time_s for one in alike)
+        known = part.source is not None or part.label in _NAMED_BY_GRAPH
+        if known or sum(one.samples for one in alike) < SEVERAL_SAMPLES or not seen_s:
+            found.append(part)
+            continue
+        times = ((one, part.time_s * one.time_s / seen_s) for one in alike)
+        found += [replace(part, time_s=time_s, source=one.source, function=one.function) for one, time_s in times]
+    return found
+
+
 CERTAIN = 2.0
 """Standard errors of the samples' share of idle time, above which they are believed and not the profile."""
 
@@ -381,7 +406,7 @@ def _sampled(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[H
     profile, if the samples leave about as much: they are the device's, and no profiler makes them longer.
     """
     host = steps.host
-    if host is None or not host.is_enough or idle_s <= ROUNDING * steps.step_time_s:
+    if host is None or idle_s <= ROUNDING * steps.step_time_s or not host.is_enough(idle_s):
         return
     seen_s, queued_s = math.fsum(one.time_s for one in host.stretches), 0.0
     if host.sees_device:

@@ -306,7 +306,9 @@ def _host_shares(
     samples = observed.steps.samples
     if samples is None:
         return None
-    lines = kinds_of_lines(found.timeline.between(found.window.marks[0], found.window.marks[-1]), places)
+    window = found.window
+    activities = found.timeline.between(window.marks[0], window.marks[-1])
+    lines = kinds_of_lines(activities, places, len(window.marks) - 1)
     labels = {module.slug: module.label for module in evidence.modules}
     return host_stretches(samples, lines, labels, step_time_s)
 

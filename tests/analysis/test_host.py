@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.analysis.host.shares import ENOUGH, HostShares, host_stretches, sampling_cost
+from inductor_bench.analysis.host.shares import HostShares, host_stretches, sampling_cost
 from inductor_bench.analysis.host.stacks import LineKinds, kinds_of_lines
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
@@ -82,7 +82,7 @@ def sampled(*stacks: Stack, sees_device: bool = True, collected: float = 0.0) ->
         counts = round(waiting_s / 5e-3), round(working_s / 5e-3)
         found.append(SampledStack(node, waiting_s, working_s, *counts))
     if collected:
-        found.append(SampledStack(0, collected, 0.0, 2, 0, is_collection=True))
+        found.append(SampledStack(0, collected, 0.0, 6, 0, is_collection=True))
     whole_s = math.fsum(waiting + working for _, waiting, working in stacks) + collected
     return HostSamples(
         frames=tuple(frames),
@@ -184,9 +184,43 @@ def test_shares_are_those_of_the_moments_in_which_the_device_waits() -> None:
         ("busy", 0.003, 60),
         ("time.sleep", 0.001, 20),
     ]
-    assert (found.samples, found.every, found.is_enough) == (80, 200, True)
-    few = host_stretches(sampled((busy, (ENOUGH - 1) * 5e-3, 3.0)), NO_LINES, {}, 0.01)
-    assert not few.is_enough
+    assert (found.samples, found.every, found.is_enough(0.004)) == (80, 200, True)
+
+
+def test_twelve_samples_divide_the_idle_time_and_eleven_do_not() -> None:
+    found = [
+        host_stretches(sampled(([MAIN], count * 5e-3, 3.0)), NO_LINES, {}, 0.01).is_enough(0.001) for count in (12, 11)
+    ]
+    assert found == [True, False]
+
+
+def test_measured_collections_divide_the_idle_time_without_samples() -> None:
+    samples = sampled(([MAIN], 5e-3, 0.0), collected=1.0)
+    found = host_stretches(samples, NO_LINES, {}, 0.1)
+    assert found.stretches[0].label == COLLECTING and found.is_enough(found.stretches[0].time_s)
+    assert not found.is_enough(2 * found.stretches[0].time_s)
+    once = replace(samples, stacks=tuple(replace(one, waiting=one.waiting // 3) for one in samples.stacks))
+    assert all(one.label != COLLECTING for one in host_stretches(once, NO_LINES, {}, 0.1).stretches)
+
+
+def test_a_call_that_takes_much_longer_than_the_operators_of_its_line_is_none_of_them() -> None:
+    line = LineKinds({("/app/train.py", 20): {DISPATCHING: 0.001}})
+    stacks: list[Stack] = [
+        ([MAIN, own("decode", 20, "zlib.decompress")], 0.5, 0.0),
+        ([MAIN, own("decode", 20, ".view")], 0.05, 0.0),
+    ]
+    found = host_stretches(sampled(*stacks), line, {}, 0.01)
+    assert [(one.function, one.label) for one in found.stretches] == [
+        ("zlib.decompress", PYTHON),
+        (".view", DISPATCHING),
+    ]
+
+
+def test_the_step_of_any_optimizer_is_the_optimizers() -> None:
+    around = SampledFrame(f"{SITE}/torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper", 9, TORCH)
+    found = only(MAIN, around, own("Momentum.step", 20, "average.mul_"))
+    assert (found.label, found.function) == (OPTIMIZING, "Momentum.step")
+    assert only(MAIN, own("Momentum.step", 20, "average.mul_")).label == DISPATCHING
 
 
 def test_garbage_collections_have_the_time_that_was_measured() -> None:

@@ -423,7 +423,7 @@ def test_gaps_between_kernels_keep_their_time_where_the_samples_agree(tmp_path: 
 
 
 def test_few_samples_leave_the_profile_to_divide(tmp_path: Path) -> None:
-    few = half_busy(tmp_path, shares((PYTHON, "f", 30, 39)))
+    few = half_busy(tmp_path, shares((PYTHON, "f", 30, 11)))
     assert times(few) == times(half_busy(tmp_path, None)) and few.host == ()
 
 

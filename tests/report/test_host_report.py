@@ -23,7 +23,7 @@ from inductor_bench.records.program import PYTHON, SLEEPING, HostStretch, HostWo
 from inductor_bench.records.run import Run
 from inductor_bench.report.html import document_page
 from inductor_bench.report.markdown import document_markdown
-from inductor_bench.report.run.host_document import cost_words, flame_levels
+from inductor_bench.report.run.host_document import cost_words, few_words, flame_levels
 from inductor_bench.report.run.run_document import PageParts, page_parts, run_document
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import HOST, read_host_trace, write_host_trace
@@ -70,8 +70,9 @@ def test_the_table_names_functions_and_lines() -> None:
 
 
 def test_the_cost_is_said_also_if_the_samples_divide_nothing() -> None:
-    few = replace(HOST_WORK, stretches=(), samples=7)
-    assert "7 of 300 samples" in cost_words(few, on_host=False) and "too few" in cost_words(few, on_host=False)
+    few = replace(HOST_WORK, samples=16)
+    assert "16 of 300 samples" in cost_words(few, on_host=False) and "± 12%" in cost_words(few, on_host=False)
+    assert "16 samples in 64 further steps are too few" in few_words(few)
     assert "(-0.2 to +1.1%; 10 blocks)" in cost_words(HOST_WORK, on_host=False)
     assert "unknown" in cost_words(replace(HOST_WORK, blocks=0), on_host=True)
 

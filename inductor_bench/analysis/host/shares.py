@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +10,19 @@ from dataclasses import dataclass
 
 from ...records.code import SourceLine
 from ...records.evidence import HostSamples, HostTrace, HostTraceFrame, HostTraceFrames, HostTraceProfile
-from ...records.program import COLLECTING, HostStretch
+from ...records.program import BACKWARD, COLLECTING, LAUNCHING, PYTHON, HostStretch
 from ...records.tuning import Ratio
 from ..statistics import CONFIDENCE, paired_ratio
-from .stacks import LineKinds, StackReader
+from .stacks import OPERATORS, LineKinds, StackReader
 
-ENOUGH = 40
-"""Number of samples in which the device waits from which they divide the idle time."""
+LARGEST_ERROR = 0.15
+"""Largest standard error, as a share of the idle time, with which samples divide it: that of 12 samples."""
+
+SEVERAL = 3
+"""Number of collections from which their measured time is that of a usual step."""
+
+MUCH_LONGER = 2.0
+"""How many times as long as the profile's operators of its line a sampled call takes that is none of them."""
 
 
 def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], step_s: float) -> HostShares:
@@ -27,23 +34,39 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
         graphs: the names of the compiled graphs by their slugs.
         step_s: the time of a step.
     """
-    collected_s = sum(one.waiting_s + one.working_s for one in samples.stacks if one.is_collection)
+    collections = [one for one in samples.stacks if one.is_collection]
+    # The callbacks of a collection write two samples, one for each end.
+    counts = sum(one.waiting + one.working for one in collections) >= 2 * SEVERAL
+    collected_s = sum(one.waiting_s + one.working_s for one in collections) if counts else 0.0
     sampled = [one for one in samples.stacks if not one.is_collection]
     whole_s = sum(one.waiting_s + one.working_s for one in sampled) or 1.0
     collecting = min(1.0, collected_s / samples.steps_s) if samples.steps_s else 0.0
     found: dict[tuple[str, str, SourceLine | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
     reader = StackReader(samples, lines, graphs)
-    for stack in samples.stacks:
+    for stack in sampled + (collections if counts and samples.steps_s else []):
+        if not samples.sees_device and not stack.is_collection and reader.is_optimizer_operator(stack):
+            continue
         sampled_share = (1 - collecting) * stack.waiting_s / whole_s
         share = stack.waiting_s / samples.steps_s if stack.is_collection else sampled_share
-        if not share or (not samples.sees_device and reader.is_operator(stack)):
-            continue
         entry = found[reader.read(stack)]
         entry[0] += step_s * share
         entry[1] += 0 if stack.is_collection else stack.waiting
-    stretches = [HostStretch(key[0], key[1], time_s, round(count), key[2]) for key, (time_s, count) in found.items()]
+    stretches = [
+        HostStretch(_label(key, time_s, lines), key[1], time_s, round(count), key[2])
+        for key, (time_s, count) in found.items()
+        if time_s
+    ]
+    if not samples.sees_device:  # a CPU's operators are no idle time
+        stretches = [one for one in stretches if one.label not in (*OPERATORS, LAUNCHING, BACKWARD)]
     stretches.sort(key=lambda one: (-one.time_s, one.label, one.function))
     return HostShares(tuple(stretches), sum(one.waiting + one.working for one in sampled), samples.sees_device)
+
+
+def _label(key: tuple[str, str, SourceLine | None], time_s: float, lines: LineKinds) -> str:
+    """What a stretch is: no operator if it takes much longer than the operators of its line do in the profile."""
+    label, _, source = key
+    known_s = lines.seconds(source.file, source.line) if source is not None else 0.0
+    return PYTHON if label in OPERATORS and known_s and time_s > MUCH_LONGER * known_s else label
 
 
 @dataclass(frozen=True)
@@ -59,9 +82,19 @@ class HostShares:
         """The number of samples of these stretches."""
         return sum(one.samples for one in self.stretches)
 
-    @property
-    def is_enough(self) -> bool:
-        return self.samples >= ENOUGH
+    def error(self, idle_s: float) -> float:
+        """The largest standard error of a stretch, as a share of the idle time. Measured collections have none.
+
+        Args:
+            idle_s: the idle time of a step, in seconds.
+        """
+        collected_s = math.fsum(one.time_s for one in self.stretches if one.label == COLLECTING)
+        sampled = 1 - min(1.0, collected_s / idle_s) if idle_s else 1.0
+        return sampled / (2 * math.sqrt(max(1, self.samples)))
+
+    def is_enough(self, idle_s: float) -> bool:
+        """Whether the stretches divide the idle time of a step, in seconds."""
+        return bool(self.stretches) and self.error(idle_s) <= LARGEST_ERROR
 
 
 def sampling_cost(blocks: Sequence[Sequence[float]]) -> Ratio:

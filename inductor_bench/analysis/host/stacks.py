@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ...records.code import SourceLine
 from ...records.evidence import GENERATED, LIBRARY, OWN, TORCH, CallPlace, HostSamples, SampledFrame, SampledStack
 from ...records.program import (
+    ALLOCATING,
     BACKWARD,
     COLLECTING,
     CPU_OPERATORS,
@@ -53,6 +54,7 @@ RULES = tuple(
         (r"/(?:pathlib|shutil|tempfile|gzip|zipfile|tarfile)\.py|/torch/serialization\.py", r"\w+", FOR_FILE),
         (r"/torch/distributed/distributed_c10d\.py", r"barrier|monitored_barrier|\w*_object\w*|wait", FOR_RANKS),
         (r"/torch/(?:cuda|xpu)/\w+\.py", "synchronize|wait|wait_event|wait_stream", SYNCHRONISING),
+        (r"/torch/(?:cuda|xpu)/memory\.py", "empty_cache|memory_snapshot|_?set_allocator_settings", ALLOCATING),
         (r"/torch/optim/(?!lr_scheduler)\w+\.py|/torch/amp/grad_scaler\.py", r"\w+", OPTIMIZING),
         (r"/torch/_dynamo/\w+\.py", r"\w+", GUARDS),
         (r"/torch/(?:_inductor|_functorch)/.*|/triton/.*", r"\w+", LAUNCHING),
@@ -69,19 +71,34 @@ CALLS = tuple(
         (r"(?:.*\.)?(?:open|fsync|fromfile|memmap)|.*\.(?:read|readline|readlines|write|flush)", FOR_FILE),
         (r".*\.(?:recv|recv_into|recvfrom|send|sendall|accept|connect)", FOR_SOCKET),
         (r".*\.synchronize", SYNCHRONISING),
+        (r".*\.empty_cache", ALLOCATING),
     )
 )
 """What a call does that is no Python, by its name in the user's line."""
 
 
 WAITS = frozenset({FOR_LOCK, FOR_PROCESS, FOR_SOCKET})
+OPERATORS = frozenset({DISPATCHING, CPU_OPERATORS})
+"""What the host does at a line that calls operators."""
+
+_OF_TORCH = re.compile(
+    r"(?:torch|F|nn)\.[\w.]+|.*\.(?:to|cuda|view|reshape|contiguous|detach|(?:add|mul|sub|div|zero|copy|fill)_|bfloat16)"
+)
+"""A call of a function of torch, or of a method that only tensors have, as programs write it."""
+
+_OPTIMIZERS = re.compile(r".*/torch/optim/optimizer\.py:(?:.*\.)?(?:wrapper|_use_grad|step)")
+"""The frame around the step of an optimizer, whosever class that is."""
 
 
 @dataclass(frozen=True)
 class LineKinds:
-    """What the profile says of the lines that run operators: by file and line, the seconds of each kind."""
+    """What the profile says of the lines that run operators: by file and line, the seconds of a step of each kind."""
 
     times: Mapping[tuple[str, int], Mapping[str, float]]
+
+    def seconds(self, file: str, line: int) -> float:
+        """What a line's operators take in a profiled step; 0 if it runs none."""
+        return sum(self.times.get((file, line), {}).values())
 
     def most(self, frame: SampledFrame) -> str:
         """What a line mostly does; empty if it runs no operator."""
@@ -93,18 +110,19 @@ class LineKinds:
         return ""
 
 
-def kinds_of_lines(activities: Iterable[HostActivity], places: Mapping[int, CallPlace]) -> LineKinds:
+def kinds_of_lines(activities: Iterable[HostActivity], places: Mapping[int, CallPlace], steps: int = 1) -> LineKinds:
     """What the host did at each line, from the profiled steps.
 
     Args:
         activities: what the host did.
         places: the places of outermost operators, by their index.
+        steps: the number of these steps.
     """
     times: dict[tuple[str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for one in activities:
         source = places[one.op].source if one.op in places else None
         if source is not None and one.label != PYTHON:
-            times[source.file, source.line][one.label] += one.end_s - one.start_s
+            times[source.file, source.line][one.label] += (one.end_s - one.start_s) / steps
     return LineKinds(times)
 
 
@@ -121,15 +139,10 @@ class StackReader:
             yield self._samples.frames[self._samples.frame_of[node]]
             node = self._samples.parents[node]
 
-    def is_operator(self, stack: SampledStack) -> bool:
-        """On a CPU: whether an operator or a graph probably ran, which is no idle time."""
-        if stack.is_collection:
-            return False
+    def is_optimizer_operator(self, stack: SampledStack) -> bool:
+        """Whether an operator of an optimizer's step runs."""
         frames = list(self.frames(stack))
-        label = self._label(frames)
-        return label in (DISPATCHING, CPU_OPERATORS, LAUNCHING, BACKWARD) or (
-            label == OPTIMIZING and frames[0].owner == TORCH and frames[0].is_call
-        )
+        return frames[0].owner == TORCH and frames[0].is_call and self._label(frames) == OPTIMIZING
 
     def read(self, stack: SampledStack) -> tuple[str, str, SourceLine | None]:
         """What the host did, the function, and the user's line."""
@@ -142,7 +155,9 @@ class StackReader:
             return DATA_LOADING
         for frame in frames:
             if frame.owner in (OWN, LIBRARY):
-                return self._label_of_line(frame, frames[0])
+                label = self._label_of_line(frame, frames[0])
+                steps = label in (PYTHON, DISPATCHING) and any(map(_is_of_optimizer, frames))
+                return OPTIMIZING if steps else label
             if frame.owner == GENERATED and frame.file in self._graphs:
                 return LAUNCHING
             if rule := _rule_of(frame):
@@ -155,7 +170,8 @@ class StackReader:
         known = said or self._lines.most(frame)
         if known:
             return known
-        return DISPATCHING if innermost.owner == TORCH and innermost.is_call else PYTHON
+        calls_torch = innermost.owner == TORCH and innermost.is_call
+        return DISPATCHING if calls_torch or _OF_TORCH.fullmatch(called) else PYTHON
 
     def _function(self, frames: Sequence[SampledFrame], label: str) -> str:
         innermost = frames[0]
@@ -181,6 +197,10 @@ def _rule_of(frame: SampledFrame) -> str:
     """What a frame of a library does; empty if that is nothing in particular."""
     place = f"{frame.file}:{frame.function}"
     return next((label for pattern, label in RULES if pattern.fullmatch(place)), "")
+
+
+def _is_of_optimizer(frame: SampledFrame) -> bool:
+    return frame.owner == TORCH and _OPTIMIZERS.fullmatch(f"{frame.file}:{frame.function}") is not None
 
 
 def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ... import units
@@ -12,6 +13,9 @@ from ...records.program import HostStretch, HostWork
 from ...records.run import Run
 from .. import names, palette
 from ..document import NOTE, Block, Cell, Column, FlameGraph, On, Row, Section, Sentence, Stretch, Table, notes, words
+
+MANY = 40
+"""Number of samples up to which the screen says how uncertain they are."""
 
 MOST_LINES = 6
 MOST_CODE = 100
@@ -29,6 +33,8 @@ def host_section(run: Run, trace: HostTrace | None) -> Section:
     if program is None or host is None:
         return Section("", ())
     on_host = runs_on_host(run)
+    if not host.stretches:
+        return Section("", (Sentence(few_words(host), NOTE, on=On.PAPER if on_host else On.EVERYWHERE),))
     title = "What the host does outside of operators" if on_host else "What the host does while the device waits"
     blocks = (*_table(run, host), *_flame(host, trace), Sentence(cost_words(host, on_host=on_host), NOTE))
     return Section(
@@ -61,12 +67,17 @@ def _row(one: HostStretch, whole_s: float) -> Row:
     )
 
 
+def few_words(host: HostWork) -> str:
+    """Says that the samples name no functions, because there are too few."""
+    return f"Functions of the host are not named: {host.samples} samples in {host.steps} further steps are too few"
+
+
 def cost_words(host: HostWork, *, on_host: bool) -> str:
     """What the samples are worth, and what they cost."""
     moments = "outside of operators" if on_host else "with the device idle"
     said = f"{host.samples} of {host.every} samples, in {host.steps} further steps, found the host {moments}"
-    if not host.stretches:
-        said += ": too few to divide the idle time, which is divided as the profile says"
+    if 0 < host.samples < MANY:
+        said += f" (few: shares of the idle time are ± {units.whole_percent(0.5 / math.sqrt(host.samples))} or less)"
     if not host.blocks:
         return f"{said}; what sampling costs is unknown"
     times = "1 block" if host.blocks == 1 else f"{host.blocks} blocks"

@@ -8,7 +8,6 @@ import json
 import breakdown_runs as runs
 import pytest
 
-from inductor_bench.analysis.host.shares import ENOUGH
 from inductor_bench.store.run_files import HOST
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ def test_the_samples_name_the_line_that_sleeps() -> None:
     assert sum(part["share"] for part in program["parts"]) == pytest.approx(1.0)
     text = json.dumps(json.loads((done.folder / "evidence.json").read_text()))
     assert "S3CRET" not in text and "time.sleep" in text
-    if host["samples"] < ENOUGH:
+    if not host["stretches"]:
         pytest.skip("the machine was too busy for enough samples")
     most = host["stretches"][0]
     assert (most["label"], most["function"]) == ("sleeping", "time.sleep")
