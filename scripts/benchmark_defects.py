@@ -6,7 +6,8 @@ Each is broken down once, and the first three findings on its screen are compare
 kinds, figures and places are compared, never sentences.
 
 ``expected``  the kinds of findings that find the defect; a dash for a program without one.
-``first three``  the findings in the order of the screen, with their shares of the step. ``+`` finds the defect, ``=``
+``first three``  the findings in the order of the screen, with the simulated savings as shares of the step.
+              ``+`` finds the defect, ``=``
               is declared to be true beside it, ``-`` is false, and ``.`` is not judged: it is worth less than 3% of
               the step, or says how far a kernel is from its roof. What is said of the measurement itself is left out.
 ``rank``      the place of the first one that finds the defect.
@@ -49,7 +50,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, Finding
 from inductor_bench.analysis.findings.next_commands import headline
-from inductor_bench.analysis.findings.rule_table import findings_beside
+from inductor_bench.analysis.findings.rule_table import findings_beside, saving_s
 from inductor_bench.analysis.step_costs import is_uncompiled, whole_time_s
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
@@ -325,7 +326,7 @@ def judge(program: Program, run: Run) -> dict[str, Any]:
         {
             "kind": one.kind,
             "level": one.level,
-            "share": one.gain_s / whole_s if one.gain_s and whole_s else None,
+            "share": saving_s(one, run) / whole_s if whole_s and one.gain_s else None,
             "place": names_place(program, one, run) if one.kind in program.ids else None,
         }
         for one in first

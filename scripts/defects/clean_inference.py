@@ -65,7 +65,7 @@ def denoising() -> None:
     compiled = torch.compile(denoise, mode="reduce-overhead")
     x, times = rows(either(4096, 64), SPACE), torch.linspace(1, 0, 1000, device=DEVICE, dtype=DTYPE)
     for number in loop():
-        x = compiled(x, times[number]).clone()
+        x = compiled(x, times[number % len(times)]).clone()
 
 
 @clean(may=("recompiles", "other-steps"))

@@ -51,7 +51,7 @@ def cloned_state() -> None:
     print(len(best), "tensors")
 
 
-@defect("layout-copies", share=0.1)
+@defect("layout-copies", names=("features",), share=0.1)
 def channels_first() -> None:
     """Convolutions in bfloat16 over images with their channels first."""
     model = Images().to(DEVICE, DTYPE)
@@ -67,7 +67,7 @@ def channels_first() -> None:
         optimizer.zero_grad()
 
 
-@defect("allocations", share=0.1)
+@defect("allocations", share=0.1, also=("cuda-graphs-unused",))
 def empty_cache() -> None:
     """The allocator's cache is emptied after each step."""
     step, inputs = training(Regression()), rows()
@@ -88,7 +88,7 @@ def growing_cache() -> None:
         if DEFECT:
             keys = torch.cat([kept[:-1], token[None]])  # defect
         else:
-            kept[number] = token
+            kept[number % len(kept)] = token
             keys = kept
         token = layer(keys[-16:, 0])
 

@@ -25,15 +25,21 @@ class Denoiser(nn.Module):
         return x
 
 
-@defect("cuda-graphs-refused", "cuda-graphs-unused", names=("timestep",), share=0.1, also=("host-pace",))
+@defect("cuda-graphs-refused", "cuda-graphs-unused", names=("cache", "keys"), share=0.1, also=("host-pace",))
 @torch.no_grad()
-def time_on_the_cpu() -> None:
-    """The time of a diffusion step lies on the CPU, so that no CUDA graph is captured."""
-    denoise = torch.compile(on_device(Denoiser()), mode="reduce-overhead")
-    x = rows(SHORT, SPACE)
-    times = torch.linspace(1, 0, 1000, device="cpu" if DEFECT else DEVICE)  # defect
+def cache_as_argument() -> None:
+    """The caller owns the cache that a decoder writes into, so that no CUDA graph is captured."""
+    layers = on_device(nn.Sequential(*(Layer(SPACE, 2 * SPACE) for _ in range(either(12, 4)))))
+
+    def decode(x: Tensor, keys: Tensor, place: Tensor) -> Tensor:
+        if DEFECT:
+            keys.index_copy_(0, place, x[None])  # defect
+        return layers(x) + keys[:4].mean(0)
+
+    compiled, x = torch.compile(decode, mode="reduce-overhead"), rows(SHORT, SPACE)
     for number in loop():
-        denoise(x, times[number])  # defect
+        keys = torch.zeros(64, SHORT, SPACE, device=DEVICE, dtype=DTYPE)
+        compiled(x, keys, torch.tensor([number % 64], device=DEVICE))  # defect
 
 
 @defect("cuda-graphs-refused", "cuda-graphs-unused", names=("count", "counts"), share=0.1, also=("host-pace",))

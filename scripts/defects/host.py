@@ -9,8 +9,11 @@ import torch
 from frame import DEFECT, defect, either, loop, start
 from models import Regression, rows, training
 
+LATE = ("host-pace", "cuda-graphs-unused")
+"""What is true of a step whose host is late: graphs that are launched at once make it less late."""
 
-@defect("host-python", names=("update_averages",), share=0.2, cpu=True)
+
+@defect("host-python", names=("update_averages",), share=0.2, also=LATE, cpu=True)
 def averages() -> None:
     """A function updates thousands of running averages in Python."""
     step, inputs = training(Regression()), rows()
@@ -25,7 +28,7 @@ def averages() -> None:
         update_averages()  # defect
 
 
-@defect("host-python", names=("write_log", "dumps"), share=0.2, cpu=True)
+@defect("host-python", names=("write_log", "dumps"), share=0.2, also=LATE, cpu=True)
 def json_log() -> None:
     """Each step writes its whole configuration as JSON."""
     step, inputs = training(Regression()), rows()
@@ -40,7 +43,7 @@ def json_log() -> None:
             write_log(number)  # defect
 
 
-@defect("garbage-collection", share=0.2, cpu=True)
+@defect("garbage-collection", share=0.2, also=LATE, cpu=True)
 def gc_collect() -> None:
     """Each step collects garbage, which there is none of, among many objects."""
     step, inputs = training(Regression()), rows()
@@ -59,7 +62,7 @@ class Node:
         self.parent, self.children = parent, [] if parent is None else [self]
 
 
-@defect("garbage-collection", "host-python", names=("grow_tree",), share=0.1, cpu=True)
+@defect("garbage-collection", "host-python", names=("grow_tree",), share=0.1, also=LATE, cpu=True)
 def cyclic_objects() -> None:
     """Each step makes thousands of objects that refer to each other, among many that stay."""
     step, inputs = training(Regression()), rows()
@@ -77,7 +80,7 @@ def cyclic_objects() -> None:
     print(len(kept), "lists")
 
 
-@defect("anomaly-mode", "host-python", share=0.05, also=("host-pace", "synchronisations"), cpu=True)
+@defect("anomaly-mode", "host-python", share=0.05, also=("host-pace", "synchronisations", *LATE), cpu=True)
 def anomaly_mode() -> None:
     """Autograd's search for NaN was left on."""
     torch.autograd.set_detect_anomaly(DEFECT)  # defect

@@ -13,6 +13,9 @@ from models import BATCH, LENGTH, PICTURES, PIXELS, ROWS, WIDTH, WORDS, Images, 
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+LATE = ("host-pace", "cuda-graphs-unused")
+"""What is true of a step whose host is late: graphs that are launched at once make it less late."""
+
 TEXT = "the device waits for 1,024 words, which a loop in Python cuts and looks up; " * (LENGTH // 8)
 WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -21,7 +24,7 @@ class Texts(Dataset[Tensor]):
     """Texts that are encoded as they are read."""
 
     def __len__(self) -> int:
-        return BATCH * STEPS
+        return 100 * BATCH * STEPS
 
     def __getitem__(self, index: int) -> Tensor:
         if DEFECT:
@@ -40,7 +43,7 @@ def encode(text: str) -> list[int]:
     return found[: LENGTH + 1]
 
 
-@defect("data-loading", names=("waiting_for_workers", "DataLoader"), share=0.2, cpu=True)
+@defect("data-loading", names=("waiting_for_workers", "DataLoader"), share=0.2, also=LATE, cpu=True)
 def waiting_for_workers() -> None:
     """Two workers encode texts, more slowly than the device learns from them."""
     step = training(Language())
@@ -49,7 +52,7 @@ def waiting_for_workers() -> None:
         step(batch.to(DEVICE, non_blocking=True))
 
 
-@defect("data-loading", "host-python", names=("encode", "__getitem__"), share=0.2, cpu=True)
+@defect("data-loading", "host-python", names=("encode", "__getitem__"), share=0.2, also=LATE, cpu=True)
 def slow_getitem() -> None:
     """The loader encodes each text in the step's thread."""
     step = training(Language())
@@ -57,7 +60,7 @@ def slow_getitem() -> None:
         step(batch.to(DEVICE))
 
 
-@defect("data-loading", "host-python", names=("encode", "tokenizing"), share=0.2, cpu=True)
+@defect("data-loading", "host-python", names=("encode", "tokenizing"), share=0.2, also=LATE, cpu=True)
 def tokenizing() -> None:
     """Each batch is tokenized in the step."""
     step = training(Language())
@@ -69,7 +72,7 @@ def tokenizing() -> None:
 
 class Numbers(Dataset[list[float]]):
     def __len__(self) -> int:
-        return 64 * STEPS
+        return 100 * 64 * STEPS
 
     def __getitem__(self, index: int) -> list[float]:
         return [index % 7 / 7] * (WIDTH - index % 5)
@@ -84,7 +87,7 @@ def pad(lists: list[list[float]]) -> Tensor:
     return torch.tensor([[round(entry, 4) for entry in values] for values in normal])  # defect
 
 
-@defect("data-loading", "host-python", names=("pad",), share=0.2)
+@defect("data-loading", "host-python", names=("pad",), share=0.2, also=LATE)
 def slow_collate() -> None:
     """``collate_fn`` pads and scales lists of numbers in Python."""
     step = training(Regression())
@@ -94,7 +97,7 @@ def slow_collate() -> None:
         step(inputs, inputs)
 
 
-@defect("data-loading", "host-python", names=("make_batch",), share=0.2, cpu=True)
+@defect("data-loading", "host-python", names=("make_batch",), share=0.2, also=LATE, cpu=True)
 def plain_loop() -> None:
     """A loop over numbers makes each batch."""
     step = training(Regression())
@@ -115,7 +118,7 @@ def decode_image(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(zlib.decompress(data)), dtype=torch.uint8).view(3, PIXELS, PIXELS)  # defect
 
 
-@defect("data-loading", "host-python", names=("decode_image",), share=0.2)
+@defect("data-loading", "host-python", names=("decode_image",), share=0.2, also=("pageable-copies", *LATE))
 def decoding_images() -> None:
     """Compressed images are decoded in the step's thread."""
     step = training(Images(depth=2))
@@ -128,7 +131,7 @@ def decoding_images() -> None:
         step(on_device, labels)
 
 
-@defect("cpu-operators", "data-loading", names=("augment",), share=0.2, also=("pageable-copies",))
+@defect("cpu-operators", "data-loading", names=("augment",), share=0.2, also=("pageable-copies", *LATE))
 def augmenting_on_the_cpu() -> None:
     """Images are scaled and turned by operators on the CPU, in the step."""
     step = training(Images(depth=2))
@@ -145,7 +148,7 @@ def augmenting_on_the_cpu() -> None:
         step(images.contiguous(memory_format=torch.channels_last), labels)
 
 
-@defect("cpu-operators", "host-python", share=0.2, also=("pageable-copies", "data-loading"))
+@defect("cpu-operators", "host-python", share=0.2, also=("pageable-copies", "data-loading", *LATE))
 def noise_by_numpy() -> None:
     """NumPy draws the noise of each step on the CPU."""
     import numpy

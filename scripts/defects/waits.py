@@ -15,10 +15,13 @@ from pathlib import Path
 from frame import DEFECT, defect, either, loop, start
 from models import Regression, rows, training
 
+LATE = ("host-pace", "cuda-graphs-unused")
+"""What is true of a step whose host is late: graphs that are launched at once make it less late."""
+
 WAIT_S = either(0.008, 0.02)
 
 
-@defect("host-waits", names=("throttle",), share=0.2, cpu=True)
+@defect("host-waits", names=("throttle",), share=0.2, also=LATE, cpu=True)
 def sleep() -> None:
     """Each step sleeps."""
     step, inputs = training(Regression()), rows()
@@ -42,7 +45,7 @@ def beside(work: threading.Thread, end: threading.Event) -> Iterator[None]:
         work.join()
 
 
-@defect("host-waits", share=0.1, cpu=True)
+@defect("host-waits", share=0.1, also=LATE, cpu=True)
 def lock() -> None:
     """A thread that writes metrics holds the lock that each step needs."""
     step, inputs = training(Regression()), rows()
@@ -61,7 +64,7 @@ def lock() -> None:
                 losses[0] = loss
 
 
-@defect("host-waits", share=0.1, cpu=True)
+@defect("host-waits", share=0.1, also=LATE, cpu=True)
 def file_read() -> None:
     """Each step reads a large file."""
     step, inputs = training(Regression()), rows()
@@ -75,7 +78,7 @@ def file_read() -> None:
             step(inputs, inputs)
 
 
-@defect("host-waits", names=("report",), share=0.2, cpu=True)
+@defect("host-waits", names=("report",), share=0.2, also=LATE, cpu=True)
 def server() -> None:
     """Each step reports its number to a server, and waits for the answer."""
     step, inputs = training(Regression()), rows()
@@ -97,7 +100,7 @@ def server() -> None:
         near.close()
 
 
-@defect("host-waits", names=("temperature",), share=0.2, also=("host-python",), cpu=True)
+@defect("host-waits", names=("temperature",), share=0.2, also=("host-python", *LATE), cpu=True)
 def other_process() -> None:
     """Each step starts a command, as one that asks for the device's temperature, and waits for it."""
     step, inputs = training(Regression()), rows()
@@ -111,7 +114,7 @@ def other_process() -> None:
             temperature()  # defect
 
 
-@defect("host-waits", "data-loading", share=0.2, cpu=True)
+@defect("host-waits", "data-loading", share=0.2, also=LATE, cpu=True)
 def queue_of_batches() -> None:
     """A thread fills a queue of batches, more slowly than the step takes them."""
     step, inputs = training(Regression()), rows()
