@@ -25,6 +25,9 @@ FAR_OFF = 0.25
 """Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
 
 
+SLOWED = 1.5
+"""Ratio of profiled steps to others up to which a profile says how the others divide their idle time."""
+
 EQUAL_STEPS = 0.02
 """Smallest difference of a compiled and an eager step, as a share of the compiled one, from which one is faster."""
 
@@ -161,6 +164,19 @@ def idle_labels(run: Run) -> dict[str, float]:
     for part in parts_of(run, IDLE):
         times[part.label] = times.get(part.label, 0.0) + part.time_s
     return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def divides_idle_time(run: Run) -> bool:
+    """Whether it is known how unprofiled steps divide their idle time: by samples, or by a profile that slowed little.
+
+    A profile that slows the host makes some of its work longer than other work.
+    """
+    program = step_of(run)
+    if program is None:
+        return False
+    sampled = program.host is not None and bool(program.host.stretches)
+    ratios = [(one.profiled_step_time_s or 0.0) / one.step_time_s for one in program.ranks if one.step_time_s]
+    return sampled or max(ratios, default=1.0) <= SLOWED
 
 
 def idle_share(run: Run) -> float:

@@ -143,7 +143,7 @@ def guarded(share: float, device: str = "cuda") -> Run:
 def test_slow_guards_have_their_number() -> None:
     (found,) = of(guarded(GUARDS_SHARE * 2), "slow-guards")
     assert found.gain_s == pytest.approx(GUARDS_SHARE * 2 * 10e-3)
-    assert "checks the guards of 1 call of graphs; project/gnn.py:12 forward has 4,321" in found.text
+    assert "checks the guards of 1 call of forward; project/gnn.py:12 forward has 4,321" in found.text
     assert not of(guarded(GUARDS_SHARE / 2), "slow-guards")
     assert not of(guarded(GUARDS_SHARE * 2, "cpu"), "slow-guards")
 

@@ -365,29 +365,13 @@ def test_float32_products_that_use_tf32_get_no_advice() -> None:
 HALF = build.kernel("nvjet_tst", Category.EXTERN_GEMM, 1, 1e-3, dtype="bfloat16")
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (
-            "scores = queries @ keys",
-            "beside others in bfloat16: torch.set_float32_matmul_precision('high') allows TF32",
-        ),
-        (
-            "out = F.scaled_dot_product_attention(",
-            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True), which is less exact, "
-            "keeps the type of arguments in bfloat16",
-        ),
-    ],
-)
-def test_float32_products_beside_half_ones_are_not_told_to_autocast(code: str, words: str) -> None:
-    lines = (SourceLine("model.py", 7, "forward", code),)
+def test_float32_products_beside_half_ones_are_not_told_to_autocast() -> None:
+    lines = (SourceLine("model.py", 7, "forward", "scores = queries @ keys"),)
     run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn", source_lines=lines)
     assert the(run, "full-float32").text.endswith("allows TF32, autocast half precision"), "there are no half ones"
     run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, HALF)),))
-    assert the(run, "full-float32").text.endswith(words)
-    other = build.kernel("ampere_sgemm_64x64_nn", Category.EXTERN_GEMM, 1, 2e-3)
-    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, other)),))
-    assert the(run, "full-float32").text.endswith("allows TF32"), "most of it comes from elsewhere"
+    text = "(model.py:7), beside others in bfloat16: torch.set_float32_matmul_precision('high') allows TF32"
+    assert the(run, "full-float32").text.endswith(text)
 
 
 @pytest.mark.parametrize("category", [Category.TEMPLATE, Category.EXTERN_CONV, Category.EXTERN_ATTENTION])
@@ -407,9 +391,10 @@ def test_a_model_under_autocast_is_not_told_to_autocast() -> None:
 def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> None:
     """ALBERT under autocast: its attention is decomposed into float32 products, a quarter of the time."""
     run = h200.run_of("albert_bf16")
-    (found,) = [finding for finding in findings(run) if finding.kind == "full-float32"]
-    assert found.text.startswith("matrix products in full float32, without tensor cores, take 12.6 ms (26.9%), beside")
-    assert "scaled_dot_product_attention multiplies in float32 if" in found.text
+    assert "full-float32" not in kinds(run), "the products are the attention's"
+    (found,) = [finding for finding in findings(run) if finding.kind == "decomposed-attention"]
+    assert "no fused kernel of scaled_dot_product_attention took its arguments" in found.text
+    assert "allow_fp16_bf16_reduction_math_sdp" in found.text
     (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
     assert kernel.operator == "aten.bmm" and kernel.work.dtype == "float32"
 

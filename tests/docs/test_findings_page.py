@@ -17,6 +17,7 @@ from inductor_bench.analysis.findings import (
     compile_findings,
     doubts,
     finding,
+    host_findings,
     kernel_findings,
     precision_findings,
     product_findings,
@@ -26,7 +27,7 @@ from inductor_bench.analysis.findings import (
 from inductor_bench.analysis.findings import finding as waits
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
-from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, HOST_SETS_PACE
+from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, HOST_SETS_PACE, SLOWED
 from inductor_bench.records.run import Run
 
 PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
@@ -47,15 +48,16 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "busy-machine": (share(doubts.DELAYED), f"{doubts.SWITCHED} times", share(doubts.SCATTER)),
     "host-pace": (LEAST,),
     "synchronisations": (LEAST,),
-    "data-loading": (LEAST,),
-    "cpu-operators": (LEAST,),
+    "data-loading": (LEAST, share(host_findings.UNSURE_SHARE), f"{SLOWED:g} times"),
+    "cpu-operators": (LEAST, share(host_findings.UNSURE_SHARE), f"{SLOWED:g} times"),
     "host-waits": (LEAST,),
     "pageable-copies": (LEAST,),
     "garbage-collection": (LEAST,),
+    "host-python": (share(host_findings.PYTHON_SHARE),),
     "allocations": (LEAST,),
     "small-graphs": (*(f"{program_findings.MANY_CALLS} times", microseconds(program_findings.SHORT_CALL_S), LEAST),),
-    "slow-guards": (share(compile_findings.GUARDS_SHARE),),
-    "kernel-gaps": (share(program_findings.GAPS),),
+    "slow-guards": (share(compile_findings.GUARDS_SHARE), f"{SLOWED:g} times"),
+    "kernel-gaps": (share(program_findings.GAPS), microseconds(program_findings.LONGEST_GAP_S)),
     "unsteady-steps": (
         *(share(levels.LEAST_CHANGE), share(levels.APART)),
         *(share(step_findings.DRIFT), share(step_findings.SPREAD)),

@@ -25,6 +25,8 @@ from inductor_bench.records.program import (
     GRAPH,
     GUARDS,
     IDLE,
+    LAUNCHING,
+    PYTHON,
     QUEUED,
     Part,
     StepKind,
@@ -137,6 +139,14 @@ GRADIENT_COPIES = (
 )
 """The parts of a DDP training that copies its gradients out of the buckets."""
 
+PACED = (
+    Part(GRAPH, "encode", 2, 4e-3, 0, 4e-3, 0, 60, "encode"),
+    Part(GRAPH, "decode", 1, 4e-3, 0, 4e-3, 0, 40, "decode"),
+    Part(IDLE, LAUNCHING, 3, 1.6e-3, 0),
+    Part(IDLE, GUARDS, 3, 0.4e-3, 0),
+)
+"""The parts of a program that launches two graphs kernel by kernel."""
+
 SMALL_GRAPHS = (
     Part(GRAPH, "Block.forward", 24, 2.4e-3, 0, 2.4e-3, 0, 96, "block-forward"),
     Part(IDLE, GUARDS, 24, 0.7e-3, 0),
@@ -153,13 +163,14 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "cpu-operators": lambda: _idle(CPU_OPERATORS, "torch.cumsum", 31),
     "host-waits": lambda: _idle(FOR_LOCK, "Condition.wait", 52),
     "garbage-collection": lambda: _idle(COLLECTING, "collate", 28),
-    "host-pace": step_runs.host_paced,
+    "host-python": lambda: _idle(PYTHON, "update_averages", 61),
+    "host-pace": lambda: _parts(*PACED),
     "synchronisations": step_runs.transformer,
     "data-loading": step_runs.host_paced,
     "allocations": lambda: _parts(Part(IDLE, ALLOCATING, 1, 1e-3, 0)),
     "small-graphs": lambda: _parts(*SMALL_GRAPHS),
     "slow-guards": _slow_guards,
-    "kernel-gaps": lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0), Part(IDLE, QUEUED, 90, 2e-3, 0)),
+    "kernel-gaps": lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0, 8e-3, 0, 1000), Part(IDLE, QUEUED, 90, 2e-3, 0)),
     "cuda-graphs-unused": step_runs.host_paced,
     "cuda-graphs-refused": _refused,
     "cuda-graphs-in-use": step_runs.decode,

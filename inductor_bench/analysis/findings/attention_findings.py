@@ -117,8 +117,8 @@ def decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     of as many values.
     Products of the backward belong to it by the sizes of the scores. Half of its time is what a fused kernel may save.
     """
-    rows = decomposed_rows(evidence)
-    if not rows or evidence.whole.part(time_of(rows)) < DECOMPOSED:
+    rows = reported_rows(evidence)
+    if not rows:
         return
     products = [row for row in rows if row.kernel.category is Category.EXTERN_GEMM]
     types = list(dict.fromkeys(row.kernel.work.dtype for row in products if row.kernel.work.dtype))
@@ -133,9 +133,20 @@ def decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
             f": no fused kernel of {_SDPA} took its arguments (mask, head size, type, dropout). Arguments that one of "
             "them takes need one kernel; torch.nn.attention.sdpa_kernel with a single backend says what it refuses"
         )
+        if types == ["float32"]:
+            text += (
+                ". torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True), which is less exact, keeps the type "
+                "of arguments in half precision"
+            )
     else:
         text += f": torch.nn.functional.{_SDPA} does it in one kernel (attn_implementation='sdpa' in transformers)"
     yield finding_of("decomposed-attention", text, rows, saves_s=lambda row: row.cost.time_s / 2)
+
+
+def reported_rows(evidence: RunEvidence) -> Rows:
+    """The kernels of attentions that are not fused, if they take so much of the time that they are reported."""
+    rows = decomposed_rows(evidence)
+    return rows if evidence.whole.part(time_of(rows)) >= DECOMPOSED else []
 
 
 def decomposed_rows(evidence: RunEvidence) -> Rows:

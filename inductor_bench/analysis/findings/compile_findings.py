@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...records.code import CompiledFunction
-from ...records.program import GRAPH, GUARDS, ProgramChange
-from ..step_costs import idle_labels, parts_of, runs_on_host
-from .finding import CAUTION, NOTE, Finding, RunEvidence, join_words, plural, short_paths
-from .program_findings import small_graphs
+from ...records.program import GRAPH, GUARDS, LAUNCHING, Part, ProgramChange
+from ...records.run import Run
+from ..step_costs import divides_idle_time, host_sets_pace, idle_labels, parts_of, runs_on_host
+from .finding import CAUTION, NOTE, Assumption, Finding, RunEvidence, join_words, plural, short_paths
+from .program_findings import cuda_graphs_unused, idle_parts, small_graphs
 
 # Says failed guards in plain words.
 #
@@ -208,30 +209,38 @@ def _remedy(functions: list[CompiledFunction], last: Guard | None) -> str:
     return ". Keep that value the same, or pass it as a tensor; torch._dynamo.config.recompile_limit raises the limit"
 
 
-GUARDS_SHARE = 0.03  # share of the step in guards, while the device waits, from which they are reported
+GUARDS_SHARE = 0.05  # share of the step in guards, while the device waits, from which they are reported
 
 
 def slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports guards that the device waits for.
 
-    It holds if the trace shows the device idle while the host checks guards, on a GPU. Of graphs that are entered often
-    for little work ``small-graphs`` tells.
+    It holds if the device is idle while the host checks guards, on a GPU: by samples, by a profile that hardly slowed
+    the steps, or if guards are most of what the device waits for. If launching is more and CUDA graphs would spare it,
+    they come first. Of graphs that are entered often for little work ``small-graphs`` tells.
     """
     run = evidence.run
-    time_s = idle_labels(run).get(GUARDS, 0.0)
+    times = idle_labels(run)
+    time_s = times.get(GUARDS, 0.0)
     if runs_on_host(run) or time_s < GUARDS_SHARE * evidence.whole.time_s or any(small_graphs(evidence)):
+        return
+    if not divides_idle_time(run) and 2 * time_s < sum(times.values()):
+        return
+    if times.get(LAUNCHING, 0.0) > time_s and (any(cuda_graphs_unused(evidence)) or _refusals(run)):
         return
     most = max(run.capture.functions, key=lambda one: one.guards, default=None)
     many = f"; {short_paths(most.place)} has {most.guards:,}" if most is not None and most.guards else ""
     backward = {module.slug for module in run.modules if module.role == "backward"}
+    checked = {part.graph: part.label for part in parts_of(run, GRAPH) if part.graph and part.graph not in backward}
     calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
-    each = f" of {plural(round(calls), 'call')} of graphs" if calls >= 1 else ""
+    each = f" of {plural(round(calls), 'call')} of {join_words(list(checked.values()), 2)}" if calls >= 1 else ""
     text = (
         f"the device is idle for {evidence.whole.format(time_s)} of a step while the host checks the guards{each}"
         f"{many}: options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}} of torch.compile "
         "leaves out those on modules, which is safe if the program does not change them"
     )
-    yield Finding("slow-guards", text, gain_s=time_s)
+    assumed = Assumption(idle=idle_parts(run, GUARDS))
+    yield Finding("slow-guards", text, tuple(checked), gain_s=time_s, assumed=assumed)
 
 
 # The rule about CUDA graphs that Inductor refuses.
@@ -302,16 +311,27 @@ def _place_words(line: re.Match[str]) -> str:
 def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs for which Inductor uses no CUDA graphs, with its reason and what to change.
 
-    It holds if CUDA graphs were asked for and Inductor gave a reason, on a GPU.
+    It holds if CUDA graphs were asked for and Inductor gave a reason, on a GPU. It is advice if the host sets the pace:
+    then a replay makes the step shorter.
     """
-    if runs_on_host(evidence.run):
+    run = evidence.run
+    if runs_on_host(run):
         return
-    groups: dict[str, list[str]] = {}
-    for part in parts_of(evidence.run, GRAPH):
-        if part.refusal:
-            groups.setdefault(part.refusal, []).append(part.label)
-    for reason, names in groups.items():
-        who = join_words(names, MOST_NAMED)
+    paced, launching_s = host_sets_pace(run), idle_labels(run).get(LAUNCHING, 0.0)
+    for reason, parts in _refusals(run).items():
+        who = join_words([part.label for part in parts], MOST_NAMED)
         text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {refusal_words(reason)}"
-        found = [part.graph for part in parts_of(evidence.run, GRAPH) if part.refusal == reason and part.graph]
-        yield Finding("cuda-graphs-refused", text, tuple(dict.fromkeys(found)), level=CAUTION)
+        found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
+        if not paced:
+            yield Finding("cuda-graphs-refused", text, found, level=CAUTION)
+            continue
+        yield Finding("cuda-graphs-refused", text, found, gain_s=launching_s, assumed=Assumption(graphs=found))
+
+
+def _refusals(run: Run) -> dict[str, list[Part]]:
+    """The graphs for which Inductor refuses CUDA graphs, by its reason."""
+    groups: dict[str, list[Part]] = {}
+    for part in parts_of(run, GRAPH):
+        if part.refusal:
+            groups.setdefault(part.refusal, []).append(part)
+    return groups

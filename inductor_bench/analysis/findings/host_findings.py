@@ -15,18 +15,24 @@ from ...records.program import (
     FOR_RANKS,
     FOR_SOCKET,
     IDLE,
+    PYTHON,
     SLEEPING,
     Part,
     ProgramChange,
 )
 from ...records.run import Run
-from ..step_costs import idle_labels, parts_of, runs_on_host
+from ..step_costs import divides_idle_time, idle_labels, parts_of, runs_on_host
 from .finding import LEAST_SHARE, Assumption, Finding, RunEvidence, join_words
 from .program_findings import idle_parts, line_words, share_words
 
 MOST_LINES = 3
 WAITS = (SLEEPING, FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS)
 WORKERS = "DataLoader workers"
+UNSURE_SHARE = 0.1
+"""Share of the step from which idle time is reported that only a profile shows which slowed the steps much."""
+
+PYTHON_SHARE = 0.05
+"""Share of the step from which a function of the program is reported."""
 
 
 def spot_words(part: Part) -> str:
@@ -47,10 +53,11 @@ def spots(run: Run, labels: Sequence[str]) -> str:
 
 
 def _time_of(evidence: RunEvidence, *labels: str) -> float:
-    """Seconds of the step with these labels; 0 if they are too few to be reported."""
+    """Seconds of the step with these labels; 0 if they are too few to be reported, or too few for what they rest on."""
     times = idle_labels(evidence.run)
     time_s = sum(times.get(label, 0.0) for label in labels)
-    return time_s if time_s >= LEAST_SHARE * evidence.whole.time_s else 0.0
+    least = LEAST_SHARE if divides_idle_time(evidence.run) else UNSURE_SHARE
+    return time_s if time_s >= least * evidence.whole.time_s else 0.0
 
 
 def _who_waits(run: Run) -> str:
@@ -120,3 +127,35 @@ def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
         )
         assumed = Assumption(idle=idle_parts(run, COLLECTING))
         yield Finding("garbage-collection", text, gain_s=time_s, assumed=assumed)
+
+
+def host_python(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports functions of the program that the host runs while the device waits, each by itself.
+
+    It holds if samples name the function. What a function calls that is no operator counts as its own, such as a
+    function of NumPy.
+    """
+    run = evidence.run
+    groups: dict[tuple[str, str], list[Part]] = {}
+    for part in parts_of(run, IDLE):
+        if part.label == PYTHON and part.source is not None and part.function:
+            groups.setdefault((part.source.file, part.source.function), []).append(part)
+    for parts in groups.values():
+        time_s = sum(part.time_s for part in parts)
+        if time_s < PYTHON_SHARE * evidence.whole.time_s:
+            continue
+        text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host runs {_place_words(parts)}"
+        text += ": shorten it, call it less often, or run it beside the step"
+        changes = (ProgramChange("line", "host", "", parts[0].source),)
+        assumed = Assumption(idle=tuple(parts))
+        yield Finding("host-python", text, gain_s=time_s, assumed=assumed, changes=changes)
+
+
+def _place_words(parts: Sequence[Part]) -> str:
+    """The function of the program, its line, and what it spends most of that time in."""
+    first = parts[0]
+    where = first.source.function if first.source is not None else ""
+    inside = [part for part in parts if part.function != where]
+    words = [f"{part.function} {units.seconds(part.time_s)}" for part in inside]
+    most = f" ({join_words(words, MOST_LINES)})" if words else ""
+    return f"{where} at {line_words(first.source)}{most}"

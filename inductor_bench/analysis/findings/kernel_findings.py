@@ -13,6 +13,7 @@ from ...records.base import Category
 from ...records.program import GUARDS, PYTHON, ProgramChange
 from ...records.run import Run
 from ..step_costs import idle_labels, is_uncompiled
+from .attention_findings import reported_rows
 from .finding import (
     ADVICE,
     CAUTION,
@@ -42,6 +43,7 @@ from .finding import (
     time_of,
     to_its_roof,
 )
+from .program_findings import line_words
 from .transfer_findings import is_pageable
 
 # Rules about copies to, from and within the device.
@@ -120,15 +122,17 @@ def _is_host_copy(row: CostedKernel) -> bool:
 # Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 
 
-NEARLY_ALL = 0.9  # share of a finding's time from which one cause is reported for all of it
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
 _HALF = ("bfloat16", "float16")
-_SDPA = "scaled_dot_product_attention"
 
 
 def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports matrix products in float32 that do not use tensor cores."""
+    """Reports matrix products in float32 that do not use tensor cores.
+
+    Those of an attention that is no fused kernel do not count: ``decomposed-attention`` tells of them.
+    """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    of_attention = {row.place for row in reported_rows(evidence)}
     slow = [
         row
         for row in rows
@@ -136,12 +140,22 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
         and row.device.has_tf32
         and not row.module.tf32
         and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
+        and row.place not in of_attention
     ]
     if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
         text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
+        text += _place_words(slow)
         text += _why_float32(slow, rows, run)
         changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'high'"),)
         yield finding_of("full-float32", text, slow, saves_s=_beyond_tf32(run), changes=changes)
+
+
+def _place_words(rows: Rows) -> str:
+    """The layers and lines that most of the time is spent for: `` (head at app/model.py:83)``."""
+    layers = dict.fromkeys(layer.rpartition(".")[2] for row in rows for layer in row.kernel.origin.layers)
+    lines = dict.fromkeys(line_words(line) for row in rows for line in row.kernel.origin.source_lines)
+    words = [join_words(list(some), 2) for some in (layers, lines) if some]
+    return f" ({' at '.join(words)})" if words else ""
 
 
 def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
@@ -166,15 +180,7 @@ def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
     if not half:
         return f": {tf32}, autocast half precision"
     beside = f", beside others in {join_words(half, 2)}"
-    attention = [row for row in slow if any(_SDPA in line.code for line in row.kernel.origin.source_lines)]
-    if time_of(attention) < NEARLY_ALL * time_of(slow):
-        return f"{beside}: {tf32}"
-    return (
-        f"{beside}: {_SDPA} multiplies in float32 if none of its fused kernels takes the arguments "
-        f"(mask, head size, type). Best are arguments that one of them takes; otherwise {tf32}, "
-        "and torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True), which is less exact, keeps the type of "
-        f"arguments in {join_words(half, 2)}"
-    )
+    return f"{beside}: {tf32}"
 
 
 # Rules about generated kernels that could be faster.
@@ -321,8 +327,8 @@ def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
     if whole.part(time_of(rows)) >= LEAST_SHARE:
         operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (
-            f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors: "
-            "another memory format (channels_last or contiguous) may need less of it"
+            f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors"
+            f"{_place_words(rows)}: another memory format (channels_last or contiguous) may need less of it"
         )
         changes = (_LIBRARY_CHANGES["channels_last"],)
         yield finding_of("layout-copies", text, rows, saves_s=of_kernel, changes=changes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ... import units
 from ...records.base import Category
 from ...records.kernel import ShapeGroup
+from ...records.program import BACKWARD, GUARDS, LAUNCHING
 from ..step_costs import graph_use, runs_on_host
 from .finding import (
     ADVICE,
@@ -23,6 +24,7 @@ from .finding import (
     join_words,
     plural,
 )
+from .program_findings import idle_parts
 
 # The sizes of matrix products, from the arguments of their operators.
 
@@ -217,7 +219,15 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
         return share * sum(one.time_s for one in small if one.row is row)
 
     rows = _rows_of(small)
-    yield finding_of("small-products", text, rows, ADVICE if grows else NOTE, saves_s=saved_s if grows else None)
+    found = finding_of("small-products", text, rows, ADVICE if grows else NOTE, saves_s=saved_s if grows else None)
+    yield _with_fewer_calls(found, evidence) if several else found
+
+
+def _with_fewer_calls(finding: Finding, evidence: RunEvidence) -> Finding:
+    """The finding with what the host does in the calls that one larger call would replace."""
+    idle = idle_parts(evidence.run, LAUNCHING, GUARDS, BACKWARD)
+    waited_s = sum(part.time_s for part in idle)
+    return replace(finding, gain_s=finding.gain_s + waited_s, assumed=replace(finding.assumed, idle=idle))
 
 
 def _is_small(product: Product) -> bool:

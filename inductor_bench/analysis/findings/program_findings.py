@@ -14,6 +14,7 @@ from ...records.program import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
+    DISPATCHING,
     EAGER,
     GRAPH,
     GRAPH_INPUTS,
@@ -51,6 +52,7 @@ from ..step_costs import (
     step_spread,
 )
 from .finding import (
+    ADVICE,
     CAUTION,
     CUDA_GRAPH_MODES,
     FINE,
@@ -178,6 +180,8 @@ _REPORTS = re.compile(
 """A line that reports a value, or collects it for a report."""
 
 GAPS = 0.03  # share of the step from which gaps between launched kernels are reported
+LONGEST_GAP_S = 4e-6  # mean gap between launched kernels up to which it is the device's own
+WORKING = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY)  # the kinds of parts that launch something
 SEVERAL = 1.5  # calls of graphs in a step, without backward ones, from which they are several
 MANY_CALLS = 8  # calls of one graph in a step from which they are many
 SHORT_CALL_S = 200e-6  # device seconds of a graph's call below which it is short
@@ -213,23 +217,33 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def allocations(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports the idle time in which the host allocates device memory from the driver."""
-    time_s = idle_labels(evidence.run).get(ALLOCATING, 0.0)
-    if time_s >= LEAST_SHARE * evidence.whole.time_s:
-        text = (
-            f"the device is idle for {share_words(evidence.run, time_s)} of a step while the driver allocates or frees "
-            "memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
-        )
-        changes = (ProgramChange("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
-        assumed = Assumption(idle=idle_parts(evidence.run, ALLOCATING))
-        yield Finding("allocations", text, gain_s=time_s, assumed=assumed, changes=changes)
+    """Reports the idle time in which the host allocates device memory from the driver.
+
+    Another setting of the allocator is advised unless samples show that the program empties its cache.
+    """
+    run = evidence.run
+    parts = idle_parts(run, ALLOCATING)
+    time_s = sum(part.time_s for part in parts)
+    if time_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    text = f"the device is idle for {share_words(run, time_s)} of a step while the driver allocates or frees memory"
+    emptied = [part for part in parts if "empty_cache" in part.function and part.source is not None]
+    changes = (ProgramChange("environment", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
+    if emptied:
+        text += f": empty_cache at {line_words(emptied[0].source)} gives back what the next step asks for again"
+        changes = (ProgramChange("line", "empty_cache", "", emptied[0].source),)
+    else:
+        lines = list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
+        text += f" at {join_words(lines, MOST_LINES)}" if lines else ""
+        text += ": PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or shapes that stay the same"
+    yield Finding("allocations", text, gain_s=time_s, assumed=Assumption(idle=parts), changes=changes)
 
 
 def host_work(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports Python, guards, launches and dispatch of a program whose host sets the pace.
 
-    To compile more as one graph is advised only if a step calls several graphs beside backward ones, or has eager
-    operators in many launches: a model that is one graph already cannot be.
+    It is advice if a step calls several graphs beside backward ones, or has eager operators in many launches, so that
+    more can be compiled as one graph. Else it is a note, and where other findings name the host's work it is none.
     """
     run = evidence.run
     times = {label: time_s for label, time_s in idle_labels(run).items() if label in HOST_WORK}
@@ -237,28 +251,20 @@ def host_work(evidence: RunEvidence) -> Iterator[Finding]:
         return
     words = [f"{label} {share_words(run, time_s)}" for label, time_s in times.items() if time_s]
     waits = share_words(run, host_idle_share(run) * evidence.whole.time_s)
-    python_s = times.get(PYTHON, 0.0)
-    if 2 * python_s > sum(times.values()):
-        lines = [part for part in parts_of(run, IDLE) if part.label == PYTHON and part.source]
-        most = (
-            f", most of it at {join_words([line_words(part.source) for part in lines[:MOST_LINES]])}" if lines else ""
-        )
-        advice = f"shorten that Python{most}, or run it beside the step"
-    else:
-        advice = f"{_more_in_one_graph(run)}give each step more work"
-    text = (
-        f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}: "
-        f"{advice}"
-    )
-    yield Finding("host-pace", text, gain_s=sum(times.values()), assumed=Assumption(idle=idle_parts(run, *times)))
+    text = f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words, len(HOST_WORK))}"
+    mostly_python = 2 * times.get(PYTHON, 0.0) > sum(times.values())
+    advised = not mostly_python and _may_be_one_graph(run)
+    text += ": compile more of the step as one graph" if advised else ""
+    assumed, level = Assumption(idle=idle_parts(run, *times)), ADVICE if advised else NOTE
+    yield Finding("host-pace", text, level=level, gain_s=sum(times.values()), assumed=assumed)
 
 
-def _more_in_one_graph(run: Run) -> str:
-    """The advice to compile more together, if there is more than one graph and few eager operators."""
+def _may_be_one_graph(run: Run) -> bool:
+    """Whether more can be compiled together: there is more than one graph, or many eager operators."""
     backward = {module.slug for module in run.modules if module.role == "backward"}
     calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
     eager = sum(part.calls for part in parts_of(run, EAGER) if not WRAPPERS.search(part.label))
-    return "compile more of the step as one graph, or " if calls >= SEVERAL or eager >= MANY_CALLS else ""
+    return calls >= SEVERAL or eager >= MANY_CALLS
 
 
 def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
@@ -292,14 +298,26 @@ def _is_often_short(part: Part) -> bool:
 
 
 def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports the idle time between kernels that were launched early enough."""
-    time_s = idle_labels(evidence.run).get(QUEUED, 0.0)
-    if not runs_on_host(evidence.run) and time_s >= GAPS * evidence.whole.time_s:
-        text = (
-            f"the device is idle for {share_words(evidence.run, time_s)} of a step between kernels that were launched "
-            "in time: fewer and larger kernels have fewer gaps"
-        )
+    """Reports the idle time between kernels that were launched early enough.
+
+    It is advice if the gaps are as short as a device needs from one kernel to the next. What happens in longer ones is
+    not known: other programs on the device have their turn in them, too. Then it is a note.
+    """
+    run = evidence.run
+    time_s = idle_labels(run).get(QUEUED, 0.0)
+    if runs_on_host(run) or time_s < GAPS * evidence.whole.time_s:
+        return
+    launches = sum(part.launches for part in parts_of(run, *WORKING))
+    mean = f", {units.seconds(time_s / launches)} after each of {units.count(launches)}" if launches else ""
+    text = (
+        f"the device is idle for {share_words(run, time_s)} of a step between kernels that were launched in time{mean}"
+    )
+    if time_s <= LONGEST_GAP_S * launches:
+        text += ": fewer and larger kernels have fewer gaps"
         yield Finding("kernel-gaps", text, gain_s=time_s, assumed=Assumption(gaps=True))
+    else:
+        text += ". That is longer than a device needs: what it did was not measured, such as work of other programs"
+        yield Finding("kernel-gaps", text, level=NOTE, gain_s=time_s)
 
 
 # Rules about CUDA graphs in the program: in use, not in use, refused, and the copies of their inputs.
@@ -439,25 +457,35 @@ def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports eager operators that together take a large part of the step, with their lines."""
+    """Reports eager operators that together take a large part of the step, with their lines.
+
+    The time in which the device waits for the host to dispatch them belongs to it, if they are many.
+    """
     run = evidence.run
     every = parts_of(run, EAGER)
     parts = [part for part in every if not WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
     wrapped = [part for part in every if WRAPPERS.search(part.label)]
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
     whole_s = time_s + wrapped_s
-    if time_s < WORTH_COMPILING * evidence.whole.time_s:
+    many = sum(part.calls for part in parts) >= MANY_CALLS and not runs_on_host(run)
+    dispatched = idle_parts(run, DISPATCHING) if many else ()
+    dispatched_s = sum(part.time_s for part in dispatched)
+    if time_s + dispatched_s < WORTH_COMPILING * evidence.whole.time_s:
         return
     named = [part for part in parts if part.label != OTHERS] or parts
     words = join_words([operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
     loss = sum(part.time_s for part in parts if _is_of_loss(part))
     what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
-    text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}: compile the {what}"
+    text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}"
+    if dispatched_s >= LEAST_SHARE * evidence.whole.time_s:
+        text += f", and the device waits {share_words(run, dispatched_s)} for the host to dispatch them"
+    text += f": compile the {what}"
     if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
         largest = wrapped[0].label
         text += f"; {units.seconds(wrapped_s)} of it gathers gradients or parameters ({largest}) and stays eager"
     changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
-    yield Finding("eager-operators", text, gain_s=time_s, assumed=Assumption(parts=tuple(parts)), changes=changes)
+    assumed = Assumption(parts=tuple(parts), idle=tuple(dispatched))
+    yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)
 
 
 def _is_of_loss(part: Part) -> bool:

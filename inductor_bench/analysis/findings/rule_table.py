@@ -43,6 +43,7 @@ STEP_RULES = (
     Rule(("data-loading",), host_findings.data_loading),
     Rule(("cpu-operators",), host_findings.cpu_operators),
     Rule(("host-waits",), host_findings.host_waits),
+    Rule(("host-python",), host_findings.host_python),
     Rule(("garbage-collection",), host_findings.garbage_collection),
     Rule(("allocations",), program_findings.allocations),
     Rule(("small-graphs",), program_findings.small_graphs),
@@ -131,7 +132,19 @@ def findings(run: Run) -> tuple[Finding, ...]:
         for finding in every
         if not doubts.depends_only_on(finding, disturbed)
     ]
+    if any(one.kind in HOST_CAUSES and saving_s(one, run) >= WORTH_MUCH * whole_time_s(run) for one in found):
+        found = [one for one in found if one.kind != "host-pace"]
     return tuple(sorted(found, key=lambda finding: _order(finding, run)))
+
+
+HOST_CAUSES = frozenset(
+    (
+        *("host-python", "data-loading", "cpu-operators", "host-waits", "garbage-collection", "synchronisations"),
+        *("allocations", "pageable-copies", "slow-guards", "small-graphs", "eager-optimizer", "eager-operators"),
+        *("cuda-graphs-unused", "cuda-graphs-refused"),
+    )
+)
+"""Kinds of findings that name what the device waits for, beside which "the host sets the pace" says nothing new."""
 
 
 WORTH_MUCH = 0.03
