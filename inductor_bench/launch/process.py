@@ -116,10 +116,10 @@ class RunningProcess:
             self._forget_family()
             raise
 
-    def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False) -> bool:
+    def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False, ask_s: float = WAKE_S) -> bool:
         """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the process has ended.
 
-        ``until`` is asked every ``WAKE_S`` seconds and ends the wait.
+        ``until`` is asked every ``ask_s`` seconds and ends the wait.
 
         The wait is many short ones: a signal that came while this process was stopped (Ctrl-Z, a paused container) may
         reach another thread, and Python calls the handler when the main thread wakes. ``Popen.wait`` would hold a lock
@@ -132,7 +132,7 @@ class RunningProcess:
             now_s = time.monotonic()
             if now_s >= end_s:
                 return False
-            if now_s - asked_s >= WAKE_S:
+            if now_s - asked_s >= ask_s:
                 if until():
                     return False
                 asked_s = now_s
@@ -283,6 +283,7 @@ def run_process(
     timeout_s: float | None,
     on_line: Callable[[str], None] = lambda line: None,
     is_finished: Callable[[], bool] = lambda: False,
+    ask_s: float = WAKE_S,
 ) -> ProcessResult:
     """Runs a command in the current folder to its end; see :class:`ChildProcess`.
 
@@ -290,7 +291,8 @@ def run_process(
 
     Args:
         timeout_s: limit of the elapsed time in seconds; ``None`` for no limit.
-        is_finished: asked every ``WAKE_S`` seconds; the command is ended, and counts as successful, once it is true.
+        is_finished: asked every ``ask_s`` seconds; the command is ended, and counts as successful, once it is true.
+        ask_s: the seconds between two questions.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
@@ -306,7 +308,7 @@ def run_process(
 
     timed_out = True
     try:
-        timed_out = not child.wait(timeout_s, until) and not finished
+        timed_out = not child.wait(timeout_s, until, ask_s) and not finished
     finally:
         ended = child.end(timed_out)
     return replace(ended, stopped=finished)

@@ -1,28 +1,27 @@
-"""Workers: one for each job, one that is started before its job is known, and one that takes request after request."""
+"""Workers: one for each job, and one that takes request after request."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
-import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic
 
 from ..errors import InductorBenchError
-from ..interruption import uninterrupted
 from ..messages.job_requests import Answer, WorkerJob, WorkerRequest, decode_answer, encode_request
 from ..messages.kernel_requests import Begun
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
 from ..store.files import read_json, write_json
-from ..store.redaction import Redaction
 from .diagnosis import (
     ANOTHER_PYTHON,
     ERROR_LINES,
@@ -34,115 +33,8 @@ from .diagnosis import (
     remedy_of_end,
 )
 from .executors import cores_of_this_process
-from .process import WAKE_S, PipedProcess, ProcessResult, run_process
-
-# A worker that does each job in a fork of itself, because importing torch takes longer than many measurements.
-
-
-class ForkingWorker:
-    """A process that imports torch, and then does one job after the other, each in a fork.
-
-    Args:
-        command: the command of a worker. The numbers of two pipes are added: on the first it reads its jobs, on the
-            second it says that it is ready, and how each job ended.
-        environment: the whole environment of the worker.
-        log: the file for its own output.
-
-    Raises:
-        InductorBenchError: the worker cannot be started.
-    """
-
-    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
-        self._environment = environment
-        self._buffer = b""
-        self._is_ready = False
-        self._output = log.with_suffix(".output")  # of a job, with secrets
-        self._child = PipedProcess(command, environment=environment, log=log)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the worker is ready."""
-        if not self._is_ready:
-            self._is_ready = self._read_line(timeout_s) == "ready"
-        return self._is_ready and not self._child.wait(0)
-
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        log: Path,
-        timeout_s: float | None,
-        on_line: Callable[[str], None] = lambda line: None,
-    ) -> ProcessResult:
-        """Has a fork do a job and waits for its end, like ``run_process``; ``on_line`` is called after it.
-
-        The worker is gone where the job took too long; see :attr:`is_alive`.
-
-        Args:
-            words: the arguments of a worker that is started for the job.
-            log: the file for the output of the job.
-            timeout_s: limit in seconds; ``None`` for no limit.
-            on_line: called with each line of output.
-
-        Raises:
-            InductorBenchError: the log cannot be written.
-        """
-        begin_s, status = time.monotonic(), None
-        try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(BrokenPipeError):  # the worker has ended, which its answer says
-                self._child.requests.write(json.dumps([list(words), str(self._output.resolve())]).encode() + b"\n")
-            status = self._read_line(timeout_s)
-        except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
-        finally:
-            if not status:
-                self.end()
-            with uninterrupted():
-                self._keep_output(log, on_line)
-        code = os.waitstatus_to_exitcode(int(status)) if status else None
-        name = signal.Signals(-code).name if code is not None and code < 0 else None
-        timed_out = status is None
-        if status == "":
-            code = 1  # the worker itself is gone
-        return ProcessResult(None if name else code, name, timed_out, time.monotonic() - begin_s, log)
-
-    def _keep_output(self, log: Path, on_line: Callable[[str], None]) -> None:
-        """Writes a job's output into its log, without secrets."""
-        try:
-            text = self._output.read_text(encoding="utf-8", errors="replace")
-            self._output.unlink()
-        except OSError:
-            text = ""
-        with contextlib.suppress(OSError):
-            log.write_text(Redaction.find([], self._environment).text(text), encoding="utf-8")
-        for line in text.splitlines():
-            on_line(line)
-
-    def _read_line(self, timeout_s: float | None) -> str | None:
-        """The next line; empty at the worker's end, and ``None`` where none came in time."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while b"\n" not in self._buffer:
-            # many short waits: a signal may reach another thread while this process is stopped
-            left_s = WAKE_S if end_s is None else min(WAKE_S, end_s - time.monotonic())
-            if left_s <= 0:
-                return None
-            if select.select([self._child.answers], [], [], left_s)[0]:
-                data = self._child.answers.read(1 << 10)
-                if not data:
-                    return ""
-                self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        return line.decode()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it can do another job."""
-        return not self._child.requests.closed and not self._child.wait(0)
-
-    def end(self) -> None:
-        """Ends the worker, and the job that it does. May be called again."""
-        self._child.end()
-
+from .forking_worker import NO_VARIABLES, ForkingWorker
+from .process import PipedProcess, ProcessResult, run_process
 
 # Starting a worker: a verb, a job file in, a result file out. Nothing travels on stdout, because models print.
 
@@ -165,6 +57,13 @@ class WorkerAnswer(Generic[Answer]):
 
     result: Answer | None
     failure: Failure | None
+    waited_s: float = 0.0  # seconds until a worker was ready
+    time_s: float = 0.0  # seconds from the order of the job to the end of its process
+
+    def phases_s(self, of_job: Mapping[str, float]) -> dict[str, float]:
+        """The seconds of each phase of the call, of which the job knows its own."""
+        ending_s = max(0.0, self.time_s - math.fsum(of_job.values()))
+        return {"waiting for a worker": self.waited_s, **of_job, "ending": ending_s}
 
 
 @dataclass(frozen=True)
@@ -194,6 +93,8 @@ class WorkerPool:
     timeout_s: float | None = None
     on_line: Callable[[str], None] = lambda line: None
     _forking: list[ForkingWorker] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _closed: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -201,6 +102,7 @@ class WorkerPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed.set()  # a thread of this process may still call
         self._dismiss()
 
     def get_ready(self, *, beside_program: bool = False) -> None:
@@ -211,31 +113,39 @@ class WorkerPool:
         """
         if beside_program and cores_of_this_process() <= CORES_OF_THE_PROGRAM:
             return
+        with self._lock:
+            self._start_forking()
+
+    def _start_forking(self) -> None:
         if self._forking and not self._forking[0].is_alive:
             self._dismiss()
-        if not self._forking:
+        if not self._forking and not self._closed.is_set():
             environment = worker_environment(self.folder, self.environment)
             command = [*self._command, "fork"]
             with contextlib.suppress(InductorBenchError):  # a worker that is started for a call reports the error
                 self._forking.append(ForkingWorker(command, environment=environment, log=self.folder / "forking.log"))
 
-    def call(self, job: WorkerJob[Answer], *, name: str, log: Path) -> WorkerAnswer[Answer]:
-        """Has a worker do one job, in a separate process.
+    def call(
+        self, job: WorkerJob[Answer], *, name: str, log: Path, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> WorkerAnswer[Answer]:
+        """Has a worker do one job, in a separate process. Several threads may call at once.
 
         Args:
             job: what it does.
             name: names the job's files, unique in the run.
             log: where the worker's output goes.
+            variables: further environment variables of the job.
         """
         job_file = self.folder / f"{name}.job.json"
         result_file = self.folder / f"{name}.result.json"
         result_file.unlink(missing_ok=True)
         write_json(job_file, codec.encode_sparse(job))
-        ended = self._run([job.verb, str(job_file), str(result_file)], log)
+        ended, waited_s = self._run([job.verb, str(job_file), str(result_file)], log, variables)
         if ended.ok and not result_file.is_file() and not self.is_python():
             message = NOT_PYTHON.format(python=self.python)
             return WorkerAnswer(None, Failure(job.verb, NO_PYTHON, message, ANOTHER_PYTHON, ended.tail(), name))
-        return _read_result(job, ended, result_file, subject=name)
+        answer = _read_result(job, ended, result_file, subject=name)
+        return replace(answer, waited_s=waited_s, time_s=ended.time_s)
 
     def import_package(self, name: str, module: str = "") -> ImportedPackage:
         """Imports a package in a separate process: one that is installed may not fit its torch.
@@ -260,18 +170,28 @@ class WorkerPool:
         ended = run_process([self.python, "-c", _SUM], environment=environment, log=log, timeout_s=IMPORT_S)
         return _SUM_RESULT in ended.tail()
 
-    def _run(self, words: list[str], log: Path) -> ProcessResult:
-        self.get_ready()
-        if self._forking and self._forking[0].wait(self.timeout_s):
-            return self._forking[0].run(words, log=log, timeout_s=self.timeout_s, on_line=self.on_line)
-        self._dismiss()  # the worker that is started now reports the error
-        return run_process(
+    def _run(self, words: list[str], log: Path, variables: Mapping[str, str]) -> tuple[ProcessResult, float]:
+        """The end of a job's process, and the seconds until a worker was ready for it."""
+        begin_s = time.monotonic()
+        with self._lock:
+            self._start_forking()
+            forking = self._forking[0] if self._forking and self._forking[0].wait(self.timeout_s) else None
+            if forking is None:
+                self._dismiss()  # the worker that is started now reports the error
+        waited_s = time.monotonic() - begin_s
+        if forking is not None:
+            limit_s, on_line = self.timeout_s, self.on_line
+            return forking.run(words, log=log, timeout_s=limit_s, on_line=on_line, variables=variables), waited_s
+        if self._closed.is_set():
+            raise InductorBenchError("the run was ended before this was measured")
+        ended = run_process(
             [*self._command, *words],
-            environment=worker_environment(self.folder, self.environment),
+            environment={**worker_environment(self.folder, self.environment), **variables},
             log=log,
             timeout_s=self.timeout_s,
             on_line=self.on_line,
         )
+        return ended, waited_s
 
     def _dismiss(self) -> None:
         with contextlib.ExitStack() as ends:  # ends all workers even if ending one is interrupted

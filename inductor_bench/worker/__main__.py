@@ -4,9 +4,10 @@
   ``messages.job_requests`` with that verb. The file ``RESULT`` gets ``{"result": …}``, ``{"failure": {"kind",
   "message", "hint"}}``, or both if the job failed after it had saved a part.
 - ``… fork ORDERS ENDS`` imports the modules that most jobs need, and writes ``ready`` as a line to the file descriptor
-  ``ENDS``. For each line of JSON on the file descriptor ``ORDERS``, ``[[VERB, JOB, RESULT], OUTPUT]``, it forks a
-  process that does that job, with its output in the file ``OUTPUT``, and writes the process's status to ``ENDS``, as
-  ``os.waitpid`` returns it. It ends at the end of ``ORDERS``.
+  ``ENDS``. For each line of JSON on the file descriptor ``ORDERS``, ``[[VERB, JOB, RESULT], OUTPUT, VARIABLES]``, it
+  forks a process that does that job, with its output in the file ``OUTPUT`` and with these further environment
+  variables. At the end of each it writes a line to ``ENDS``: the status, as ``os.waitpid`` returns it, and ``OUTPUT``.
+  Several jobs may be under way. ``[[], OUTPUT, {}]`` kills a job. It ends at the end of ``ORDERS``.
 - ``… serve REQUESTS ANSWERS`` reads requests as lines of JSON from one file descriptor, and answers each with a line of
   JSON on the other, in the form of the result file. Lines ``{"part": …}`` may precede an answer, and ``"fatal": true``
   marks the last answer of the process.
@@ -22,9 +23,12 @@ if __name__ == "__main__":
     keep_bytecode()  # before all other imports
 
 import contextlib
+import functools
 import gc
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import traceback
@@ -33,6 +37,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from ..devices.protocol import CPU
+from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..messages import job_requests
 from ..messages.job_requests import COMPILES_TRITON, LAUNCHES_TRITON, WorkerJob
@@ -45,6 +51,9 @@ COMPILING_NICENESS = 10
 
 RARE_COLLECTION = (100_000, 50, 100)
 """Thresholds of the garbage collector in a process that compiles: with Python's own it takes 5% of a compilation."""
+
+GPU_FILE = "/dev/nvidiactl"
+"""Is there on a machine with a GPU of NVIDIA's."""
 
 DEVICE_FILES = ("/dev/nvidia", "/dev/dri/")
 """What the drivers of NVIDIA's and Intel's GPUs open, and keep open."""
@@ -92,16 +101,57 @@ def main(arguments: list[str]) -> int:
 def fork_jobs(orders: TextIO, ends: TextIO) -> int:
     """Does each job in a fork of this process, which has imported what takes most of a worker's start-up time."""
     import_jobs()
-    look_up_vectors()
+    if not os.path.exists(GPU_FILE):
+        look_up_vectors()
     gc.freeze()  # collections of the forks copy no page of what is imported
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     _say(ends, "ready")
-    while order := orders.readline():
-        words, output = json.loads(order)
-        child = os.fork()
-        if child == 0:
-            _do_in_fork(words, output, orders, ends)
-        _say(ends, str(os.waitpid(child, 0)[1]))
-    return 0
+    running: dict[int, str] = {}
+    buffer = b""
+    while True:
+        readable = select.select([orders.fileno(), woken], [], [])[0]
+        if woken in readable:
+            os.read(woken, 1 << 10)
+        for child in list(running):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                _say(ends, f"{status} {running.pop(child)}")
+        if orders.fileno() in readable:
+            data = os.read(orders.fileno(), 1 << 16)
+            if not data:
+                return 0
+            *lines, buffer = (buffer + data).split(b"\n")
+            for line in lines:
+                _take_order(json.loads(line), running, orders, ends)
+
+
+def _take_order(
+    order: tuple[list[str], str, dict[str, str]], running: dict[int, str], orders: TextIO, ends: TextIO
+) -> None:
+    """Forks a process for a job, or kills the one that does it."""
+    words, output, variables = order
+    if not words:
+        for child in (child for child, place in running.items() if place == output):
+            os.kill(child, signal.SIGKILL)
+        return
+    if _runs_on_host(words[1]):
+        look_up_vectors()
+    child = os.fork()
+    if child == 0:
+        os.environ.update(variables)
+        _do_in_fork(words, output, orders, ends)
+    running[child] = output
+
+
+def _runs_on_host(job: str) -> bool:
+    """Whether a job is for the CPU; only then vector instructions matter."""
+    try:
+        return device_of(read_json(Path(job)).get("device", CPU.type)).runs_on_host
+    except (InductorBenchError, AttributeError, TypeError):
+        return False  # the job itself says what is wrong with it
 
 
 def import_jobs() -> None:
@@ -116,6 +166,7 @@ def import_jobs() -> None:
             import_module("setuptools")
 
 
+@functools.cache
 def look_up_vectors() -> None:
     """Asks Inductor once which vector instructions work here, for all forks: it starts a Python with torch for each
     set of instructions that it tries, and again in each process that loads C++ kernels."""
@@ -129,6 +180,8 @@ def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> 
     """Does a job and ends this process; in a new interpreter where a device cannot be used in a fork."""
     code = 1
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(orders.fileno())
         os.close(ends.fileno())
         with open(output, "wb", 0) as log:

@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,13 +28,18 @@ from inductor_bench.worker.__main__ import has_looked_at_devices
 
 SECRET = "a-token-of-the-users"
 PRETENDED = f"""#!{sys.executable}
-import json, os, signal, sys, time
+import json, os, signal, sys, threading, time
 words = sys.argv[4:]
 how = os.environ.get("HOW", "")
 def work(verb, job, result):
     print("started", verb, os.getpid(), os.environ["A_SECRET_TOKEN"], flush=True)
     asked = json.load(open(job))
     time.sleep(asked.get("seconds", 0))
+    for place, file in enumerate(asked.get("meets", ())):
+        if place == 0:
+            open(file, "w").close()
+        while not os.path.exists(file):
+            time.sleep(0.01)
     if asked.get("crashes"):
         os.kill(os.getpid(), signal.SIGSEGV)
     json.dump({{"result": {{"pid": os.getpid(), "parent": os.getppid()}}}}, open(result, "w"))
@@ -44,14 +50,21 @@ if words[0] == "fork":
         time.sleep(600)
     ends = os.fdopen(int(words[2]), "w", 1)
     ends.write("ready\\n")
+    children = {{}}
+    def tell(child, output):
+        ends.write(f"{{os.waitpid(child, 0)[1]}} {{output}}\\n")
     for line in os.fdopen(int(words[1])):
-        order, output = json.loads(line)
-        child = os.fork()
+        order, output, variables = json.loads(line)
+        if not order:
+            os.kill(children[output], signal.SIGKILL)
+            continue
+        children[output] = child = os.fork()
         if child == 0:
+            os.environ.update(variables)
             os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 1)
             work(*order)
             os._exit(0)
-        ends.write(f"{{os.waitpid(child, 0)[1]}}\\n")
+        threading.Thread(target=tell, args=(child, output), daemon=True).start()
 else:
     work(*words)
 """
@@ -109,6 +122,7 @@ class Wait(WorkerJob[Process]):
 
     seconds: float = 0.0
     crashes: bool = False
+    meets: tuple[str, ...] = ()  # a file that it makes, and one for which it waits
 
 
 def call(pool: WorkerPool, name: str = "forward", job: Wait = Wait()) -> Process:
@@ -257,8 +271,39 @@ def test_a_job_that_takes_too_long_is_ended(python: str, tmp_path: Path) -> None
         call(pool)
     with pool_of(python, tmp_path, timeout_s=3) as pool:
         answer = pool.call(Wait(600), name="slow", log=tmp_path / "log")
-        assert answer.failure is not None and answer.failure.kind == "timeout" and not children()
-        assert call(pool)
+        assert answer.failure is not None and answer.failure.kind == "timeout"
+        (forking,) = children()
+        assert not forking.children(), "it alone was ended"
+        assert call(pool).parent == forking.pid
+
+
+def test_several_jobs_are_under_way_at_once(pool: WorkerPool, tmp_path: Path) -> None:
+    met = [tmp_path / "first", tmp_path / "second"]
+    with ThreadPoolExecutor(2) as threads:
+        calls = [
+            threads.submit(call, pool, one.name, Wait(meets=(str(one), str(other)))) for one, other in (met, met[::-1])
+        ]
+        found = [one.result() for one in calls]
+    assert found[0].parent == found[1].parent and found[0].pid != found[1].pid
+
+
+def test_a_job_that_is_ended_leaves_the_others(pool: WorkerPool, tmp_path: Path) -> None:
+    begun, goes_on = tmp_path / "begun", tmp_path / "goes on"
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(call, pool, "other", Wait(meets=(str(begun), str(goes_on))))
+        while not begun.exists():
+            time.sleep(0.01)
+        assert replace(pool, timeout_s=1).call(Wait(600), name="slow", log=tmp_path / "log").failure is not None
+        goes_on.touch()
+        assert other.result()
+
+
+def test_none_is_started_once_the_pool_has_ended(python: str, tmp_path: Path, many_cores: None) -> None:
+    with pool_of(python, tmp_path) as pool:
+        call(pool)
+    with pytest.raises(InductorBenchError, match="ended"):
+        call(pool)
+    assert not children()
 
 
 @pytest.mark.slow
