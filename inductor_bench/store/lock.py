@@ -165,6 +165,10 @@ WAITING = "INDUCTOR_BENCH_DEVICE_WAITING"
 """Environment variable: a file that exists while this process waits for its turn."""
 
 
+LOADS_BESIDE = "INDUCTOR_BENCH_LOADS_BESIDE"
+"""Environment variable: if set, a process that compiles loads kernels onto the device also in the turn of another."""
+
+
 class DeviceTurn:
     """The turns of one process, configured by its environment. As a context manager it is one turn.
 

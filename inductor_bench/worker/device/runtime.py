@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ...devices.protocol import Device
 from ...errors import InductorBenchError
 from ...records.run import Environment
 from ...source.harness.arguments import Arguments
-from ...store.lock import DeviceTurn
+from ...store.lock import LOADS_BESIDE, DeviceTurn
 from ..fast_start import without_collection
 from ..upstream import inductor as upstream
 from ..upstream.inductor import import_generated_codes_imports, load_compiled_module
@@ -202,9 +203,22 @@ class AcceleratorRuntime:
         return getattr(torch, self.device.type, None)
 
 
-# Takes turns at a GPU that the measurements of two models share.
+# Takes turns at a GPU that several processes share.
 #
 # A process uses the GPU in its turn only, and gives the turn up while it imports and compiles.
+
+
+LITTLE_MEMORY = 0.1
+"""Share of a GPU's memory that a process may keep while another one has the turn."""
+
+
+def _holds_little_memory() -> bool:
+    """Whether this process holds little of the GPU's memory. What torch keeps for reuse is given back first."""
+    if not torch.cuda.is_initialized():
+        return True
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info()
+    return torch.cuda.memory_reserved() <= LITTLE_MEMORY * total
 
 
 class SharedDevice:
@@ -247,7 +261,19 @@ class SharedDevice:
     def use_while_compiling(self) -> None:
         """Takes the turn for each short use of the GPU by the compiler, unless this process holds it."""
         if self._turn.is_shared:
-            upstream.around_use_while_compiling(self.hold)
+            upstream.around_use_while_compiling(self.hold, loads=not os.environ.get(LOADS_BESIDE))
+
+    @contextlib.contextmanager
+    def leave_inside(self) -> Iterator[None]:
+        """Gives the turn up inside, if this process holds it and little of the GPU's memory."""
+        if not self._turn.held or not _holds_little_memory():
+            yield
+            return
+        self.leave()
+        try:
+            yield
+        finally:
+            self._turn.take()
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -262,24 +288,33 @@ class SharedDevice:
             self.leave()
 
 
-def load_in_turn(path: Path) -> ModuleType:
-    """Imports a compiled module, then waits for this process's turn at its GPU, and keeps it until the process ends.
-
-    Other processes may use the GPU while the module's kernels are read or compiled, which takes most of the time.
-    """
-    with without_collection():
-        import_generated_codes_imports()
-    shared = SharedDevice()
-    shared.use_while_compiling()
-    module = load_compiled_module(path)
-    shared.use()
-    return module
-
-
 # The turns of this process at its device, which other workers of the same retune may share.
 
 
 _DEVICE = SharedDevice()
+
+
+def load_in_turn(path: Path, loaded: Callable[[], None] = lambda: None) -> ModuleType:
+    """Imports a compiled module, then waits for this process's turn at its GPU, and keeps it until the process ends.
+
+    Other processes may use the GPU while the module's kernels are read or compiled, which takes most of the time.
+
+    Args:
+        path: the file of the module.
+        loaded: called before the wait.
+    """
+    with without_collection():
+        import_generated_codes_imports()
+    _DEVICE.use_while_compiling()
+    module = load_compiled_module(path)
+    loaded()
+    _DEVICE.use()
+    return module
+
+
+def beside_others() -> AbstractContextManager[None]:
+    """Lets other processes use the device inside, which this one does not do, if it had the turn."""
+    return _DEVICE.leave_inside()
 
 
 def exclusive() -> AbstractContextManager[None]:

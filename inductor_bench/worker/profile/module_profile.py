@@ -25,7 +25,7 @@ from ...source.harness.fingerprints import fingerprint
 from ...source.kernel_text import has_profile_mark
 from ...store import codec
 from ..device.processor import usable_cpus
-from ..device.runtime import DeviceRuntime, load_in_turn
+from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
 from ..device.runtimes import runtime_of
 from ..phases import Phases
 from ..upstream import inductor, pinning
@@ -146,9 +146,6 @@ WALL_BUDGET_S = 2.0
 WALL_RUNS = (10, 200)
 PROFILE_BUDGET_S = 10.0
 PROFILE_RUNS_LEAST = 3
-PROFILE_PASSES = 2
-"""Number of times that the harness runs the profiled iterations: first without the profiler."""
-
 GRAPH_REPLAYS = 20
 
 
@@ -187,10 +184,18 @@ def measure_run(
         with contextlib.redirect_stdout(printed), contextlib.ExitStack() as marks:
             if module is not None and found.marked:
                 marks.enter_context(marked_kernels(module))
-            run.rotate(PROFILE_PASSES * iterations)
-            before = read_counters()
-            inductor.print_profile(label, run, iterations, trace)
-            return replace(found, profile_load=load_since(before, iterations))
+            run.rotate(inductor.PROFILE_PASSES * iterations)
+            before, loads = read_counters(), []
+            with contextlib.ExitStack() as written:
+
+                def has_run() -> None:
+                    runtime.synchronize()
+                    loads.append(load_since(before, iterations))
+                    run.forget_rotated()
+                    written.enter_context(beside_others())
+
+                inductor.print_profile(label, run, iterations, trace, has_run)
+            return replace(found, profile_load=loads[-1])
     finally:
         run.stop_rotating()
         text.write_text(printed.getvalue(), encoding="utf-8")
@@ -342,8 +347,7 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         save: saves the details so far before each step that may crash the process.
     """
     phases = Phases()
-    module, run = _load(job)
-    phases.end("loading")
+    module, run = _load(job, phases)
     found = measure_run(
         run,
         label=job.label,
@@ -406,8 +410,11 @@ def _with_values(
     return replace(found, recorded=recorded, values_error=error)
 
 
-def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType, ModuleRun]:
+def _load(
+    job: ProfileModule | ListLaunches | RecordValues, phases: Phases | None = None
+) -> tuple[ModuleType, ModuleRun]:
     """The module, and its run with the inputs of its harness, which has been made once."""
+    phases = phases or Phases()
     import torch
 
     runtime_of(job.device)  # this refuses an unsupported device before the module is loaded
@@ -418,11 +425,14 @@ def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType,
     _check_vector_lanes(job.vector_lanes)
     if isinstance(job, ProfileModule) and job.compiled:
         inductor.start_no_compilers()
-    module = load_in_turn(Path(job.module))
+    module = load_in_turn(Path(job.module), lambda: phases.end("loading"))
+    phases.end("waiting for the device")
     if isinstance(job, ProfileModule):
         pinning.use_configs(vars(module), job.configs)
     with torch.no_grad():
-        return module, run_of_harness(module.call, inductor.harness_inputs(module))
+        run = run_of_harness(module.call, inductor.harness_inputs(module))
+    phases.end("its first runs")
+    return module, run
 
 
 def _check_vector_lanes(wanted: int | None) -> None:

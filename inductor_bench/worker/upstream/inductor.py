@@ -107,7 +107,11 @@ def harness_inputs(module: ModuleType) -> list[Any]:
     return taken
 
 
-def print_profile(label: str, run: Run, repeat: int, trace: Path) -> None:
+PROFILE_PASSES = 2
+"""Number of times that the harness runs the profiled iterations: first without the profiler. (2.11, 2.13)"""
+
+
+def print_profile(label: str, run: Run, repeat: int, trace: Path, has_run: Callable[[], None]) -> None:
     """Profiles like ``python MODULE -p --times 1 --repeat N``, and prints the harness's text on stdout. (2.11, 2.13)
 
     The harness writes its trace to one fixed path in the temporary folder, and then imports ``tabulate``, which torch
@@ -118,12 +122,18 @@ def print_profile(label: str, run: Run, repeat: int, trace: Path) -> None:
         run: one call of the module.
         repeat: the number of profiled calls.
         trace: the path of the trace.
+        has_run: called after the last run, before the trace is written.
     """
     from torch._inductor import wrapper_benchmark
     from torch._inductor.utils import print_performance
 
+    passes = iter(range(PROFILE_PASSES, 0, -1))
+
     def benchmark(times: int, repeat: int) -> float:
-        return print_performance(run, times=times, repeat=repeat)
+        time_s = print_performance(run, times=times, repeat=repeat)
+        if next(passes) == 1:
+            has_run()
+        return time_s
 
     arguments = sys.argv
     original = wrapper_benchmark.PROFILE_PATH
@@ -354,16 +364,18 @@ def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> None:
     callback_handler.register_end_callback(lambda now: ends() if now.callback_trigger in compiled else None)
 
 
-def around_use_while_compiling(using: Callable[[], AbstractContextManager[None]]) -> None:
+def around_use_while_compiling(using: Callable[[], AbstractContextManager[None]], *, loads: bool) -> None:
     """Enters ``using()`` around the compiler's use of the GPU. (2.11, 2.13)
 
-    The compiler benchmarks kernels and their configurations on it, and loads Triton kernels.
+    The compiler benchmarks kernels and their configurations on it, and loads Triton kernels, which counts if ``loads``.
     """
     from torch._inductor.runtime import benchmarking
 
     for kind in vars(benchmarking).values():
         if isinstance(kind, type) and "benchmark_gpu" in vars(kind):
             _surround(kind, "benchmark_gpu", using)
+    if not loads:
+        return
     try:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
     except ImportError:
