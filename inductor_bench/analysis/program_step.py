@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .. import units
 from ..devices.table import device_of
@@ -34,6 +34,8 @@ from .statistics import Level, level_at
 from .step_costs import pace_setter
 from .traffic import EagerOperators, find_operators
 
+T = TypeVar("T")
+
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
 
@@ -42,6 +44,9 @@ CUT = 0.01
 
 NOT_CLOSED = 1.01
 """Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
+
+KEPT_BYTES = 5_000_000
+"""Largest stored trace whose contents are kept in memory, because several analyses need them."""
 
 TIED_ENOUGH = 0.995
 """The share of the graphs' device time that is tied to kernels below which a note says so."""
@@ -212,10 +217,8 @@ def _with_ledger(
     steps: RankSteps, observed: StepEvidence, place: str, evidence: Evidence, files: EvidenceFiles
 ) -> DescribedProcess:
     on_host = device_of(observed.steps.device or "cpu").runs_on_host
-    trace = read_program_trace(files.path(place), MARKERS)
     modules = _graphs_of(observed, evidence, files)
-    graphs = {number: _known_graph(module, files) for number, module in modules.items()}
-    found = find_works(trace, MARKERS, graphs, on_host=on_host)
+    trace, found = _read_works(place, modules, files, on_host=on_host)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
@@ -265,6 +268,24 @@ def _with_ledger(
         times_by_layer(described, found.activities, _layers_of(modules, files)),
         None if on_host else _queued(trace, found, described, observed),
     )
+
+
+def _read_works(
+    place: str, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles, *, on_host: bool
+) -> tuple[ProgramTrace, ProgramWorks | None]:
+    """A trace of the steps, and its works. Those of a trace of moderate size are kept in memory for later analyses."""
+    path, version = files.path(place), None
+    with suppress(OSError):
+        status = path.stat()
+        version = (status.st_mtime_ns, status.st_size) if status.st_size <= KEPT_BYTES else None
+    graphs = {number: _known_graph(module, files) for number, module in modules.items()}
+
+    def once(name: str, inputs: object, make: Callable[[], T]) -> T:
+        return files.once(name, inputs, make) if version is not None else make()
+
+    trace = once(f"trace {place}", version, lambda: read_program_trace(path, MARKERS))
+    inputs = version, graphs, on_host
+    return trace, once(f"works of {place}", inputs, lambda: find_works(trace, MARKERS, graphs, on_host=on_host))
 
 
 def _notes_of_events(

@@ -187,6 +187,8 @@ class ObservedSteps:
     # the path of a second trace of one step, recorded with Python stacks and modules; empty if there is none
     lines_trace: str = ""
     samples: HostSamples | None = None  # what the host did in further steps; ``None`` if it was not sampled
+    # the seconds that the program waited for the profiler, by the action of the schedule: ``export`` writes a trace
+    phases_s: dict[str, float] = field(default_factory=dict)
     error: str = ""  # the reason of a failure, in words
     notes: tuple[str, ...] = ()  # what limits the figures, in words
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import shlex
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,15 +24,16 @@ from ..devices.protocol import CPU
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
+from ..launch.executors import cores_of_this_process
 from ..launch.marks import end_marked, tool_mark
-from ..launch.worker import WorkerPool, default_python
+from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, default_python
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
 from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest, RetuneRequest
 from ..records.run import Capture, Environment, Run
-from ..report.run.run_document import write_report
+from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
 from ..store.files import own_folder, refuse_link, write_text
@@ -46,8 +48,18 @@ from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
-from .modules.module_profiling import Aside, ProfiledModule, Profiling, are_measured_beside, take_survey
+from .modules.module_profiling import (
+    Aside,
+    ModuleMeasurement,
+    ProfiledModule,
+    Profiling,
+    are_measured_beside,
+    begun_ahead,
+    modules_at_once,
+    take_survey,
+)
 from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled, read_program
+from .modules.step_watch import observed_phases
 from .modules.targets import (
     find_listed_modules,
     find_secrets,
@@ -58,7 +70,7 @@ from .modules.targets import (
 )
 from .modules.warm_compilation import shared_compile_cache
 from .pins import make_pins
-from .progress import Progress, StageTimes
+from .progress import Progress, StagePhases, StageTimes
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
 from .retuning import STAGE as AUTOTUNE
 
@@ -295,6 +307,7 @@ class _Breakdown:
         self._redaction = redaction
         shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
         self._evidence = Evidence()
+        self._texts: Mapping[str, object] = {}  # what was kept of each module, by its slug
         self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
         own_folder(folder.work)
@@ -372,6 +385,9 @@ class _Breakdown:
             with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
                 if self._request.trace is None:
                     pool.get_ready(beside_program=self._listed is None)
+                if cores_of_this_process() > CORES_OF_THE_PROGRAM:
+                    load = partial(load_libraries, plots=self._request.plots)
+                    threading.Thread(target=load, daemon=True).start()
                 self._measure(pool)
             keep_for_later_runs(environment)
             self._time_eager(environment)
@@ -390,17 +406,26 @@ class _Breakdown:
         request = self._request
         if request.trace is None:
             pool.get_ready()
-        profiling = Profiling(pool, self._folder, self._progress, request.repeat, request.trace, request.recorded_bytes)
-        with Aside(are_measured_beside(captured.modules)) as aside:
-            for module, label in labelled(captured.modules):
-                self._measure_module(profiling, module, label, aside)
+        modules = labelled(captured.modules)
+        at_once = modules_at_once(captured.modules) if request.trace is None else 1
+        of_request = request.repeat, request.trace, request.recorded_bytes
+        profiling = Profiling(pool, self._folder, *of_request, at_once)
+        works = [partial(profiling.profile, *one) for one in modules]
+        with Aside(are_measured_beside(captured.modules)) as aside, closing(begun_ahead(works, at_once)) as measures:
+            again = []
+            for one, measure in zip(modules, measures, strict=True):
+                if not self._measure_module(profiling, *one, measure, aside):
+                    again.append(one)
+            for one in again:
+                self._measure_module(profiling, *one, partial(profiling.profile, *one), aside, is_last=True)
+            self._progress.stage("reading what was profiled")
         self._conclude(pool)
 
     def _capture(self, pool: WorkerPool) -> CapturedProgram:
         if self._listed is None:
             what = (self._request, self._folder, pool.environment, self._python, self._progress)
             with self._program_turn():
-                return capture_program(*what, lambda captured: self._answer_early(captured, pool))
+                return capture_program(*what, lambda captured: self._answer_early(captured, pool), self._prepare_answer)
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
@@ -408,36 +433,65 @@ class _Breakdown:
         )
         return CapturedProgram(modules, Capture(), failures)
 
+    def _prepare_answer(self, captured: CapturedProgram) -> None:
+        """Reads the profile while the program's steps are timed, so that the answer need not."""
+        with suppress(InductorBenchError):  # what cannot be read or written now is tried again for the answer
+            self._keep(captured, early=True)
+            describe_program(self._evidence, self._files)
+
     def _answer_early(self, captured: CapturedProgram, pool: WorkerPool) -> None:
         """Adds the program's step while the program goes on, and gives the answer out."""
         pool.get_ready()
+        phases = StagePhases()
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again at the program's end
             self.run = replace(self.run, capture=captured.capture)
             self._keep(captured, early=True)
+            phases.end("reading the answer's evidence")
             self._analyse()
+            phases.end("analysing it")
             self.save()
+            phases.end("saving it")
             if self.run.program is not None:
                 self._answer(self.run)
+                phases.end("showing it")
+                self._progress.divide(observed_phases(captured.steps) | phases.times_s)
                 self._progress.stage(GOES_ON)
 
     def _keep(self, captured: CapturedProgram, *, early: bool = False) -> None:
         """Keeps in the RUN what the program's processes observed."""
+        texts = {label.slug: (module.text, module.code) for module, label in labelled(captured.modules)}
+        if any(texts.get(slug) != text for slug, text in self._texts.items()):
+            self._files.forget()  # a name is another module's now
+        self._texts = texts
         self._observe(keep_captured(captured, self._request, self._folder, self._kept_traces, early=early))
-        self._files.forget()
 
     def _program_turn(self) -> AbstractContextManager[object]:
         """A script may use the device at any time. Other programs and workers take turns at it themselves."""
         return nullcontext() if self._request.kind in COMPILED_HERE else DeviceTurn()
 
-    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel, aside: Aside) -> None:
-        """Profiles one module. What it left is read aside."""
+    def _measure_module(
+        self,
+        profiling: Profiling,
+        module: FoundModule,
+        label: ModuleLabel,
+        measure: Callable[[], ModuleMeasurement],
+        aside: Aside,
+        *,
+        is_last: bool = False,
+    ) -> bool:
+        """Profiles one module. What it left is read aside. Returns ``False`` if memory that others held was missing."""
+        if text := profiling.describe(module, label):
+            self._progress.stage(text)
         try:
-            keep = profiling.profile(module, label)
+            measured = measure()
         except InductorBenchError as error:
             aside.do(partial(self._fail_to_profile, label, error))
-            return
-        self._progress.divide(profiling.phases_s)
-        aside.do(partial(self._keep_module, keep, label))
+            return True
+        self._progress.divide(measured.phases_s)
+        if measured.lacked_memory and profiling.at_once > 1 and not is_last:
+            return False
+        aside.do(partial(self._keep_module, measured.keep, label))
+        return True
 
     def _fail_to_profile(self, label: ModuleLabel, error: InductorBenchError) -> None:
         self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
@@ -466,8 +520,9 @@ class _Breakdown:
         device = common_device([*(one.source.device for one in attributed), *of_steps]).type or CPU.type
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
+        phases = StagePhases()
         found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
-        self._progress.divide(found.phases_s)
+        phases.end("all of it")
         if found.failure is not None:
             self._fail(found.failure)
         environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
@@ -475,9 +530,12 @@ class _Breakdown:
         costs = tuple(map(CountedCall, calls, found.costs))
         self._observe(replace(self._evidence, costs=costs))
         self._analyse()
+        phases.end("analysing")
         self._stage = "extract"
         self._draw_step()
+        phases.end("drawing the step")
         self.save()
+        self._progress.divide({**found.phases_s, **phases.times_s})
         if self._evidence.modules:
             self._write_kernels()
 

@@ -29,6 +29,19 @@ class Progress(Protocol):
         """Reports one line that the user's program or a worker printed, without its line end."""
 
 
+class StagePhases:
+    """The seconds of each phase of a stage, from now on."""
+
+    def __init__(self) -> None:
+        self.times_s: dict[str, float] = {}
+        self._began_s = time.monotonic()
+
+    def end(self, name: str) -> None:
+        """Ends a phase, and begins the next one."""
+        now_s = time.monotonic()
+        self.times_s[name], self._began_s = now_s - self._began_s, now_s
+
+
 class StageTimes:
     """Passes all reports on to another listener, and keeps how long each stage took.
 

@@ -53,7 +53,7 @@ def test_kernels_run_by_themselves_in_the_configs_of_the_program(tmp_path: Path)
         Observation(str(path), "stem", 2, calls=5, threads=3, switches={"matmul_tf32": True}, configs=configs),
     )
     module = FoundModule(path, h200.text_of("programs/breaks/6.py"), observations=seen)
-    Profiling(cast(WorkerPool, pool), folder, Silent(), None, None).profile(module, ModuleLabel("forward", "forward"))()
+    Profiling(cast(WorkerPool, pool), folder, None, None).profile(module, ModuleLabel("forward", "forward")).keep()
     (job,) = pool.jobs
     assert (job.configs, job.threads, job.compiled) == (configs, 3, True)
 

@@ -524,6 +524,15 @@ RUN_FILES = (
 """The files in the order of writing. ``Written`` on a terminal lists single files first."""
 
 
+def load_libraries(*, plots: bool) -> None:
+    """Imports what the page of a run needs, and what only a RUN's end would import else. A missing one is told then."""
+    with contextlib.suppress(ImportError):
+        from .. import html  # noqa: F401
+
+        if plots:
+            from . import plots as _  # noqa: F401
+
+
 def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
     """Writes the files of :data:`RUN_FILES` that belong to the report below ``folder``, each atomically.
 

@@ -383,7 +383,7 @@ class Measurement:
                 self._abandon_profile(error)
 
     def _profile(self, action: Action, number: int) -> None:
-        self.is_ours = True
+        self.is_ours, begin_s = True, time.perf_counter()
         try:
             if action is Action.DISCARD:
                 self._drop_recording()
@@ -402,6 +402,8 @@ class Measurement:
                 self._finish_stacks()
         finally:
             self.is_ours = False
+            took_s = round(time.perf_counter() - begin_s, 3)
+            self.found = replace(self.found, phases_s={**self.found.phases_s, action.name.lower(): took_s})
 
     def _start(self, recording: Recording, number: int) -> None:
         recording.start()

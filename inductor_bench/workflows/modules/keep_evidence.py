@@ -37,21 +37,30 @@ class KeptTraces:
     """What was kept of the traces of a RUN's processes, each of which is read once."""
 
     def __init__(self) -> None:
-        self._steps: dict[tuple[str, str], tuple[Place | None, str]] = {}
-        self._lines: dict[str, UserLines] = {}
+        self._steps: dict[tuple[object, str], tuple[Place | None, str]] = {}
+        self._lines: dict[object, UserLines] = {}
 
     def steps(self, observed: ObservedSteps, name: str, folder: RunFolder) -> tuple[Place | None, str]:
         """The place of the trace of the steps in the RUN, and why there is none."""
-        key = observed.trace, name
+        key = _version(observed.trace), name
         if key not in self._steps:
             self._steps[key] = _store_steps(observed, name, folder)
         return self._steps[key]
 
     def lines(self, observed: ObservedSteps, files: UserFiles) -> UserLines:
         """The operators of one step with the user's lines."""
-        if observed.lines_trace not in self._lines:
-            self._lines[observed.lines_trace] = _user_lines(observed, files)
-        return self._lines[observed.lines_trace]
+        key = _version(observed.lines_trace)
+        if key not in self._lines:
+            self._lines[key] = _user_lines(observed, files)
+        return self._lines[key]
+
+
+def _version(trace: str) -> tuple[str, int, int]:
+    """A trace and when it was written: a profile that is discarded is followed by another one in its place."""
+    with suppress(OSError):
+        status = Path(trace).stat()
+        return trace, status.st_mtime_ns, status.st_size
+    return trace, 0, 0
 
 
 def keep_captured(

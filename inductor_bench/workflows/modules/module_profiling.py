@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ... import units
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.executors import cores_of_this_process
+from ...launch.executors import cores_of_this_process, most_timing_workers
+from ...launch.process import WAKE_S
 from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool
 from ...messages.job_requests import ProfileModule, SurveyMachine, WantedValues
 from ...messages.observed import Observation
@@ -27,15 +29,17 @@ from ...source.syntax import launch_key
 from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder
+from ...store.lock import LOADS_BESIDE, TURN
 from ...store.run_files import save_details
 from ...trace.compaction import store_trace
-from ..progress import Progress
 from .program_run import FoundModule
 
 # Recorded values of launches: files that a worker writes, and that later lie beside the kernels' standalone files.
 
 
 SUFFIX = ".safetensors"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,9 @@ def _file_of(launch: Launch) -> str | None:
 # Profiles each module: with its own harness in a fresh process, in the live program, or from an existing trace.
 
 
+MEMORY = "memory"
+"""The kind of the failure of a process that had too little memory."""
+
 DEFAULT_REPEAT = 20
 EVENTS_WANTED = 8000
 REPEAT_RANGE = (5, 50)
@@ -193,43 +200,95 @@ def are_measured_beside(modules: Sequence[FoundModule]) -> bool:
     return False
 
 
+def modules_at_once(modules: Sequence[FoundModule]) -> int:
+    """The number of modules that are loaded at once for profiles by themselves."""
+    return most_timing_workers(cores_of_this_process()) if are_measured_beside(modules) else 1
+
+
+@dataclass(frozen=True)
+class ModuleMeasurement:
+    """What a process measured of a module. ``keep`` saves it in the RUN; it may be called in another thread."""
+
+    keep: Callable[[], ProfiledModule]
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the process
+    lacked_memory: bool = False
+
+
+def begun_ahead(works: Sequence[Callable[[], T]], at_once: int) -> Generator[Callable[[], T]]:
+    """For each piece of work what waits for its end, and returns or raises what it did.
+
+    Args:
+        works: the pieces, which are begun in their order.
+        at_once: how many of them are under way at once; of one each is done when its end is waited for.
+    """
+    if at_once == 1:
+        yield from works
+        return
+    threads = ThreadPoolExecutor(at_once)
+    try:
+        for future in [threads.submit(work) for work in works]:
+            yield partial(_result_of, future)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _result_of(future: Future[T]) -> T:
+    while not future.done():  # many short waits: a signal may reach another thread while this process is stopped
+        wait([future], WAKE_S)
+    return future.result()
+
+
 class Profiling:
-    """Profiles the modules of one run one after the other, because they share a device."""
+    """Profiles the modules of one run. They share a device, and take turns at it.
+
+    Args:
+        pool: the workers.
+        folder: the RUN.
+        repeat: the number of profiled iterations; ``None`` to choose it.
+        trace: a trace that was recorded elsewhere.
+        values_limit_bytes: the limit of the recorded values; ``None`` to record none.
+        at_once: the number of modules that are loaded at once, of which one has its turn.
+    """
 
     def __init__(
         self,
         pool: WorkerPool,
         folder: RunFolder,
-        progress: Progress,
         repeat: int | None,
         trace: Path | None,
         values_limit_bytes: int | None = None,
+        at_once: int = 1,
     ) -> None:
+        self.at_once = at_once
         self._pool = pool
         self._folder = folder
-        self._progress = progress
         self._repeat = repeat
         self._trace = trace
         self._values_limit_bytes = values_limit_bytes
-        self.phases_s: Mapping[str, float] = {}  # seconds of each phase of the last process that ran a module
+        turn = str(pool.folder / "device-turn")
+        # A batch has its own turns, in which more than this run's modules come.
+        is_alone = at_once == 1 or TURN in pool.environment
+        self._variables = {} if is_alone else {TURN: turn, LOADS_BESIDE: "1"}
         if values_limit_bytes is not None:
             values_work(folder).mkdir(exist_ok=True)
 
-    def profile(self, module: FoundModule, label: ModuleLabel) -> Callable[[], ProfiledModule]:
-        """Profiles one module.
+    def describe(self, module: FoundModule, label: ModuleLabel) -> str:
+        """What is done to profile a module, in words; empty if that takes no time."""
+        is_measured = self._trace is not None or module.live is not None
+        return "" if is_measured else f"profiling {label.label} with -p"
 
-        Returns:
-            What saves its trace, its log and its raw measurements in the RUN. It may be called in another thread.
+    def profile(self, module: FoundModule, label: ModuleLabel) -> ModuleMeasurement:
+        """Profiles one module. Several threads may profile one each.
 
         Raises:
             InductorBenchError: the module cannot be read or cannot be run.
         """
         source = read_module(module.text)
         if self._trace is not None:
-            return partial(self._from_trace, label, self._trace)
+            return ModuleMeasurement(partial(self._from_trace, label, self._trace))
         live = module.live
         if live is not None:
-            return partial(self._from_live, label, live)
+            return ModuleMeasurement(partial(self._from_live, label, live))
         return self._from_harness(module, label, source)
 
     def _from_trace(self, label: ModuleLabel, trace: Path) -> ProfiledModule:
@@ -258,9 +317,7 @@ class Profiling:
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
         return ProfiledModule("live", seen.live_reason, stored, log, failure)
 
-    def _from_harness(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource
-    ) -> Callable[[], ProfiledModule]:
+    def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ModuleMeasurement:
         if not source.has_harness:
             raise InductorBenchError(
                 "the module carries no harness to run it with",
@@ -284,10 +341,13 @@ class Profiling:
             configs=module.configs,
             values=self._wanted_values(label),
         )
-        self._progress.stage(f"profiling {label.label} with -p")
-        answer = self._pool.call(job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
-        self.phases_s = answer.result.phases_s if answer.result else {}
-        return partial(self._keep_profile, module, label, answer, trace, text)
+        log = self._folder.logs / f"{label.slug}.log"
+        answer = self._pool.call(job, name=label.slug, log=log, variables=self._variables)
+        return ModuleMeasurement(
+            partial(self._keep_profile, module, label, answer, trace, text),
+            answer.phases_s(answer.result.phases_s if answer.result else {}),
+            answer.failure is not None and answer.failure.kind == MEMORY,
+        )
 
     def _keep_profile(
         self, module: FoundModule, label: ModuleLabel, answer: WorkerAnswer[Details], trace: Path, text: Path
@@ -364,5 +424,5 @@ def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str,
     answer = pool.call(SurveyMachine(tuple(calls), device, peaks), name="survey", log=log)
     if answer.result is None:
         return Survey(failure=answer.failure)
-    found = answer.result
-    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks, found.phases_s)
+    found, phases_s = answer.result, answer.phases_s(answer.result.phases_s)
+    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks, phases_s)

@@ -6,21 +6,17 @@ import os
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
-from ...launch.executors import cores_of_this_process
 from ...launch.process import ProcessResult, run_process
-from ...launch.worker import CORES_OF_THE_PROGRAM
 from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
-from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches
+from ...records.evidence import ObservedSteps, ObservedTouches
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture
@@ -36,28 +32,14 @@ from ...store.redaction import Redaction
 from ..progress import Progress
 from .compiled_objects import read_objects, worth_recording
 from .measured_environment import observed_environment
+from .step_watch import StepWatch, read_steps, read_touches
 from .uncompiled import read_uses, why_uncompiled, without_settling
 from .warm_compilation import compile_times
 
 # Reads what the processes of a program observed, from the folder of the capture.
 
 
-STEPS = ".steps.json"
-TOUCHES = ".touches.json"
 PYTHON_STARTED = "python.started"
-
-PATIENCE_S = 10.0
-"""Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
-
-SETTLE_S = 1.0
-"""Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
-
-SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
-"""Seconds that the answer waits for the samples of the host, on few cores, and that ``--stop`` does; a program may end
-its steps."""
-
-ENDED = frozenset({DONE, FAILED})
-"""The states of an observation that is over."""
 
 
 @dataclass(frozen=True)
@@ -149,98 +131,9 @@ def _order(file: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in file.name.split(".")[0].split("-"))
 
 
-def read_steps(folder: Path) -> tuple[ObservedSteps, ...]:
-    """The observed steps of each process that ran a compiled graph, by rank.
-
-    Raises:
-        InductorBenchError: a file is damaged.
-    """
-    found = [codec.decode(ObservedSteps, read_json(file)) for file in folder.glob(f"*{STEPS}")]
-    return tuple(sorted(found, key=lambda steps: (steps.rank or 0, steps.pid)))
-
-
-def read_touches(folder: Path) -> dict[int, ObservedTouches]:
-    """The graph calls of one step of each process, by its id. A damaged file counts as missing."""
-    found = {}
-    for file in folder.glob(f"*{TOUCHES}"):
-        with suppress(InductorBenchError, ValueError):
-            found[int(file.name.removesuffix(TOUCHES))] = codec.decode(ObservedTouches, read_json(file))
-    return found
-
-
 def started_python(folder: Path) -> bool:
     """Whether a Python process of the program read the capture's configuration."""
     return (folder / PYTHON_STARTED).exists()
-
-
-class StepWatch:
-    """Looks, while the program runs, whether its steps are measured.
-
-    Args:
-        folder: the folder of the observations.
-        stops: whether the program is ended then.
-        tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
-        answer: called once when the steps are measured, while the program still runs.
-    """
-
-    def __init__(
-        self, folder: Path, stops: bool, tell: Callable[[], None], answer: Callable[[], None] = lambda: None
-    ) -> None:
-        self._folder, self._stops, self._tell, self._answer = folder, stops, tell, answer
-        self._profiled_s: float | None = None
-        self._done_s: float | None = None
-        self._sampled_s: float | None = None
-        self._answered = self._told = False
-
-    def is_finished(self) -> bool:
-        """Whether the program can be ended now."""
-        if self._told:
-            return False
-        has_graphs = any(self._folder.glob(f"*{STEPS}"))
-        now_s, steps = time.monotonic(), self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
-        states = self._states(steps, now_s, SAMPLED_S)
-        if not self._answered and self._is_answerable(steps, states, now_s):
-            self._answered = True
-            self._answer()
-        states = self._states(steps, now_s, SAMPLED_TO_STOP_S)
-        if DONE not in states or {TIMING, PROFILING} & states:
-            self._done_s = None
-            return False
-        self._done_s = self._done_s or now_s
-        if self._stops:
-            return now_s - self._done_s >= (SETTLE_S if has_graphs else PATIENCE_S)  # without any it may still compile
-        if now_s - self._done_s >= PATIENCE_S:
-            self._told = True
-            self._tell()
-        return False
-
-    def _states(self, steps: Sequence[ObservedSteps], now_s: float, most_s: float) -> Set[str]:
-        """The states of all processes; one whose host is sampled is still timed, for so many seconds at most."""
-        found = {one.state for one in steps}
-        if SAMPLING not in found:
-            self._sampled_s = None
-            return found
-        self._sampled_s = self._sampled_s or now_s
-        return found - {SAMPLING} | {TIMING if now_s - self._sampled_s < most_s else DONE}
-
-    def _is_answerable(self, steps: Sequence[ObservedSteps], states: Set[str], now_s: float) -> bool:
-        """Whether all ranks are measured, or are profiled and not done for a while: long steps fill a long window.
-
-        On few cores the answer would disturb that window.
-        """
-        if PROFILING in states or not any(one.state == DONE or one.trace for one in steps):
-            self._profiled_s = None
-            return False
-        self._profiled_s = self._profiled_s or now_s
-        if TIMING in states and cores_of_this_process() <= CORES_OF_THE_PROGRAM:
-            return False
-        return states <= ENDED or now_s - self._profiled_s >= SETTLE_S
-
-    def _read_steps(self, folder: Path) -> tuple[ObservedSteps, ...]:
-        try:
-            return read_steps(folder)
-        except InductorBenchError:
-            return ()
 
 
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
@@ -341,12 +234,14 @@ def capture_program(
     python: str,
     progress: Progress,
     answer: Callable[[CapturedProgram], None] = lambda captured: None,
+    prepare: Callable[[CapturedProgram], None] = lambda captured: None,
 ) -> CapturedProgram:
     """Runs the program of a request, and finds the modules that it compiled.
 
     A program that fails after it has compiled modules becomes a failure in the result, with its modules.
     ``environment`` comes from ``environment.capture_environment``. ``answer`` is called once when the program's steps
-    are measured, while the program goes on, with what is known of it by then.
+    are measured, while the program goes on, with what is known of it by then. ``prepare`` may be called before that,
+    when they are profiled and not timed yet.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -355,14 +250,16 @@ def capture_program(
     refusal = work / "refusal.json"
     observed = observed_environment(request, work, environment)
     command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
+    reader = TraceReader()
     watch = StepWatch(
         work / "observed",
         request.stop,
         lambda: progress.note(MEASURED),
-        lambda: answer(read_program(work, log, environment, is_whole=False)),
+        lambda: answer(read_program(work, log, environment, is_whole=False, reader=reader)),
+        lambda: prepare(read_program(work, log, environment, is_whole=False, reader=reader)),
     )
     ended = run_program(request, command, observed, log, progress, watch)
-    found = read_program(work, ended.log, environment, is_whole=ended.ok)
+    found = read_program(work, ended.log, environment, is_whole=ended.ok, reader=reader)
     capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)
     failures = found.failures
     absent = no_python(request, ended, work / "observed", python)
@@ -375,7 +272,9 @@ def capture_program(
     return replace(found, capture=capture, failures=failures, stopped=ended.stopped)
 
 
-def read_program(work: Path, log: Path, environment: Mapping[str, str], *, is_whole: bool) -> CapturedProgram:
+def read_program(
+    work: Path, log: Path, environment: Mapping[str, str], *, is_whole: bool, reader: TraceReader | None = None
+) -> CapturedProgram:
     """What a program has compiled and measured, as far as its processes have told it.
 
     Args:
@@ -383,8 +282,10 @@ def read_program(work: Path, log: Path, environment: Mapping[str, str], *, is_wh
         log: what the program has printed.
         environment: the environment of the capture.
         is_whole: whether the program has ended well; if not, a module may be there that was never loaded.
+        reader: has read it before.
     """
-    structured, failures = _read_trace(work / "torch_trace", read_objects(work / "observed"))
+    reader = reader or TraceReader()
+    structured, failures = reader.read(work / "torch_trace", read_objects(work / "observed"))
     printed = printed_module_paths(read_text(log))
     seen = read_observations(work / "observed")
     if not is_whole:
@@ -448,6 +349,7 @@ def run_program(
         timeout_s=request.timeout_s,
         on_line=progress.output,
         is_finished=watch.is_finished,
+        ask_s=watch.ask_s,
     )
 
 
@@ -460,6 +362,23 @@ def program_command(request: BreakdownRequest, work: Path, python: str, refusal:
     job = work / "program.job.json"
     write_json(job, codec.encode(RunProgram(request, str(refusal))))
     return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
+
+
+class TraceReader:
+    """Reads the structured trace of a program, anew only if it has grown since."""
+
+    def __init__(self) -> None:
+        self._known: tuple[object, tuple[StructuredTrace, tuple[Failure, ...]]] | None = None
+
+    def read(
+        self, folder: Path, objects: Mapping[Compilation, ObjectName]
+    ) -> tuple[StructuredTrace, tuple[Failure, ...]]:
+        """The trace, and why it cannot be read."""
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
+        version = [(file, file.stat().st_size) for file in files], dict(objects)
+        if self._known is None or self._known[0] != version:
+            self._known = version, _read_trace(folder, objects)
+        return self._known[1]
 
 
 def _read_trace(folder: Path, objects: Mapping[Compilation, ObjectName]) -> tuple[StructuredTrace, tuple[Failure, ...]]:

@@ -10,8 +10,8 @@ import pytest
 
 from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
 from inductor_bench.store.codec import encode
-from inductor_bench.workflows.modules import program_run
-from inductor_bench.workflows.modules.program_run import StepWatch
+from inductor_bench.workflows.modules import step_watch
+from inductor_bench.workflows.modules.step_watch import StepWatch
 
 PROGRAM = """
 import json, os, sys, time, torch
@@ -77,7 +77,7 @@ def test_the_answer_comes_once_and_not_before_all_ranks_are_measured(tmp_path: P
 def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Observed(tmp_path)
     assert seen.say(DONE, WAITING) == 0
-    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
     assert seen.say(DONE, WAITING) == 1
 
 
@@ -85,8 +85,8 @@ def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeyp
 def test_a_long_window_is_not_waited_for_if_there_are_cores(
     cores: int, answers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
-    monkeypatch.setattr(program_run, "cores_of_this_process", lambda: cores)
+    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: cores)
     seen = Observed(tmp_path)
     assert seen.say(PROFILING, PROFILING, trace="a") == 0
     assert seen.say(TIMING, TIMING, trace="a") == answers
@@ -95,18 +95,18 @@ def test_a_long_window_is_not_waited_for_if_there_are_cores(
 
 def test_samples_are_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may make no more steps while its host is sampled."""
-    monkeypatch.setattr(program_run, "cores_of_this_process", lambda: 2)
-    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 2)
+    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 0 and not seen.watch.is_finished()
-    monkeypatch.setattr(program_run, "SAMPLED_S", 0.0)
+    monkeypatch.setattr(step_watch, "SAMPLED_S", 0.0)
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 1 and not seen.watch.is_finished()
-    monkeypatch.setattr(program_run, "SAMPLED_TO_STOP_S", 0.0)
+    monkeypatch.setattr(step_watch, "SAMPLED_TO_STOP_S", 0.0)
     assert seen.watch.is_finished()
 
 
 def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_run, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     seen.say(DONE, DONE)
     assert seen.answers == 1 and seen.watch.is_finished()

@@ -19,9 +19,9 @@ from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.graph_breaks import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules import program_run
+from inductor_bench.workflows.modules import step_watch
 from inductor_bench.workflows.modules.measured_environment import SITE
-from inductor_bench.workflows.modules.program_run import PATIENCE_S, SETTLE_S, StepWatch, read_steps
+from inductor_bench.workflows.modules.step_watch import PATIENCE_S, SETTLE_S, StepWatch, read_steps
 from inductor_bench.workflows.modules.uncompiled import read_uses, why_uncompiled
 
 PROGRAM = runs.PROGRAMS / "uncompiled.py"
@@ -222,7 +222,7 @@ def test_a_program_without_graphs_is_ended_later_because_it_may_still_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
-    monkeypatch.setattr(program_run.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(step_watch.time, "monotonic", lambda: now_s)
     watch = StepWatch(tmp_path, stops=True, tell=lambda: None)
     measured = json.dumps(codec.encode(ObservedSteps(7, "cpu", DONE)))
     (tmp_path / UNCOMPILED).mkdir()

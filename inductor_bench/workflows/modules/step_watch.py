@@ -1,0 +1,178 @@
+"""Looks, while a program runs, how far its processes are with the measurement of their steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...launch.executors import cores_of_this_process
+from ...launch.process import WAKE_S
+from ...launch.worker import CORES_OF_THE_PROGRAM
+from ...messages.observed import UNCOMPILED
+from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches
+from ...store import codec
+from ...store.files import read_json
+
+STEPS = ".steps.json"
+TOUCHES = ".touches.json"
+
+PATIENCE_S = 10.0
+"""Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
+
+SETTLE_S = 1.0
+"""Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
+
+SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
+"""Seconds that the answer waits for the samples of the host, on few cores, and that ``--stop`` does; a program may end
+its steps."""
+
+ASK_S = 0.1
+"""Seconds between two looks beside a program that leaves cores free."""
+
+ENDED = frozenset({DONE, FAILED})
+"""The states of an observation that is over."""
+
+TIMED = ENDED | {SAMPLING}
+"""The states in which the times of the steps are known."""
+
+
+def read_steps(folder: Path) -> tuple[ObservedSteps, ...]:
+    """The observed steps of each process that ran a compiled graph, by rank.
+
+    Raises:
+        InductorBenchError: a file is damaged.
+    """
+    return _in_order(_read(file) for file in folder.glob(f"*{STEPS}"))
+
+
+def _read(file: Path) -> ObservedSteps:
+    return codec.decode(ObservedSteps, read_json(file))
+
+
+def _in_order(found: Iterable[ObservedSteps]) -> tuple[ObservedSteps, ...]:
+    return tuple(sorted(found, key=lambda steps: (steps.rank or 0, steps.pid)))
+
+
+def read_touches(folder: Path) -> dict[int, ObservedTouches]:
+    """The graph calls of one step of each process, by its id. A damaged file counts as missing."""
+    found = {}
+    for file in folder.glob(f"*{TOUCHES}"):
+        with suppress(InductorBenchError, ValueError):
+            found[int(file.name.removesuffix(TOUCHES))] = codec.decode(ObservedTouches, read_json(file))
+    return found
+
+
+def observed_phases(steps: Sequence[ObservedSteps]) -> dict[str, float]:
+    """The seconds that the slowest process waited for the profiler, by what it did."""
+    slowest = max((one.phases_s for one in steps), key=lambda phases: sum(phases.values()), default={})
+    return {f"in the program: {name}": time_s for name, time_s in slowest.items()}
+
+
+class StepWatch:
+    """Looks, while the program runs, whether its steps are measured.
+
+    Args:
+        folder: the folder of the observations.
+        stops: whether the program is ended then.
+        tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
+        answer: called once when the steps are measured, while the program still runs.
+        prepare: called at each new trace of a program of one process that leaves cores free, before the answer.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        stops: bool,
+        tell: Callable[[], None],
+        answer: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._folder, self._stops, self._tell, self._answer, self._prepare = folder, stops, tell, answer, prepare
+        self._profiled_s: float | None = None
+        self._done_s: float | None = None
+        self._sampled_s: float | None = None
+        self._answered = self._told = False
+        self._prepared = ("", "")
+        self._known: dict[Path, tuple[tuple[int, int, int], ObservedSteps]] = {}
+
+    @property
+    def ask_s(self) -> float:
+        """Seconds between two looks."""
+        return WAKE_S if _has_few_cores() else ASK_S
+
+    def is_finished(self) -> bool:
+        """Whether the program can be ended now."""
+        if self._told:
+            return False
+        has_graphs = any(self._folder.glob(f"*{STEPS}"))
+        steps = self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
+        if not self._answered:
+            self._look_for_answer(steps)
+        now_s = time.monotonic()
+        states = self._states(steps, now_s, SAMPLED_TO_STOP_S)
+        if DONE not in states or {TIMING, PROFILING} & states:
+            self._done_s = None
+            return False
+        self._done_s = self._done_s or now_s
+        if self._stops:
+            return now_s - self._done_s >= (SETTLE_S if has_graphs else PATIENCE_S)  # without any it may still compile
+        if now_s - self._done_s >= PATIENCE_S:
+            self._told = True
+            self._tell()
+        return False
+
+    def _look_for_answer(self, steps: Sequence[ObservedSteps]) -> None:
+        now_s = time.monotonic()
+        if self._is_answerable(steps, self._states(steps, now_s, SAMPLED_S), now_s):
+            self._answered = True
+            self._answer()
+            return
+        traces = (steps[0].trace, steps[0].lines_trace) if len(steps) == 1 else ("", "")
+        if traces[0] and traces != self._prepared and not _has_few_cores():
+            self._prepared = traces
+            if not device_of(steps[0].device).runs_on_host:
+                self._prepare()
+
+    def _states(self, steps: Sequence[ObservedSteps], now_s: float, most_s: float) -> Set[str]:
+        """The states of all processes; one whose host is sampled is still timed, for so many seconds at most."""
+        found = {one.state for one in steps}
+        if SAMPLING not in found:
+            self._sampled_s = None
+            return found
+        self._sampled_s = self._sampled_s or now_s
+        return found - {SAMPLING} | {TIMING if now_s - self._sampled_s < most_s else DONE}
+
+    def _is_answerable(self, steps: Sequence[ObservedSteps], states: Set[str], now_s: float) -> bool:
+        """Whether all ranks are measured, or are profiled and not done for a while: long steps fill a long window.
+
+        On few cores the answer would disturb that window, and the samples after it.
+        """
+        if PROFILING in states or not any(one.state == DONE or one.trace for one in steps):
+            self._profiled_s = None
+            return False
+        self._profiled_s = self._profiled_s or now_s
+        if _has_few_cores():
+            return TIMING not in states and (states <= ENDED or now_s - self._profiled_s >= SETTLE_S)
+        return {one.state for one in steps} <= TIMED or now_s - self._profiled_s >= SETTLE_S
+
+    def _read_steps(self, folder: Path) -> tuple[ObservedSteps, ...]:
+        """The steps, of which only those files are read that were written since the last look."""
+        found = []
+        try:
+            for file in folder.glob(f"*{STEPS}"):
+                status = file.stat()
+                version = status.st_ino, status.st_mtime_ns, status.st_size
+                if file not in self._known or self._known[file][0] != version:
+                    self._known[file] = version, _read(file)
+                found.append(self._known[file][1])
+        except (InductorBenchError, OSError):
+            return ()
+        return _in_order(found)
+
+
+def _has_few_cores() -> bool:
+    return cores_of_this_process() <= CORES_OF_THE_PROGRAM
