@@ -17,7 +17,7 @@ kinds, figures and places are compared, never sentences.
 Recall is the share of the defects that are found, precision that of the judged findings that are not false.
 ``--alone`` breaks nothing down: it runs each program by itself with its defect and without, and prints what the defect
 costs by the program's own stopwatch. ``--gpus`` spreads the programs over GPUs of one host, one program on each; those
-of several ranks take two. ``--twins`` breaks down the programs with ``DEFECT=0``, which have no defect then: only
+of several ranks take two. A GPU that is named twice runs two programs at a time. ``--twins`` breaks down the programs with ``DEFECT=0``, which have no defect then: only
 precision is left. ``--cpu`` leaves out programs whose defect is none on a CPU.
 
 ``FOLDER`` gets ``table.json``, and of each program the screen and what the tool printed beside it; ``--keep`` also
@@ -173,7 +173,7 @@ def _used(name: str, defined: Mapping[str, ast.AST]) -> set[str]:
 
 
 class Gpus:
-    """Lends GPUs to programs, each to one at a time. Without names, programs take what they see."""
+    """Lends GPUs to programs, each as often as it is named. Without names, programs take what they see."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._free = list(names)
@@ -187,8 +187,10 @@ class Gpus:
             yield environment_of(program.command)
             return
         with self._change:
-            self._change.wait_for(lambda: len(self._free) >= program.ranks)
-            taken, self._free = self._free[: program.ranks], self._free[program.ranks :]
+            self._change.wait_for(lambda: len(set(self._free)) >= program.ranks)
+            taken = list(dict.fromkeys(self._free))[: program.ranks]
+            for name in taken:
+                self._free.remove(name)
         try:
             yield {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(taken)}
         finally:
