@@ -1,9 +1,10 @@
 """Finds the line of the user's program that called an operator, from what a trace with Python stacks says of it.
 
-The profiler names the function and the line on which it begins. The line of the call follows from the function's
-text: it is the only one that calls a function of that name, that calls a variable or an attribute to which the file
-assigns a module of that class, or that holds the operation. If there are several, the function's first line stands
-for them. After a graph break Dynamo runs the rest of a function as one of its own, whose name says where it begins.
+The profiler names the function and the line on which it begins. The line of the call follows from the function's text:
+it is the only one that calls a function of that name, that calls a variable or an attribute to which the file assigns a
+module of that class, or that holds the operation. If there are several, the order of the calls tells, or the function's
+first line stands for them. After a graph break Dynamo runs the rest of a function as one of its own, whose name says
+where it begins.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import functools
 import linecache
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..records.code import SourceLine
 from ..records.evidence import GENERATED, HostSamples, SampledFrame
@@ -47,47 +49,95 @@ class UserFiles:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
-        self._found: dict[UserCall, SourceLine | None] = {}
+        self._found: dict[UserCall, _Lines] = {}
 
     def find(self, call: UserCall) -> SourceLine | None:
-        """The line of a call; ``None`` if it is unknown."""
+        """The line of a call by itself; ``None`` if it is unknown."""
+        lines = self._lines(call)
+        return self._source(call, lines.sure)
+
+    def find_all(self, calls: Iterable[UserCall]) -> Iterator[SourceLine | None]:
+        """The lines of the calls of one step, in their order.
+
+        Of several lines that may be a call's, it is the next one after those of the calls before it.
+        """
+        before: dict[tuple[str, str], int] = {}
+        used: dict[UserCall, int] = {}
+        for call in calls:
+            lines, key = self._lines(call), (call.file, call.function)
+            line = lines.sure
+            if lines.several:
+                after = max(before.get(key, 0), used.get(call, 0) + 1)
+                line = next((one for one in lines.several if one >= after), lines.several[0])
+                used[call] = line
+            if line is not None and (lines.several or lines.is_call):
+                before[key] = line
+            yield self._source(call, line)
+
+    def _lines(self, call: UserCall) -> _Lines:
         if call not in self._found:
-            self._found[call] = self._find(call) if call.file else None
+            path = self._path(call)
+            self._found[call] = _lines_of_call(path, call) if path is not None else _Lines(_first_line(call))
         return self._found[call]
 
-    def _find(self, call: UserCall) -> SourceLine | None:
-        path = next((root / call.file for root in self._roots if (root / call.file).is_file()), None)
-        if path is None:
-            return None if call.function == _FILE else SourceLine(call.file, call.line, call.function, "")
-        line = _line_of_call(path, call)
-        if line is None:
+    def _path(self, call: UserCall) -> Path | None:
+        if not call.file:
             return None
-        return SourceLine(str(path), line, call.function, linecache.getline(str(path), line).strip())
+        return next((root / call.file for root in self._roots if (root / call.file).is_file()), None)
+
+    def _source(self, call: UserCall, line: int | None) -> SourceLine | None:
+        if line is None or not call.file:
+            return None
+        path = self._path(call)
+        text = linecache.getline(str(path), line).strip() if path is not None else ""
+        return SourceLine(str(path) if path is not None else call.file, line, call.function, text)
 
 
-def _line_of_call(path: Path, call: UserCall) -> int | None:
+class _Lines(NamedTuple):
+    """The lines that may be a call's."""
+
+    sure: int | None  # the only one, or the function's first line; ``None`` if it is unknown
+    several: tuple[int, ...] = ()  # of several ones all, in order
+    is_call: bool = False  # whether ``sure`` is the line of the call
+
+
+def _first_line(call: UserCall) -> int | None:
+    return None if call.function == _FILE else call.line
+
+
+def _lines_of_call(path: Path, call: UserCall) -> _Lines:
     tree = _parse(path)
     if tree is None:
-        return None if call.function == _FILE else call.line
+        return _Lines(_first_line(call))
     resumed = _RESUMED.fullmatch(call.function)
     if resumed is not None:
         call = call._replace(function=resumed["function"], line=int(resumed["line"]))
     function = tree if call.function == _FILE else _function(tree, call)
     calls = list(_calls(function)) if function is not None else []
     made = _made(tree)
+    several: tuple[int, ...] = ()
     for called in call.called:
         names, constructed = made.get(called, (set(), set()))
         wanted = {called, *names}
         lines = {line for line, found in calls if not wanted.isdisjoint(found)} - constructed
         if resumed is not None:
             lines = {line for line in lines if line >= call.line}
+        if len(lines) > 1 and function is not None and call.line > getattr(function, "lineno", 0):
+            lines = {line for line in lines if _is_repeated(function, line)} or lines  # it runs since before the step
         if len(lines) == 1:
-            return lines.pop()
+            return _Lines(lines.pop(), (), is_call=True)
+        several = several or tuple(sorted(lines))
     if resumed is not None:
-        return None
+        return _Lines(None)
     if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-        return function.lineno
-    return None if call.function == _FILE else call.line
+        return _Lines(function.lineno, several)
+    return _Lines(_first_line(call), several)
+
+
+def _is_repeated(function: ast.AST, line: int) -> bool:
+    """Whether a line is in a loop of a function."""
+    loops = (node for node in ast.walk(function) if isinstance(node, ast.For | ast.AsyncFor | ast.While))
+    return any(node.lineno < line <= (node.end_lineno or 0) for node in loops)
 
 
 @functools.lru_cache(maxsize=64)

@@ -115,3 +115,34 @@ def test_modules_in_variables_and_what_runs_after_a_graph_break(
     (tmp_path / "script.py").write_text(SCRIPT)
     found = UserFiles((tmp_path,)).find(UserCall("", "script.py", 9, function, called))
     assert (found.line if found else None) == line
+
+
+REPEATED = """def turn(x):
+    a = x.contiguous()
+    b = a.clone()
+    return b.contiguous()
+
+def main(x):
+    y = x.to(1)
+    for _ in range(3):
+        y = x.to(2)
+        y = turn(y)
+    return y
+"""
+
+
+def test_of_several_lines_the_order_of_the_calls_tells(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(REPEATED)
+    calls = [UserCall("", "app.py", 1, "turn", (name,)) for name in ("contiguous", "clone", "contiguous")]
+    found = UserFiles((tmp_path,)).find_all([*calls, *calls])
+    assert [one and one.line for one in found] == [2, 3, 4, 2, 3, 4]
+    skipped = UserFiles((tmp_path,)).find_all(calls[1:])
+    assert [one and one.line for one in skipped] == [3, 4], "the first call did nothing"
+
+
+def test_what_a_running_function_calls_in_a_step_is_in_its_loop(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(REPEATED)
+    files = UserFiles((tmp_path,))
+    running = files.find(UserCall("", "app.py", 10, "main", ("to",)))
+    called = files.find(UserCall("", "app.py", 6, "main", ("to",)))
+    assert running is not None and running.line == 9 and called is not None and called.line == 6

@@ -216,7 +216,9 @@ def _user_lines(observed: ObservedSteps, files: UserFiles) -> UserLines:
     except InductorBenchError:
         return (), ()
     numbers: dict[CallPlace, int] = {}
-    called = [(name, CallPlace(call.module, files.find(call))) for name, call in read_user_calls(lines, MARKERS)]
+    calls = read_user_calls(lines, MARKERS)
+    sources = files.find_all(call for _, call in calls)
+    called = [(name, CallPlace(call.module, line)) for (name, call), line in zip(calls, sources, strict=True)]
     return tuple((name, numbers.setdefault(place, len(numbers))) for name, place in called), tuple(numbers)
 
 
