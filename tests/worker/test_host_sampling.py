@@ -23,6 +23,7 @@ from inductor_bench.worker.capture.host_sampling import (
     HostSampler,
     HostSampling,
     Instants,
+    StackSample,
     StackTree,
     describe,
 )
@@ -137,6 +138,15 @@ def test_the_work_of_the_observation_is_left_out(sampler: HostSampler) -> None:
         assert not any(frame.function == "count_to" for frame in map(tree.frames.__getitem__, tree.frame_of))
     sampler.pause()
     assert len(seen) >= 3
+
+
+def test_the_frames_of_the_observation_between_those_of_the_program_are_left_out() -> None:
+    codes = {id(one.__code__): one.__code__ for one in (count_to, StackTree.add, run_until_seen)}
+    inner, own, outer = codes
+    tree = StackTree(codes, ())
+    tree.add([StackSample(0.01, True, False, (inner, 2, own, 2, outer, 2))])
+    tree.add([StackSample(0.01, True, False, (own, 2, outer, 2))])
+    assert stacks(tree) == [["run_until_seen", "count_to"]]
 
 
 def test_a_garbage_collection_is_measured_with_the_stack_that_began_it(sampler: HostSampler) -> None:

@@ -498,8 +498,10 @@ class StackTree:
         for one in samples:
             places = range(len(one.stack) - 2, -1, -2)
             frames = [self._frame(one.stack[place], one.stack[place + 1]) for place in places]
-            if any(self.frames[frame].function == BOUNDARY for frame in frames):
+            own = [self._owners.is_observation(self.frames[frame].file) for frame in frames]
+            if own and (own[-1] or any(self.frames[frame].function == BOUNDARY for frame in frames)):
                 continue  # the observation's own work
+            frames = [frame for frame, is_own in zip(frames, own, strict=True) if not is_own]
             node = -1
             for frame in frames:
                 node = self._node(node, frame)
@@ -566,6 +568,7 @@ class CodeOwners:
     def __init__(self, graphs: Collection[str]) -> None:
         self._graphs = frozenset(os.path.realpath(path) for path in graphs if path)
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        self._observation = _folders([own])
         loaded = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton")]
         self._torch = _folders([own, *(os.path.dirname(file) for file in loaded if file)])
         paths = sysconfig.get_paths()
@@ -575,6 +578,10 @@ class CodeOwners:
     def path(self, file: str) -> str:
         """The path of a code object's file; the name of generated code as it is."""
         return file if not file or file.startswith("<") else os.path.abspath(file)
+
+    def is_observation(self, path: str) -> bool:
+        """Whether a path is a file of this tool."""
+        return path.startswith(self._observation)
 
     def owner(self, file: str) -> str:
         """One of the words of ``SampledFrame.owner``."""
