@@ -15,15 +15,26 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
 from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
-from ..records.program import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
+from ..records.program import (
+    GRAPH,
+    SYNCHRONISING,
+    CallStretch,
+    ClockReading,
+    HostStretch,
+    HostWork,
+    Program,
+    RankSteps,
+    StepKind,
+    Timeline,
+)
 from ..records.traced import Activity, GraphCall, HostOp, ProgramTrace, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
 from .evidence_files import EvidenceFiles
 from .findings.finding import plural
-from .host.shares import HostShares, host_stretches, sampling_cost
-from .host.stacks import kinds_of_lines
+from .host.shares import HostShares, host_stretches, sampled_waits, sampling_cost
+from .host.stacks import LineKinds, kinds_of_lines
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
@@ -226,6 +237,10 @@ def _with_ledger(
     if not steps.step_time_s:
         steps = _with_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
+    window, samples = found.window, observed.steps.samples
+    activities = found.timeline.between(window.marks[0], window.marks[-1])
+    lines = kinds_of_lines(activities, places, len(window.marks) - 1)
+    names = {module.slug: module.label for module in evidence.modules}
     described = Steps(
         step_time_s=steps.step_time_s,
         window=found.window,
@@ -238,7 +253,7 @@ def _with_ledger(
         optimizers={one.name: one for one in observed.steps.optimizers},
         dtypes=_dtypes(trace.trace.host_ops, found.tops),
         on_host=on_host,
-        host=_host_shares(observed, found, places, evidence, steps.step_time_s),
+        host=host_stretches(samples, lines, names, steps.step_time_s) if samples is not None else None,
     )
     ledger = account(described)
     tied = None if on_host else tied_share(found)
@@ -254,6 +269,7 @@ def _with_ledger(
         parts=ledger.parts,
         trace=place,
         host=_host_work(observed, described.host, ledger),
+        waits=() if on_host else tuple(_waits(observed, found, places, lines, names)),
     )
     by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
     return DescribedProcess(
@@ -317,21 +333,30 @@ def _with_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * window.steps, level=(0, window.steps))
 
 
-def _host_shares(
+def _waits(
     observed: StepEvidence,
     found: ProgramWorks,
     places: Mapping[int, CallPlace],
-    evidence: Evidence,
-    step_time_s: float,
-) -> HostShares | None:
-    samples = observed.steps.samples
-    if samples is None:
-        return None
+    lines: LineKinds,
+    names: Mapping[str, str],
+) -> Iterator[HostStretch]:
+    """Where the host waited for the device: by operators that wait, and by samples for calls that are no operators."""
     window = found.window
-    activities = found.timeline.between(window.marks[0], window.marks[-1])
-    lines = kinds_of_lines(activities, places, len(window.marks) - 1)
-    labels = {module.slug: module.label for module in evidence.modules}
-    return host_stretches(samples, lines, labels, step_time_s)
+    times: dict[SourceLine | None, float] = defaultdict(float)
+    for one in found.timeline.between(window.marks[0], window.marks[-1]):
+        if one.label == SYNCHRONISING:
+            place = places.get(one.op)
+            times[place.source if place is not None else None] += (one.end_s - one.start_s) / (len(window.marks) - 1)
+    unknown_s, samples = times.pop(None, 0.0), observed.steps.samples
+    known = [HostStretch(SYNCHRONISING, "", time_s, 0, source) for source, time_s in times.items()]
+    yield from sorted(known, key=lambda one: -one.time_s)
+    if unknown_s and samples is not None:
+        seen = {(source.file, source.line) for source in times if source is not None}
+        yield from (
+            one
+            for one in sampled_waits(samples, lines, names, unknown_s)
+            if one.source is not None and (one.source.file, one.source.line) not in seen
+        )
 
 
 def _host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:
@@ -511,6 +536,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         other_steps=tuple(_other_steps(leading)),
         stretches=leading.stretches,
         host=steps.host,
+        waits=steps.waits,
         layers=leading.layers.layers,
         layer_classes=leading.layers.classes,
         lines=leading.layers.lines,

@@ -206,6 +206,9 @@ class RankSteps:
     parts: tuple[Part, ...] = ()  # the ledger, the longest part first; empty without a profile
     trace: Place | None = None  # the profiled steps; opens in Perfetto
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
+    # where the host waited for the device in the profiled steps, the longest first; their seconds are those of one of
+    # these steps, whether the device worked or not. What only samples know has a function, too.
+    waits: tuple[HostStretch, ...] = ()
     # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
     level: tuple[int, int] = (0, 0)
 
@@ -236,6 +239,7 @@ class Program:
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
+    waits: tuple[HostStretch, ...] = ()  # where the host waited for the device; as in ``RankSteps``
     # the device time of a step by module of the model, the longest first; empty without a profile
     layers: tuple[LayerTime, ...] = ()
     layer_classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others

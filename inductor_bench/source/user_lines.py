@@ -37,6 +37,9 @@ _OPERATIONS: dict[type[ast.AST], frozenset[str]] = {
 }
 """The operators that an operation calls."""
 
+_TRUTH = frozenset({"is_nonzero", "bool"})
+"""What a condition calls, and ``bool``."""
+
 _SUBSCRIPT = frozenset({"select", "slice", "index", "index_put_", "unsqueeze"})
 
 
@@ -193,7 +196,10 @@ def _calls(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Call):
-            yield node.func.end_lineno or node.lineno, frozenset({_called_name(node)})
+            called = _called_name(node)
+            yield node.func.end_lineno or node.lineno, _TRUTH if called == "bool" else frozenset({called})
+        elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+            yield node.test.lineno, _TRUTH
         elif isinstance(node, ast.BinOp | ast.AugAssign):
             yield node.lineno, _OPERATIONS.get(type(node.op), frozenset())
         elif isinstance(node, ast.Subscript):

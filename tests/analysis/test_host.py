@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.analysis.host.shares import HostShares, host_stretches, sampling_cost
+from inductor_bench.analysis.host.shares import HostShares, host_stretches, sampled_waits, sampling_cost
 from inductor_bench.analysis.host.stacks import LineKinds, kinds_of_lines
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
@@ -250,3 +250,9 @@ def test_the_cost_is_that_of_blocks_beside_each_other() -> None:
 
 def test_the_shares_of_no_samples_are_none() -> None:
     assert host_stretches(sampled(), NO_LINES, {}, 0.01) == HostShares((), 0, True)
+
+
+def test_the_lines_that_wait_for_the_device_are_known_whether_it_works_or_not() -> None:
+    waiting = [MAIN, own("step", 30, "torch.cuda.synchronize"), torch("cuda/__init__.py", "synchronize")]
+    found = sampled_waits(sampled(([MAIN], 0.5, 0.5), (waiting, 0.0, 0.3)), NO_LINES, {}, 0.002)
+    assert [(one.source and one.source.line, one.time_s, one.samples) for one in found] == [(30, 0.002, 60)]

@@ -14,7 +14,7 @@ from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.program_findings import step_words
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings, saving_s
-from inductor_bench.records.code import CompilePhase, MachineLoad
+from inductor_bench.records.code import CompilePhase, MachineLoad, SourceLine
 from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTIVE,
@@ -31,6 +31,7 @@ from inductor_bench.records.program import (
     SYNCHRONISING,
     CallStretch,
     ClockReading,
+    HostStretch,
     Part,
     Prediction,
     Program,
@@ -558,3 +559,23 @@ def test_compilation_pays_off_after_some_steps_or_never() -> None:
     assert "no measurable difference to eager" in lead(compiled(run, 0.0303))
     known = the(with_program(run, eager_step_time_s=0.054), "against-eager").text
     assert known.endswith("(30.0 ms, eager 54.0 ms)"), "how long compilation took is unknown"
+
+
+WAIT = HostStretch(SYNCHRONISING, "", 2e-3, 0, SourceLine("/home/user/project/train.py", 41, "train", "print(loss)"))
+"""A wait during which the device works, so that none of its idle time is in it."""
+
+
+def test_a_wait_that_makes_the_host_late_is_reported_if_the_step_is_shorter_without_it() -> None:
+    parts = [Part(GRAPH, "g", 1, 8e-3, 0), Part(IDLE, LAUNCHING, 9, 2e-3, 0)]
+    unknown = the(with_parts(parts, waits=(WAIT,)), "synchronisations")
+    assert unknown.level == NOTE, "nothing was simulated"
+    for seconds, level in ((1.5e-3, ADVICE), (0.01e-3, None)):
+        predictions = (Prediction(unknown.id, unknown.kind, seconds, 0.1e-3),)
+        found = [
+            one
+            for one in findings(with_parts(parts, waits=(WAIT,), predictions=predictions))
+            if one.kind == "synchronisations"
+        ]
+        assert [one.level for one in found] == ([level] if level else [])
+    assert "waits for the device at project/train.py:41, and launches too late" in unknown.text
+    assert unknown.text.endswith("read what is only reported less often, or after the next step is launched")

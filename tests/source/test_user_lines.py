@@ -146,3 +146,10 @@ def test_what_a_running_function_calls_in_a_step_is_in_its_loop(tmp_path: Path) 
     running = files.find(UserCall("", "app.py", 10, "main", ("to",)))
     called = files.find(UserCall("", "app.py", 6, "main", ("to",)))
     assert running is not None and running.line == 9 and called is not None and called.line == 6
+
+
+def test_a_condition_reads_a_value(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("def f(x):\n    y = x.sum()\n    if y > 3:\n        return y.item()\n")
+    files = UserFiles((tmp_path,))
+    found = [files.find(UserCall("", "app.py", 1, "f", (name,))) for name in ("is_nonzero", "item")]
+    assert [one and one.line for one in found] == [3, 4]

@@ -32,6 +32,7 @@ from ...records.program import (
     QUEUED,
     SYNCHRONISING,
     CallStretch,
+    HostStretch,
     Part,
     Program,
     ProgramChange,
@@ -47,6 +48,7 @@ from ..step_costs import (
     median_steps,
     part_time_s,
     parts_of,
+    prediction_of,
     runs_on_host,
     step_of,
     step_spread,
@@ -195,25 +197,42 @@ def idle_parts(run: Run, *names: str) -> tuple[Part, ...]:
 def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports lines at which the host waits for the device, and the device then for the host.
 
-    It holds if the device is idle around them. What to do is said of lines that only report a value: of another line
-    nothing tells if the program needs the value, to decide what runs next.
+    It holds if the device is idle around them, or if the step is shorter without them, simulated: the host launches
+    later what comes after them. What to do is said of lines that only report a value: of another line nothing tells if
+    the program needs the value, to decide what runs next.
     """
     run = evidence.run
-    parts = [part for part in parts_of(run, IDLE) if part.label == SYNCHRONISING]
-    time_s = sum(part.time_s for part in parts)
-    if runs_on_host(run) or time_s < LEAST_SHARE * evidence.whole.time_s:
+    parts, least_s = idle_parts(run, SYNCHRONISING), LEAST_SHARE * evidence.whole.time_s
+    time_s, seen = sum(part.time_s for part in parts), {line_words(part.source) for part in parts}
+    waits = [one for one in (run.program.waits if run.program else ()) if line_words(one.source) not in seen]
+    if runs_on_host(run) or not (waits or time_s >= least_s):
+        return
+    predicted = prediction_of(run, "synchronisations")
+    if time_s < least_s and predicted is not None and predicted.saving_s < least_s:
         return
     lines = [(line_words(part.source), share_words(run, part.time_s)) for part in parts if part.source]
     known = [line if len(parts) == 1 else f"{line} {took}" for line, took in lines]
+    if time_s < least_s:
+        known = list(dict.fromkeys([line for line, _ in lines] + [line_words(one.source) for one in waits]))
     where = f" at {join_words(known, MOST_LINES)}" if known else ""
     text = (
         f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}, until the host "
         "has the device's result and launches more"
     )
-    if parts and all(part.source and _REPORTS.search(part.source.code) for part in parts):
+    if time_s < least_s:
+        text = f"the host waits for the device{where}, and launches too late what comes after that"
+    sources = [source for source in (*(one.source for one in parts), *(one.source for one in waits)) if source]
+    if sources and all(_REPORTS.search(source.code) for source in sources):
         text += ": read what is only reported less often, or after the next step is launched"
-    changes = tuple(ProgramChange("line", "synchronisation", "", part.source) for part in parts if part.source)
-    yield Finding("synchronisations", text, gain_s=time_s, assumed=Assumption(idle=tuple(parts)), changes=changes)
+    changes = tuple(ProgramChange("line", "synchronisation", "", source) for source in sources)
+    assumed = Assumption(idle=(*parts, *map(_wait_part, waits)))
+    level = ADVICE if time_s >= least_s or predicted is not None else NOTE
+    yield Finding("synchronisations", text, level=level, gain_s=time_s, assumed=assumed, changes=changes)
+
+
+def _wait_part(wait: HostStretch) -> Part:
+    """What to take out of the queue for a wait. The profile does not know the line of one that only samples name."""
+    return Part(IDLE, SYNCHRONISING, 0.0, 0.0, 0.0, source=None if wait.function else wait.source)
 
 
 def allocations(evidence: RunEvidence) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...records.code import SourceLine
 from ...records.evidence import HostSamples, HostTrace, HostTraceFrame, HostTraceFrames, HostTraceProfile
-from ...records.program import BACKWARD, COLLECTING, LAUNCHING, PYTHON, HostStretch
+from ...records.program import BACKWARD, COLLECTING, LAUNCHING, PYTHON, SYNCHRONISING, HostStretch
 from ...records.tuning import Ratio
 from ..statistics import CONFIDENCE, paired_ratio
 from .stacks import OPERATORS, LineKinds, StackReader
@@ -60,6 +60,33 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
         stretches = [one for one in stretches if one.label not in (*OPERATORS, LAUNCHING, BACKWARD)]
     stretches.sort(key=lambda one: (-one.time_s, one.label, one.function))
     return HostShares(tuple(stretches), sum(one.waiting + one.working for one in sampled), samples.sees_device)
+
+
+def sampled_waits(
+    samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], whole_s: float
+) -> list[HostStretch]:
+    """The lines at which samples saw the host wait for the device, whether the device worked or not.
+
+    Args:
+        samples: what was sampled of a process.
+        lines: what the profile says of lines.
+        graphs: the names of the compiled graphs by their slugs.
+        whole_s: the seconds of a step that they divide.
+    """
+    reader = StackReader(samples, lines, graphs)
+    found: dict[tuple[str, SourceLine | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for stack in samples.stacks:
+        label, function, source = reader.read(stack)
+        if label == SYNCHRONISING:
+            entry = found[function, source]
+            entry[0] += stack.waiting_s + stack.working_s
+            entry[1] += stack.waiting + stack.working
+    every_s = math.fsum(time_s for time_s, _ in found.values()) or 1.0
+    stretches = [
+        HostStretch(SYNCHRONISING, function, whole_s * time_s / every_s, round(count), source)
+        for (function, source), (time_s, count) in found.items()
+    ]
+    return sorted(stretches, key=lambda one: -one.time_s)
 
 
 def _label(key: tuple[str, str, SourceLine | None], time_s: float, lines: LineKinds) -> str:
