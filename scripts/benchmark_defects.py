@@ -50,7 +50,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, Finding
 from inductor_bench.analysis.findings.next_commands import headline
-from inductor_bench.analysis.findings.rule_table import findings_beside, saving_s
+from inductor_bench.analysis.findings.rule_table import MEASUREMENT, findings_beside, saving_s
 from inductor_bench.analysis.step_costs import is_uncompiled, whole_time_s
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
@@ -76,16 +76,6 @@ FOLDER = ROOT / "scripts" / "defects"
 FIRST = 3
 LEAST_SHARE = 0.03
 """Share of the step from which advice is judged."""
-
-MEASUREMENT = frozenset(
-    (
-        *("few-steps", "longer-profile", "untied", "longer-loop", "step-note", "busy-step", "busy-machine"),
-        *("unsteady-steps", "other-steps", "alone-less", "alone-more", "noise", "busy-over-wall", "outliers"),
-        *("few-samples", "profiler-overhead", "method", "note", "no-peaks", "beyond-peaks", "capture"),
-        *("against-eager", "first-step", "compile-time", "step", "parts"),
-    )
-)
-"""Kinds of findings about the measurement, or that only divide the step."""
 
 KERNELS = frozenset(
     (

@@ -12,18 +12,14 @@ from typing import NamedTuple, Protocol
 from ..records.evidence import CallPlace, ObservedOptimizer
 from ..records.kernel import Kernel
 from ..records.program import (
-    BACKWARD,
     COLLECTIVE,
     COPY,
     COPYING,
     CPU_OPERATORS,
-    DISPATCHING,
     EAGER,
     GRAPH,
-    GUARDS,
     HOST_LANE,
     IDLE,
-    LAUNCHING,
     MOST_INTERVALS,
     OPTIMIZER,
     OTHERS,
@@ -36,7 +32,7 @@ from ..records.program import (
     Timeline,
 )
 from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
-from .host.shares import HostShares
+from .host.shares import HostShares, named_parts
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
 from .library_calls import classify
 
@@ -211,7 +207,7 @@ def account(steps: Steps) -> Ledger:
     parts = _merge_small(parts, steps.step_time_s)
     idle_s = steps.step_time_s - math.fsum(part.time_s for part in parts)
     host = tuple(_sampled(steps, pauses, idle_s))
-    parts += _parts_of(host, steps, idle_s) if host else _named(_idle_parts(steps, pauses, idle_s), steps.host)
+    parts += _parts_of(host, steps, idle_s) if host else named_parts(_idle_parts(steps, pauses, idle_s), steps.host)
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
     return Ledger(tuple(shared), busy, profiled_s, cut_s, host)
@@ -372,27 +368,6 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
         for (label, place), time_s in times.items()
         if time_s > 0
     ]
-
-
-SEVERAL_SAMPLES = 3
-"""Number of samples that name what a profile only has a kind for."""
-
-_NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
-
-
-def _named(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
-    """The idle parts, divided among functions where a few samples know them and the profile does not."""
-    found: list[Part] = []
-    for part in parts:
-        alike = [one for one in host.stretches if one.label == part.label and one.source] if host is not None else []
-        seen_s = math.fsum(one.time_s for one in alike)
-        known = part.source is not None or part.label in _NAMED_BY_GRAPH
-        if known or sum(one.samples for one in alike) < SEVERAL_SAMPLES or not seen_s:
-            found.append(part)
-            continue
-        times = ((one, part.time_s * one.time_s / seen_s) for one in alike)
-        found += [replace(part, time_s=time_s, source=one.source, function=one.function) for one, time_s in times]
-    return found
 
 
 CERTAIN = 2.0

@@ -237,9 +237,7 @@ def _with_ledger(
     if not steps.step_time_s:
         steps = _with_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
-    window, samples = found.window, observed.steps.samples
-    activities = found.timeline.between(window.marks[0], window.marks[-1])
-    lines = kinds_of_lines(activities, places, len(window.marks) - 1)
+    lines, samples = _kinds_of_lines(found, places), observed.steps.samples
     names = {module.slug: module.label for module in evidence.modules}
     described = Steps(
         step_time_s=steps.step_time_s,
@@ -331,6 +329,11 @@ def _with_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     window = found.window
     time_s = (window.bounds[-1] - window.bounds[0]) / window.steps
     return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * window.steps, level=(0, window.steps))
+
+
+def _kinds_of_lines(found: ProgramWorks, places: Mapping[int, CallPlace]) -> LineKinds:
+    marks = found.window.marks
+    return kinds_of_lines(found.timeline.between(marks[0], marks[-1]), places, len(marks) - 1)
 
 
 def _waits(

@@ -16,19 +16,15 @@ import pytest
 from inductor_bench.records.evidence import GENERATED, OWN, PYTHON_LIBRARY, TORCH, HostSamples
 from inductor_bench.worker.capture import host_sampling
 from inductor_bench.worker.capture.host_sampling import (
-    BOUNDARY,
     MOST_FRAMES,
     MOST_VOID,
-    CodeOwners,
     HostSampler,
     HostSampling,
     Instants,
-    StackSample,
-    StackTree,
-    describe,
 )
 from inductor_bench.worker.capture.step_clock import Moment
 from inductor_bench.worker.capture.step_observer import StepObserver
+from inductor_bench.worker.stack_tree import BOUNDARY, CodeOwners, StackSample, StackTree, describe
 
 LIMIT_S = 300.0
 

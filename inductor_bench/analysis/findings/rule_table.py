@@ -151,12 +151,26 @@ WORTH_MUCH = 0.03
 """Share of the step from which a saving is worth much."""
 
 
-def _order(finding: Finding, run: Run) -> tuple[int, float, float]:
-    """Advice that names no cause stands behind other advice that is worth much."""
+MEASUREMENT = frozenset(
+    (
+        *("few-steps", "longer-profile", "untied", "longer-loop", "step-note", "busy-step", "busy-machine"),
+        *("unsteady-steps", "other-steps", "alone-less", "alone-more", "noise", "busy-over-wall", "outliers"),
+        *("few-samples", "profiler-overhead", "method", "note", "no-peaks", "beyond-peaks", "capture"),
+        *("against-eager", "first-step", "compile-time", "step", "parts"),
+    )
+)
+"""Kinds of findings about the measurement, or that only divide the step."""
+
+
+def _order(finding: Finding, run: Run) -> tuple[int, bool, float, float]:
+    """Cautions about the program stand before those about the measurement.
+
+    Advice that names no cause stands behind other advice that is worth much.
+    """
     saved_s = saving_s(finding, run)
     if finding.kind == "host-pace":
         saved_s = min(saved_s, WORTH_MUCH * whole_time_s(run))
-    return _LEVELS.index(finding.level), -saved_s, -finding.gain_s
+    return _LEVELS.index(finding.level), finding.kind in MEASUREMENT, -saved_s, -finding.gain_s
 
 
 def saving_s(finding: Finding, run: Run) -> float:

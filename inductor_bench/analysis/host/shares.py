@@ -6,11 +6,22 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...records.code import SourceLine
 from ...records.evidence import HostSamples, HostTrace, HostTraceFrame, HostTraceFrames, HostTraceProfile
-from ...records.program import BACKWARD, COLLECTING, LAUNCHING, PYTHON, SYNCHRONISING, HostStretch
+from ...records.program import (
+    BACKWARD,
+    COLLECTING,
+    DISPATCHING,
+    GUARDS,
+    LAUNCHING,
+    PYTHON,
+    QUEUED,
+    SYNCHRONISING,
+    HostStretch,
+    Part,
+)
 from ...records.tuning import Ratio
 from ..statistics import CONFIDENCE, paired_ratio
 from .stacks import OPERATORS, LineKinds, StackReader
@@ -122,6 +133,27 @@ class HostShares:
     def is_enough(self, idle_s: float) -> bool:
         """Whether the stretches divide the idle time of a step, in seconds."""
         return bool(self.stretches) and self.error(idle_s) <= LARGEST_ERROR
+
+
+SEVERAL_SAMPLES = 3
+"""Number of samples that name what a profile only has a kind for."""
+
+_NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
+
+
+def named_parts(parts: Iterable[Part], host: HostShares | None) -> list[Part]:
+    """The idle parts, divided among functions where a few samples know them and the profile does not."""
+    found: list[Part] = []
+    for part in parts:
+        alike = [one for one in host.stretches if one.label == part.label and one.source] if host is not None else []
+        seen_s = math.fsum(one.time_s for one in alike)
+        known = part.source is not None or part.label in _NAMED_BY_GRAPH
+        if known or sum(one.samples for one in alike) < SEVERAL_SAMPLES or not seen_s:
+            found.append(part)
+            continue
+        times = ((one, part.time_s * one.time_s / seen_s) for one in alike)
+        found += [replace(part, time_s=time_s, source=one.source, function=one.function) for one, time_s in times]
+    return found
 
 
 def sampling_cost(blocks: Sequence[Sequence[float]]) -> Ratio:

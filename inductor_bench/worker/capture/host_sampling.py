@@ -9,34 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dis
 import gc
-import itertools
-import linecache
 import math
-import os
 import statistics
 import sys
-import sysconfig
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from ...devices.table import device_of
 from ...records.evidence import (
-    GENERATED,
-    LIBRARY,
-    OWN,
-    PYTHON_LIBRARY,
-    TORCH,
     HostSamples,
-    SampledFrame,
-    SampledStack,
 )
+from ..stack_tree import StackSample, StackTree
 from ..upstream.observing import before_captures
 from .step_clock import Moment, times_of, wait_for
 
@@ -77,15 +66,6 @@ LEAST_COLLECTION_S = 50e-6
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 _PR_SET_TIMERSLACK = 29
-
-
-class StackSample(NamedTuple):
-    """One look at the thread, or one garbage collection."""
-
-    time_s: float  # the time that it stands for
-    waits: bool  # whether the device had nothing to do
-    is_collection: bool
-    stack: tuple[int, ...]  # innermost first: the id of a code object and the place of the instruction, in turn
 
 
 class Instants:
@@ -308,9 +288,6 @@ MOST_VOID = 8
 ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 """Exceptions that cost the samples, and not the program."""
 
-BOUNDARY = "StepObserver._guarded" if sys.version_info >= (3, 11) else "_guarded"
-"""The function that does the observation's work at a boundary."""
-
 SMOOTHING = 0.25
 """The weight of the last step in the time that the next one is expected to take."""
 
@@ -473,133 +450,3 @@ def _query_of(device: str) -> Callable[[], bool] | None:
 
     query: Callable[[], bool] = torch.get_device_module(device).current_stream().query
     return query
-
-
-class StackTree:
-    """The stacks of samples as a tree, from the outermost frame.
-
-    Args:
-        codes: the code objects by their ids.
-        graphs: the paths of compiled modules, whose frames are those of generated code.
-    """
-
-    def __init__(self, codes: dict[int, CodeType], graphs: Collection[str]) -> None:
-        self.frames: list[SampledFrame] = []
-        self.parents: list[int] = []
-        self.frame_of: list[int] = []
-        self.stacks: dict[tuple[int, bool], SampledStack] = {}
-        self._codes, self._owners = codes, CodeOwners(graphs)
-        self._frames: dict[SampledFrame, int] = {}
-        self._by_place: dict[tuple[int, int], int] = {}
-        self._nodes: dict[tuple[int, int], int] = {}
-
-    def add(self, samples: Iterable[StackSample]) -> None:
-        """Adds the stacks of samples."""
-        for one in samples:
-            places = range(len(one.stack) - 2, -1, -2)
-            frames = [self._frame(one.stack[place], one.stack[place + 1]) for place in places]
-            own = [self._owners.is_observation(self.frames[frame].file) for frame in frames]
-            if own and (own[-1] or any(self.frames[frame].function == BOUNDARY for frame in frames)):
-                continue  # the observation's own work
-            frames = [frame for frame, is_own in zip(frames, own, strict=True) if not is_own]
-            node = -1
-            for frame in frames:
-                node = self._node(node, frame)
-            key = node, one.is_collection
-            known = self.stacks.get(key, SampledStack(node, is_collection=one.is_collection))
-            self.stacks[key] = SampledStack(
-                node,
-                known.waiting_s + one.time_s * one.waits,
-                known.working_s + one.time_s * (not one.waits),
-                known.waiting + one.waits,
-                known.working + (not one.waits),
-                one.is_collection,
-            )
-
-    def _node(self, parent: int, frame: int) -> int:
-        key = parent, frame
-        if key not in self._nodes:
-            self._nodes[key] = len(self.parents)
-            self.parents.append(parent)
-            self.frame_of.append(frame)
-        return self._nodes[key]
-
-    def _frame(self, code: int, instruction: int) -> int:
-        place = code, instruction
-        if place not in self._by_place:
-            frame = describe(self._codes[code], instruction, self._owners)
-            if frame not in self._frames:
-                self._frames[frame] = len(self.frames)
-                self.frames.append(frame)
-            self._by_place[place] = self._frames[frame]
-        return self._by_place[place]
-
-
-def describe(code: CodeType, instruction: int, owners: CodeOwners) -> SampledFrame:
-    """The frame of a code object at the place of an instruction, in bytes."""
-    instruction = max(instruction, 0)
-    line, span = _place(code, instruction)
-    text = code.co_code
-    operation = dis.opname[text[instruction]] if instruction < len(text) else ""
-    return SampledFrame(
-        file=owners.path(code.co_filename),
-        function=getattr(code, "co_qualname", code.co_name),
-        line=line,
-        owner=owners.owner(code.co_filename),
-        is_call="CALL" in operation or operation.startswith(("BINARY", "COMPARE", "FOR_ITER")),
-        span=span,
-    )
-
-
-def _place(code: CodeType, instruction: int) -> tuple[int, tuple[int, ...]]:
-    positions: Any = getattr(code, "co_positions", None)  # Python 3.11
-    if positions is not None:
-        span: tuple[int | None, ...] = next(itertools.islice(positions(), instruction // 2, None), ())
-        known = tuple(number for number in span if number is not None)
-        if len(known) == 4:
-            return known[0], known
-    lines = (line for begin, end, line in code.co_lines() if begin <= instruction < end and line is not None)
-    return next(lines, code.co_firstlineno), ()
-
-
-class CodeOwners:
-    """Tells whose code a file holds. ``graphs`` are the paths of the compiled modules."""
-
-    def __init__(self, graphs: Collection[str]) -> None:
-        self._graphs = frozenset(os.path.realpath(path) for path in graphs if path)
-        own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        self._observation = _folders([own])
-        loaded = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton")]
-        self._torch = _folders([own, *(os.path.dirname(file) for file in loaded if file)])
-        paths = sysconfig.get_paths()
-        self._packages = _folders([paths["purelib"], paths["platlib"]])
-        self._python = _folders([paths["stdlib"], paths["platstdlib"]])
-
-    def path(self, file: str) -> str:
-        """The path of a code object's file; the name of generated code as it is."""
-        return file if not file or file.startswith("<") else os.path.abspath(file)
-
-    def is_observation(self, path: str) -> bool:
-        """Whether a path is a file of this tool."""
-        return path.startswith(self._observation)
-
-    def owner(self, file: str) -> str:
-        """One of the words of ``SampledFrame.owner``."""
-        path = self.path(file)
-        if path.startswith("<frozen"):
-            return PYTHON_LIBRARY
-        if not path or path.startswith("<") or os.path.realpath(path) in self._graphs:
-            return GENERATED
-        if not os.path.exists(path):
-            return OWN if file in linecache.cache else GENERATED  # a cell of a notebook has no file
-        if path.startswith(self._torch):
-            return TORCH
-        if path.startswith(self._packages) or f"{os.sep}site-packages{os.sep}" in path:
-            return LIBRARY
-        if f"{os.sep}dist-packages{os.sep}" in path:
-            return LIBRARY
-        return PYTHON_LIBRARY if path.startswith(self._python) else OWN
-
-
-def _folders(paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(path.rstrip(os.sep) + os.sep for path in paths)
