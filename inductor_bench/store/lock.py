@@ -170,7 +170,7 @@ LOADS_BESIDE = "INDUCTOR_BENCH_LOADS_BESIDE"
 
 
 class DeviceTurn:
-    """The turns of one process, configured by its environment. As a context manager it is one turn.
+    """The turns of one process, configured by its environment at that time. As a context manager it is one turn.
 
     Attributes:
         on_wait: called with ``True`` before a wait for the turn, and with ``False`` after it.
@@ -178,7 +178,6 @@ class DeviceTurn:
 
     def __init__(self) -> None:
         self.on_wait: Callable[[bool], None] = lambda waits: None
-        self._path, self._waiting = os.environ.get(TURN), os.environ.get(WAITING)
         self._lock: int | None = None
 
     def __enter__(self) -> DeviceTurn:
@@ -196,14 +195,19 @@ class DeviceTurn:
         return self._path is not None
 
     @property
+    def _path(self) -> str | None:
+        return os.environ.get(TURN)  # a fork may get another environment
+
+    @property
     def held(self) -> bool:
         return self._lock is not None
 
     def take(self) -> None:
         """Waits until no other process uses the device. Does nothing while this process has the turn."""
-        if self._path is None or self._lock is not None:
+        path = self._path
+        if path is None or self._lock is not None:
             return
-        lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             self._wait(lock)
         except BaseException:
@@ -219,7 +223,8 @@ class DeviceTurn:
             os.close(lock)
 
     def _wait(self, lock: int) -> None:
-        marker = Path(self._waiting) if self._waiting else None
+        waiting = os.environ.get(WAITING)
+        marker = Path(waiting) if waiting else None
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

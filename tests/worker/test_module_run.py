@@ -12,9 +12,9 @@ import torch
 
 from inductor_bench.records.code import Details
 from inductor_bench.worker.profile import module_run
-from inductor_bench.worker.profile.module_profile import PROFILE_PASSES, measure_graph_replay, measure_run
+from inductor_bench.worker.profile.module_profile import measure_graph_replay, measure_run
 from inductor_bench.worker.profile.module_run import FirstCall, ModuleRun, differs, run_of_harness
-from inductor_bench.worker.upstream.inductor import harness_inputs
+from inductor_bench.worker.upstream.inductor import PROFILE_PASSES, harness_inputs
 
 ROWS = 16
 

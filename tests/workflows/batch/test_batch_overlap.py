@@ -322,6 +322,16 @@ print("imported", *set(sys.modules) - BEFORE, flush=True)
 """
 
 
+def test_a_fork_with_an_environment_of_its_own_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker makes its turns when it imports, before it forks a process for a job whose device is shared."""
+    monkeypatch.delenv(TURN, raising=False)
+    turn = DeviceTurn()
+    assert not turn.is_shared
+    monkeypatch.setenv(TURN, str(tmp_path / "turn"))
+    with turn:
+        assert turn.held
+
+
 def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> None:
     (shared / "compiled.py").write_text(MODULE)
     program = f"""
