@@ -38,6 +38,14 @@ _CAUSED = "The above exception was the direct cause of the following exception:"
 _ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Iteration|Warning)(:|$)")
 _LONGEST = 300
 
+_RANK_FAILED = "ChildFailedError"
+_FIRST_RANK = re.compile(
+    r"Root Cause \(first observed failure\):.*?^ *rank *: (?P<rank>\d+).*?"
+    r"^ *exitcode *: (?P<code>-?\d+) \(pid: \d+\) *(?:\((?P<signal>SIG\w+)\))?",
+    re.DOTALL | re.MULTILINE,
+)
+"""What torchrun says of the rank that failed first. (2.11, 2.13)"""
+
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
 
@@ -71,14 +79,27 @@ _REMEDIES = (
 def last_error(text: str) -> str:
     """The first line of the error that a Python program's output ends with, for example ``ValueError: no such file``.
 
-    An empty string if the output does not end with one.
+    An empty string if the output does not end with one. Of several ranks it is the error of the one that failed first.
     """
     lines = text.splitlines()
     starts = _tracebacks(lines)
     if starts:
-        return _error_after(starts[-1], lines)
+        found = _error_after(starts[-1], lines)
+        return (_RANK_FAILED in found and _error_of_rank(text)) or found
     errors = [line for line in lines if _ERROR_LINE.match(line)]  # a syntax error has no traceback
     return errors[-1][:_LONGEST].strip() if errors else ""
+
+
+def _error_of_rank(text: str) -> str:
+    """The error of the rank that torchrun says failed first; empty if it says none."""
+    failed = _FIRST_RANK.search(text)
+    if failed is None:
+        return ""
+    mark, code, signal = f"[rank{failed['rank']}]: ", failed["code"], failed["signal"]
+    own = [line.removeprefix(mark) for line in text.splitlines() if line.startswith(mark)]
+    error = last_error("\n".join(own))
+    ended = f"was killed by {signal}" if signal else f"exited with code {code}"
+    return f"rank {failed['rank']}{f': {error}' if error else f' {ended}'}"
 
 
 def remedy_of_end(text: str) -> str:

@@ -32,9 +32,47 @@ Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
 """
 
 
+RANKS = """\
+{output}
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:{space}
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-26_12:01:27
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 20378)  (SIGTERM)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-26_12:01:26
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : {end}
+  error_file: <N/A>
+============================================================
+"""
+RAISED = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 19, in <module>
+[rank1]: ValueError: no such file
+[rank0]: ValueError: of another rank"""
+
+
+def of_ranks(end: str, output: str = "") -> str:
+    return RANKS.format(end=end, output=output, space=" ")
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
+        (of_ranks("-9 (pid: 18187) (SIGKILL)"), "rank 1 was killed by SIGKILL"),
+        (of_ranks("3 (pid: 18187) "), "rank 1 exited with code 3"),
+        (of_ranks("1 (pid: 18187) ", RAISED), "rank 1: ValueError: no such file"),
+        (of_ranks("unknown"), "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"),
         (CHAIN, "app.config.ConfigProblem: no lr"),
         ('  File "a.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid\n', "SyntaxError: invalid"),
         ("Traceback (most recent call last):\n  File", ""),
