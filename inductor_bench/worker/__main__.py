@@ -32,7 +32,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -55,8 +55,11 @@ RARE_COLLECTION = (100_000, 50, 100)
 GPU_FILE = "/dev/nvidiactl"
 """Is there on a machine with a GPU of NVIDIA's."""
 
-DEVICE_FILES = ("/dev/nvidia", "/dev/dri/")
-"""What the drivers of NVIDIA's and Intel's GPUs open, and keep open."""
+DEVICE_FILES = ("/dev/nvidia-uvm", "/dev/dri/")
+"""What CUDA and Intel's driver open for a process that uses a GPU, and keep open. A question to NVML does not count."""
+
+BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""Environment variable: whether torch asks NVML if there is a GPU."""
 
 JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 """The function of a job. Its arguments are the job and a function that saves a part of the answer."""
@@ -100,7 +103,8 @@ def main(arguments: list[str]) -> int:
 
 def fork_jobs(orders: TextIO, ends: TextIO) -> int:
     """Does each job in a fork of this process, which has imported what takes most of a worker's start-up time."""
-    import_jobs()
+    with asking_nvml():
+        import_jobs()
     if not os.path.exists(GPU_FILE):
         look_up_vectors()
     gc.freeze()  # collections of the forks copy no page of what is imported
@@ -152,6 +156,20 @@ def _runs_on_host(job: str) -> bool:
         return device_of(read_json(Path(job)).get("device", CPU.type)).runs_on_host
     except (InductorBenchError, AttributeError, TypeError):
         return False  # the job itself says what is wrong with it
+
+
+@contextlib.contextmanager
+def asking_nvml() -> Iterator[None]:
+    """Has torch ask NVML inside whether there is a GPU: after a question to CUDA a fork of this process could use none.
+    (2.11)"""
+    asked = os.environ.get(BY_NVML)
+    os.environ[BY_NVML] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(BY_NVML)
+        if asked is not None:
+            os.environ[BY_NVML] = asked
 
 
 def import_jobs() -> None:

@@ -24,7 +24,7 @@ from inductor_bench.launch import executors, guardian, worker
 from inductor_bench.launch.worker import ForkingWorker, WorkerPool
 from inductor_bench.messages.job_requests import SurveyMachine, WorkerJob
 from inductor_bench.store import codec
-from inductor_bench.worker.__main__ import has_looked_at_devices
+from inductor_bench.worker.__main__ import BY_NVML, asking_nvml, has_looked_at_devices
 
 SECRET = "a-token-of-the-users"
 PRETENDED = f"""#!{sys.executable}
@@ -342,8 +342,17 @@ def test_a_fork_in_which_no_gpu_can_be_used_becomes_a_new_process(tmp_path: Path
     assert "result" in json.loads((tmp_path / "result.json").read_text())
 
 
-def test_an_open_gpu_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("file", "is_used"), [("/dev/nvidia-uvm", True), ("/dev/nvidiactl", False)])
+def test_a_gpu_that_is_used_is_seen(file: str, is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_looked_at_devices()
     with open(os.devnull) as opened:
-        monkeypatch.setattr(os, "readlink", lambda path: "/dev/nvidia0" if path.endswith(f"/{opened.fileno()}") else "")
-        assert has_looked_at_devices()
+        monkeypatch.setattr(os, "readlink", lambda path: file if path.endswith(f"/{opened.fileno()}") else "")
+        assert has_looked_at_devices() == is_used
+
+
+def test_torch_asks_nvml_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in (None, "0"):
+        monkeypatch.delenv(BY_NVML, raising=False) if before is None else monkeypatch.setenv(BY_NVML, before)
+        with asking_nvml():
+            assert os.environ[BY_NVML] == "1"
+        assert os.environ.get(BY_NVML) == before
