@@ -27,7 +27,7 @@ from ..records.program import (
     StepKind,
     Timeline,
 )
-from ..records.traced import Activity, GraphCall, HostOp, ProgramTrace, Work
+from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
@@ -38,7 +38,7 @@ from .host.stacks import LineKinds, kinds_of_lines
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
-from .library_calls import dtype_of
+from .library_calls import dtype_of, find_parts
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import queue_of
 from .statistics import Level, level_at
@@ -177,6 +177,8 @@ class DescribedProcess:
     stretches: tuple[CallStretch, ...] = ()  # the loops in a step; empty if it has none
     layers: StepLayers = field(default_factory=StepLayers)  # the device time of a step by layer and line
     queue: QueuedStep | None = None  # for the simulation; None without a profile, and on a CPU
+    # the library calls of graphs, or parts of them, whose costs torch should count, without duplicates
+    operator_calls: tuple[OperatorCall, ...] = ()
 
 
 def _graphs_of(observed: StepEvidence, evidence: Evidence, files: EvidenceFiles) -> dict[int, ModuleEvidence]:
@@ -281,7 +283,20 @@ def _with_ledger(
         tuple(find_stretches(described)),
         times_by_layer(described, found.activities, _layers_of(modules, files)),
         None if on_host else _queued(trace, found, described, observed),
+        tuple(_operator_calls(found, modules, files)),
     )
+
+
+def _operator_calls(
+    found: ProgramWorks, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles
+) -> Iterable[OperatorCall]:
+    calls: dict[OperatorCall, None] = {}
+    for number, activities in _by_module(found, modules):
+        device = files.source(modules[number].slug).device
+        for part in dict.fromkeys(find_parts(activities)):
+            if part is not None:
+                calls[OperatorCall(part.operator, part.arguments, device)] = None
+    return calls
 
 
 def _read_works(

@@ -151,7 +151,8 @@ class MachineFacts:
 class SurveyMachine(WorkerJob[MachineFacts]):
     """Requests the environment, the costs of operators and the peaks of a device type.
 
-    ``peaks`` is ``none``, ``cached`` (measured only if the stored peaks are missing) or ``measured`` (always).
+    ``peaks`` is ``none``, ``cached`` (measured only if the stored peaks are missing) or ``measured`` (always). Without
+    ``describes`` only the costs are wanted, for which no device is needed.
     """
 
     verb = "survey"
@@ -159,6 +160,7 @@ class SurveyMachine(WorkerJob[MachineFacts]):
     calls: tuple[OperatorCall, ...] = ()
     device: str = "cpu"
     peaks: str = "none"
+    describes: bool = True
 
 
 # Requests about a worker's process and its device.

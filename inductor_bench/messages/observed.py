@@ -304,6 +304,9 @@ EAGER = "INDUCTOR_BENCH_EAGER"
 COMPILE_CACHE = "INDUCTOR_BENCH_COMPILE_CACHE"
 """The folder from which torch may take what earlier runs compiled; empty where it compiles everything."""
 
+PYTHON_ENDED = ".ended"
+"""Suffix of the file that a process writes after its id when its Python has ended; its process is torn down then."""
+
 PYTHON_STARTED = "python.started"
 """Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""
 

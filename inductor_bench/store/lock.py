@@ -172,12 +172,16 @@ LOADS_BESIDE = "INDUCTOR_BENCH_LOADS_BESIDE"
 class DeviceTurn:
     """The turns of one process, configured by its environment at that time. As a context manager it is one turn.
 
+    Args:
+        path: the file that the sharing processes lock, in place of the environment's.
+
     Attributes:
         on_wait: called with ``True`` before a wait for the turn, and with ``False`` after it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self.on_wait: Callable[[bool], None] = lambda waits: None
+        self._own = str(path) if path else None
         self._lock: int | None = None
 
     def __enter__(self) -> DeviceTurn:
@@ -196,7 +200,7 @@ class DeviceTurn:
 
     @property
     def _path(self) -> str | None:
-        return os.environ.get(TURN)  # a fork may get another environment
+        return self._own or os.environ.get(TURN)  # a fork may get another environment
 
     @property
     def held(self) -> bool:

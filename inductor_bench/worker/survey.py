@@ -17,7 +17,7 @@ import torch
 
 from ..devices.protocol import CPU
 from ..messages.job_requests import MachineFacts, SurveyMachine
-from ..records.run import Peaks
+from ..records.run import Environment, Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, peaks_key, save_peaks
 from .device import processor
@@ -493,19 +493,20 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
         save: saves the part that is known before the peaks are measured, which may crash the process.
     """
     shared, phases = SharedDevice(), Phases()
-    shared.use()
-    environment = describe_environment()
-    shared.leave()
-    phases.end("describing the machine")
-    found = MachineFacts(environment, tuple(count_operator_costs(job.calls)), phases_s=phases.times_s)
+    costs = tuple(count_operator_costs(job.calls))
     phases.end("counting FLOPs")
+    if not job.describes:
+        return MachineFacts(Environment(), costs, phases_s=phases.times_s)
+    shared.use()  # to the end of this process, because that occupies the GPU, too
+    phases.end("waiting for the device")
+    environment = describe_environment()
+    phases.end("describing the machine")
+    found = MachineFacts(environment, costs, phases_s=phases.times_s)
     save(found)
     if job.peaks == "none":
         return found
     key = peaks_key(environment, job.device)
     peaks = load_peaks(key) if job.peaks == "cached" else None
-    shared.use()  # also with cached peaks, because the end of this process occupies the GPU
-    phases.end("waiting for the device")
     if peaks is not None:
         return replace(found, peaks=peaks)
     measure = partial(measure_peaks, job.device)

@@ -16,12 +16,9 @@ from pathlib import Path
 from ..analysis.analyse import STAGE as ANALYSIS
 from ..analysis.analyse import analyse
 from ..analysis.evidence_files import EvidenceFiles
-from ..analysis.findings.finding import apply_command, plural, program_words, retune_command
 from ..analysis.module_analysis import trace_environment
 from ..analysis.program_step import describe_program
 from ..analysis.step_costs import is_uncompiled
-from ..devices.protocol import CPU
-from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
 from ..launch.executors import cores_of_this_process
@@ -31,7 +28,7 @@ from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
 from ..records.option_fields import recorded
-from ..records.request import BreakdownRequest, RetuneRequest
+from ..records.request import BreakdownRequest
 from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
@@ -48,17 +45,18 @@ from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.measured_environment import capture_environment, keep_for_later_runs
-from .modules.module_profiling import (
-    Aside,
-    ModuleMeasurement,
-    ProfiledModule,
-    Profiling,
-    are_measured_beside,
-    begun_ahead,
-    modules_at_once,
-    take_survey,
+from .modules.module_measurements import Aside, ModuleMeasurements
+from .modules.module_profiling import ModuleMeasurement, ProfiledModule
+from .modules.program_run import (
+    CapturedProgram,
+    FoundModule,
+    Looks,
+    capture_program,
+    interpreter_of,
+    labelled,
+    read_program,
 )
-from .modules.program_run import CapturedProgram, FoundModule, capture_program, interpreter_of, labelled, read_program
+from .modules.run_failures import CAPTURE, PROFILE, UNFINISHED, describe_interruption
 from .modules.step_watch import observed_phases
 from .modules.targets import (
     find_listed_modules,
@@ -101,41 +99,6 @@ def report_run(run: Run, folder: RunFolder, *, plots: bool) -> BreakdownOutcome:
     except InductorBenchError as error:
         failure = Failure("report", "write", error.message, error.hint)
         return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
-
-
-def describe_interruption(
-    run: Run, stage: str, folder: RunFolder, retune: RetuneRequest | None, graphs: int = 0
-) -> Failure:
-    """The failure of a run that was interrupted in a stage: what is missing, and what shows or finishes it.
-
-    Args:
-        run: what is known of it.
-        stage: the stage.
-        folder: the RUN.
-        retune: what is retuned, if anything.
-        graphs: the number of the program's graphs, as far as it is known.
-    """
-    count, place = len(run.modules), shlex.quote(str(folder.path))
-    is_known = count or run.program is not None
-    hint = f"inductor-bench report {place}" if is_known else ""
-    if stage in (AUTOTUNE, VERIFY) and retune is not None:
-        hint = _finishing_command(run, stage, place, retune)
-    missing = ""
-    if stage == CAPTURE:
-        missing = " while the program ran: no step was measured"
-        if run.program is not None:
-            missing = " while the program ran: its step is known, its graphs and kernels were not measured"
-    elif stage == PROFILE and count < graphs:
-        missing = f" when {count} of {plural(graphs, 'graph')} {'was' if count == 1 else 'were'} measured"
-    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{missing}", hint)
-
-
-def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
-    """The command that finishes the retunes of an interrupted run, or their proof."""
-    program = program_words(run)
-    if stage == VERIFY and program:
-        return apply_command(place, program, "--verify")
-    return retune_command(place, retune)
 
 
 # Analyses a RUN again, from what it holds, and tunes what is not tuned yet.
@@ -219,16 +182,11 @@ def _verify(
     return found
 
 
-CAPTURE = "capture"
-"""The stage in which the program runs."""
-
-PROFILE = "profile"
-"""The stage in which the modules are measured."""
+ENDS, GONE = "the program ends; reading what was observed", "waiting for the end of the program's process"
+"""The stages from the end of the program's Python to the end of its process."""
 
 GOES_ON = "the steps are measured; the program goes on"
 """The stage from the answer to the program's end."""
-
-UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of missing modules."""
@@ -307,6 +265,8 @@ class _Breakdown:
         self._redaction = redaction
         shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
         self._evidence = Evidence()
+        self._begun: ModuleMeasurements | None = None
+        self._is_concluded = False
         self._texts: Mapping[str, object] = {}  # what was kept of each module, by its slug
         self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
@@ -402,30 +362,54 @@ class _Breakdown:
         if not captured.modules and not captured.steps:
             return
         self._stage = PROFILE
+        if self._begun is None or not self._begun.are_of(captured):
+            if self._begun is not None:
+                self._begun.close(waits=True)
+            self._is_concluded, self._begun = False, self._begin_modules(captured, pool)
+        self._begun.let_go()
+        if not self._is_concluded:
+            self._measure_modules(self._begun)
+
+    def _begin_modules(self, captured: CapturedProgram, pool: WorkerPool) -> ModuleMeasurements:
+        """Keeps what was observed, and begins to measure the modules."""
         self._keep(captured)
-        request = self._request
-        if request.trace is None:
+        if self._request.trace is None:
             pool.get_ready()
-        modules = labelled(captured.modules)
-        at_once = modules_at_once(captured.modules) if request.trace is None else 1
-        of_request = request.repeat, request.trace, request.recorded_bytes
-        profiling = Profiling(pool, self._folder, *of_request, at_once)
-        works = [partial(profiling.profile, *one) for one in modules]
-        with Aside(are_measured_beside(captured.modules)) as aside, closing(begun_ahead(works, at_once)) as measures:
-            again = []
-            for one, measure in zip(modules, measures, strict=True):
-                if not self._measure_module(profiling, *one, measure, aside):
-                    again.append(one)
+        step = describe_program(self._evidence, self._files)
+        calls = step.leading.operator_calls if step is not None else ()
+        return ModuleMeasurements(captured, pool, self._folder, self._request, calls)
+
+    def _measure_modules(self, begun: ModuleMeasurements) -> None:
+        """Profiles each module. What it left is read aside. One that fails beside others is tried again by itself."""
+        again = []
+        with Aside(begun.is_beside) as aside, closing(begun):
+            for module, label, measure in begun:
+                if not self._measure_module(begun, module, label, measure, aside, is_last=begun.at_once == 1):
+                    again.append((module, label))
             for one in again:
-                self._measure_module(profiling, *one, partial(profiling.profile, *one), aside, is_last=True)
+                self._measure_module(begun, *one, partial(begun.profiling.profile, *one), aside, is_last=True)
             self._progress.stage("reading what was profiled")
-        self._conclude(pool)
+        self._conclude(begun)
+        self._is_concluded = True
+
+    def _end_of_program(self, captured: CapturedProgram, pool: WorkerPool) -> None:
+        """Does while the program's process is torn down what needs neither its exit code nor the device."""
+        self._stage = PROFILE
+        self._progress.stage(ENDS)
+        with suppress(InductorBenchError):  # what cannot be read or written now is tried again when it is gone
+            self._begun = self._begin_modules(captured, pool)
+            if self._begun.is_beside and not self._begun.use_device:
+                self._measure_modules(self._begun)
+        self._progress.stage(GONE)
 
     def _capture(self, pool: WorkerPool) -> CapturedProgram:
         if self._listed is None:
             what = (self._request, self._folder, pool.environment, self._python, self._progress)
+            looks = Looks(
+                self._prepare_answer, partial(self._answer_early, pool=pool), partial(self._end_of_program, pool=pool)
+            )
             with self._program_turn():
-                return capture_program(*what, lambda captured: self._answer_early(captured, pool), self._prepare_answer)
+                return capture_program(*what, looks)
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
@@ -471,16 +455,16 @@ class _Breakdown:
 
     def _measure_module(
         self,
-        profiling: Profiling,
+        begun: ModuleMeasurements,
         module: FoundModule,
         label: ModuleLabel,
         measure: Callable[[], ModuleMeasurement],
         aside: Aside,
         *,
-        is_last: bool = False,
+        is_last: bool,
     ) -> bool:
-        """Profiles one module. What it left is read aside. Returns ``False`` if memory that others held was missing."""
-        if text := profiling.describe(module, label):
+        """Profiles one module. Returns ``False`` if that failed, and is to be tried again."""
+        if text := begun.profiling.describe(module, label):
             self._progress.stage(text)
         try:
             measured = measure()
@@ -488,7 +472,7 @@ class _Breakdown:
             aside.do(partial(self._fail_to_profile, label, error))
             return True
         self._progress.divide(measured.phases_s)
-        if measured.lacked_memory and profiling.at_once > 1 and not is_last:
+        if measured.has_failed and not is_last:
             return False
         aside.do(partial(self._keep_module, measured.keep, label))
         return True
@@ -510,18 +494,15 @@ class _Breakdown:
         self._analyse(with_step=False)
         self.save()
 
-    def _conclude(self, pool: WorkerPool) -> None:
+    def _conclude(self, begun: ModuleMeasurements) -> None:
         """Adds the facts from a worker with torch: environment, costs of calls, and peaks; and the program's step."""
-        attributed, elsewhere = self._files.attributed_modules(self._evidence.modules), self._request.trace is not None
+        attributed, elsewhere = self._files.attributed_modules(self._evidence.modules), begun.is_elsewhere
         if elsewhere and not attributed:
             return
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
-        of_steps = (one.steps.device for one in self._evidence.processes)
-        device = common_device([*(one.source.device for one in attributed), *of_steps]).type or CPU.type
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
-        peaks = "none" if elsewhere or not attributed else "cached"
         phases = StagePhases()
-        found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        found = begun.survey(calls, peaks=bool(attributed) and not elsewhere)
         phases.end("all of it")
         if found.failure is not None:
             self._fail(found.failure)

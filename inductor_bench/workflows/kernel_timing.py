@@ -43,8 +43,8 @@ from ..source.standalone_writer import edit_standalone
 from ..store.caches import load_peaks, peaks_key
 from ..store.files import read_text, write_text
 from .kernel_session import KernelSession, failure_of
-from .modules.module_profiling import take_survey
 from .modules.references import record_reference
+from .modules.survey import take_survey
 
 # Advice on the measurement of a kernel: what makes it doubtful, and what to do about it.
 

@@ -16,8 +16,9 @@ from inductor_bench.source.module_reader import read_header, read_module
 from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.workflows import breakdown
+from inductor_bench.workflows.modules import module_measurements
 from inductor_bench.workflows.modules.kernel_files import extract_run
-from inductor_bench.workflows.modules.module_profiling import Survey
+from inductor_bench.workflows.modules.survey import Survey
 from inductor_bench.workflows.progress import Silent
 
 
@@ -27,7 +28,7 @@ def test_a_breakdown_reads_its_trace_and_its_module_once(tmp_path: Path, monkeyp
     monkeypatch.setattr(evidence_files, "read_trace", lambda path: (seen.append("trace"), read_trace(path))[1])
     monkeypatch.setattr(source_module, "read_header", lambda text: (seen.append("module"), read_header(text))[1])
     monkeypatch.setattr(WorkerPool, "get_ready", lambda *_, **__: None)
-    monkeypatch.setattr(breakdown, "take_survey", lambda *_, **__: (read_module.cache_clear(), Survey())[1])
+    monkeypatch.setattr(module_measurements, "take_survey", lambda *_, **__: (read_module.cache_clear(), Survey())[1])
     module = tmp_path / "forward.py"
     module.write_bytes(gzip.decompress((H200 / "gpu_kinds" / "0_forward.py.gz").read_bytes()))
     trace = H200 / "gpu_kinds" / "0_forward.trace.json.gz"

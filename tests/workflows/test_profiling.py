@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,14 +12,20 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.messages.job_requests import ProfileModule
+from inductor_bench.messages.job_requests import MachineFacts, ProfileModule, SurveyMachine
 from inductor_bench.messages.observed import Observation
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import ObservedGraph, ObservedSteps
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Capture, Environment, Peaks
+from inductor_bench.records.traced import OperatorCall, OperatorCost, TensorArguments
 from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.modules.module_profiling import Aside, Profiling
-from inductor_bench.workflows.modules.program_run import FoundModule, _without_refused_graphs
+from inductor_bench.store.lock import DeviceTurn
+from inductor_bench.workflows.modules import module_measurements
+from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements
+from inductor_bench.workflows.modules.module_profiling import Profiling
+from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _without_refused_graphs
 from inductor_bench.workflows.progress import Silent, StageTimes
 
 
@@ -82,3 +90,91 @@ def test_stages_say_how_long_they_took() -> None:
     lines = [line.split(" s  ") for line in stages.close().splitlines()]
     assert [text for _, text in lines] == ["starting", "profiling forward (loading 1.25 s)", "writing the report"]
     assert all(0 <= float(time_s) < 10 for time_s, _ in lines)
+
+
+def test_work_ahead_is_begun_before_it_is_waited_for(tmp_path: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def first() -> int:
+        begun.set()
+        assert goes_on.wait(300)
+        return 1
+
+    def second() -> int:
+        assert begun.wait(300)
+        goes_on.set()
+        return 2
+
+    ahead = Ahead([first, second], at_once=2)
+    assert begun.wait(300)
+    assert [result() for result in ahead.results] == [1, 2]
+    ahead.close()
+
+
+def test_work_is_done_when_it_is_waited_for_if_nothing_is_done_beside_it() -> None:
+    done: list[int] = []
+    ahead = Ahead([lambda: done.append(1), lambda: done.append(2)], at_once=1)
+    assert done == []
+    for result in ahead.results:
+        result()
+    assert done == [1, 2]
+
+
+PEAKS = Peaks("a GPU", 1e12, {})
+CALLS = tuple(OperatorCall(f"aten::{name}", TensorArguments((), (), (), ()), "cuda") for name in ("mm", "bmm", "add"))
+
+
+class SurveyPool:
+    """A pool whose worker counts as many FLOPs as a call's name has letters."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.environment = folder, dict[str, str]()
+        self.jobs: list[SurveyMachine] = []
+
+    def call(self, job: SurveyMachine, **_: Any) -> WorkerAnswer[MachineFacts]:
+        self.jobs.append(job)
+        costs = tuple(OperatorCost(len(call.name)) for call in job.calls)
+        facts = MachineFacts(Environment(), costs, PEAKS if job.peaks != "none" else None)
+        return WorkerAnswer(facts, None)
+
+
+def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module_measurements, "are_measured_beside", lambda modules: True)
+    monkeypatch.setattr(module_measurements, "most_timing_workers", lambda cores: 3)
+    pool = SurveyPool(tmp_path)
+    captured = CapturedProgram((FoundModule(tmp_path / "no_module.py", "no module"),), Capture())
+    begun = ModuleMeasurements(
+        captured, cast(WorkerPool, pool), RunFolder(tmp_path / "run"), BreakdownRequest("train.py"), CALLS[:2]
+    )
+    begun.let_go()
+    found = begun.survey([CALLS[2], CALLS[0]], peaks=True)
+    assert [cost.flops for cost in found.costs] == [9, 8] and found.peaks == PEAKS
+    assert [(job.calls, job.peaks, job.describes) for job in pool.jobs] == [
+        (CALLS[:2], "cached", True),
+        (CALLS[2:], "none", False),
+    ]
+    assert begun.survey([CALLS[1]], peaks=False).peaks is None
+    assert begun.are_of(captured) and not begun.are_of(replace(captured, modules=()))
+    begun.close()
+
+
+def test_no_module_has_the_device_before_the_program_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_measurements, "are_measured_beside", lambda modules: True)
+    monkeypatch.setattr(module_measurements, "most_timing_workers", lambda cores: 3)
+    captured = CapturedProgram((), Capture())
+    pool = cast(WorkerPool, SurveyPool(tmp_path))
+    begun = ModuleMeasurements(captured, pool, RunFolder(tmp_path / "run"), BreakdownRequest("train.py"))
+    had = threading.Event()
+
+    def use() -> None:
+        with DeviceTurn(tmp_path / "device-turn"):
+            had.set()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert not had.wait(0.2)
+    begun.let_go()
+    thread.join(300)
+    assert had.is_set()

@@ -6,6 +6,7 @@ the program, with the program's inputs.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -30,6 +31,7 @@ from ...messages.observed import (
     LIVE,
     OBSERVE,
     PINS,
+    PYTHON_ENDED,
     REPEAT,
     STEPS,
     VALUES_LIMIT,
@@ -79,6 +81,11 @@ def observe(codecache: ModuleType) -> None:
         _save_pins()  # now, because the program may be ended once its steps are measured
         mode_setter.note_measured(steps.device)
 
+    def note_end() -> None:
+        if os.getpid() == owner:
+            _write(folder / f"{owner}{PYTHON_ENDED}", "")
+
+    atexit.register(note_end)  # first, so that it comes after the handlers that save
     steps = StepObserver(_choose_measurement(folder), save_measured)
     steps.begin()
     running.append(steps)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from ...analysis.host.shares import host_trace
 from ...analysis.program_step import MARKERS, DescribedProgram
@@ -143,7 +144,11 @@ def _trace_names(observations: Sequence[ObservedSteps]) -> list[str]:
 
 def _of_slowest(steps: tuple[ObservedSteps, ...]) -> tuple[ObservedSteps, ...]:
     """The steps of all processes, with the traces of the slowest alone, and with its user's lines if that is fast."""
-    slowest = max((one for one in steps if one.trace), key=lambda one: sum(one.step_times_s), default=None)
+
+    def time_s(one: ObservedSteps) -> float:
+        return median(one.step_times_s) if one.step_times_s else 0.0
+
+    slowest = max((one for one in steps if one.trace), key=time_s, default=None)
 
     def reduced(one: ObservedSteps) -> ObservedSteps:
         if one is not slowest:

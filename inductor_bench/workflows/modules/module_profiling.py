@@ -1,35 +1,28 @@
-"""Profiles each module, surveys the machine for it, and keeps the recorded values of its launches."""
+"""Profiles each module, and keeps the recorded values of its launches."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from ... import units
-from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.executors import cores_of_this_process, most_timing_workers
-from ...launch.process import WAKE_S
-from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool
-from ...messages.job_requests import ProfileModule, SurveyMachine, WantedValues
+from ...launch.forking_worker import NO_VARIABLES
+from ...launch.worker import WorkerAnswer, WorkerPool
+from ...messages.job_requests import ProfileModule, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
-from ...records.run import Environment, Peaks
-from ...records.traced import OperatorCall, OperatorCost
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
 from ...source.syntax import launch_key
 from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder
-from ...store.lock import LOADS_BESIDE, TURN
 from ...store.run_files import save_details
 from ...trace.compaction import store_trace
 from .program_run import FoundModule
@@ -38,8 +31,6 @@ from .program_run import FoundModule
 
 
 SUFFIX = ".safetensors"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -141,9 +132,6 @@ def _file_of(launch: Launch) -> str | None:
 # Profiles each module: with its own harness in a fresh process, in the live program, or from an existing trace.
 
 
-MEMORY = "memory"
-"""The kind of the failure of a process that had too little memory."""
-
 DEFAULT_REPEAT = 20
 EVENTS_WANTED = 8000
 REPEAT_RANGE = (5, 50)
@@ -160,82 +148,13 @@ class ProfiledModule:
     failure: Failure | None = None
 
 
-class Aside:
-    """Does one piece of work after the other, beside what the caller does meanwhile.
-
-    It is a context manager, which waits at its end for what is left, and raises the first error.
-
-    Args:
-        is_beside: whether the caller goes on meanwhile. If not, each piece is done at once.
-    """
-
-    def __init__(self, is_beside: bool) -> None:
-        self._threads = ThreadPoolExecutor(1) if is_beside else None
-        self._left: list[Future[None]] = []
-
-    def __enter__(self) -> Aside:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
-        if kind is None:
-            for one in self._left:
-                one.result()
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Does a piece of work; it may be done later, in another thread."""
-        if self._threads is None:
-            work()
-        else:
-            self._left.append(self._threads.submit(work))
-
-
-def are_measured_beside(modules: Sequence[FoundModule]) -> bool:
-    """Whether what one module's run left can be read while the next one runs: a run on a CPU needs all cores."""
-    if cores_of_this_process() <= CORES_OF_THE_PROGRAM:
-        return False
-    with contextlib.suppress(InductorBenchError):
-        return not any(device_of(read_module(module.text).device).runs_on_host for module in modules)
-    return False
-
-
-def modules_at_once(modules: Sequence[FoundModule]) -> int:
-    """The number of modules that are loaded at once for profiles by themselves."""
-    return most_timing_workers(cores_of_this_process()) if are_measured_beside(modules) else 1
-
-
 @dataclass(frozen=True)
 class ModuleMeasurement:
     """What a process measured of a module. ``keep`` saves it in the RUN; it may be called in another thread."""
 
     keep: Callable[[], ProfiledModule]
     phases_s: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of the process
-    lacked_memory: bool = False
-
-
-def begun_ahead(works: Sequence[Callable[[], T]], at_once: int) -> Generator[Callable[[], T]]:
-    """For each piece of work what waits for its end, and returns or raises what it did.
-
-    Args:
-        works: the pieces, which are begun in their order.
-        at_once: how many of them are under way at once; of one each is done when its end is waited for.
-    """
-    if at_once == 1:
-        yield from works
-        return
-    threads = ThreadPoolExecutor(at_once)
-    try:
-        for future in [threads.submit(work) for work in works]:
-            yield partial(_result_of, future)
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _result_of(future: Future[T]) -> T:
-    while not future.done():  # many short waits: a signal may reach another thread while this process is stopped
-        wait([future], WAKE_S)
-    return future.result()
+    has_failed: bool = False
 
 
 class Profiling:
@@ -247,7 +166,7 @@ class Profiling:
         repeat: the number of profiled iterations; ``None`` to choose it.
         trace: a trace that was recorded elsewhere.
         values_limit_bytes: the limit of the recorded values; ``None`` to record none.
-        at_once: the number of modules that are loaded at once, of which one has its turn.
+        variables: further environment variables of the processes that run modules.
     """
 
     def __init__(
@@ -257,18 +176,14 @@ class Profiling:
         repeat: int | None,
         trace: Path | None,
         values_limit_bytes: int | None = None,
-        at_once: int = 1,
+        variables: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
-        self.at_once = at_once
         self._pool = pool
         self._folder = folder
         self._repeat = repeat
         self._trace = trace
         self._values_limit_bytes = values_limit_bytes
-        turn = str(pool.folder / "device-turn")
-        # A batch has its own turns, in which more than this run's modules come.
-        is_alone = at_once == 1 or TURN in pool.environment
-        self._variables = {} if is_alone else {TURN: turn, LOADS_BESIDE: "1"}
+        self._variables = variables
         if values_limit_bytes is not None:
             values_work(folder).mkdir(exist_ok=True)
 
@@ -309,8 +224,9 @@ class Profiling:
 
     def _from_live(self, label: ModuleLabel, seen: Observation) -> ProfiledModule:
         stem, found = Path(seen.stem), decode(Details, seen.live)
-        if found.recorded:
-            stem.with_suffix(".values").replace(values_work(self._folder) / label.slug)
+        values = stem.with_suffix(".values")
+        if found.recorded and values.is_dir():  # else it was moved before, when the program was about to end
+            values.replace(values_work(self._folder) / label.slug)
         details = self._keep_details(label, replace(found, switches=seen.switches))
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
@@ -346,7 +262,7 @@ class Profiling:
         return ModuleMeasurement(
             partial(self._keep_profile, module, label, answer, trace, text),
             answer.phases_s(answer.result.phases_s if answer.result else {}),
-            answer.failure is not None and answer.failure.kind == MEMORY,
+            answer.failure is not None,
         )
 
     def _keep_profile(
@@ -402,27 +318,3 @@ def _repeat_for(source: ModuleSource) -> int:
     """The number of profiled iterations: many samples of each kernel, within a trace of moderate size."""
     least, most = REPEAT_RANGE
     return max(least, min(most, EVENTS_WANTED // max(1, len(source.calls))))
-
-
-# Asks a worker for the environment, the peaks, and the costs of library calls.
-
-
-@dataclass(frozen=True)
-class Survey:
-    """The answer of a worker. ``costs`` has one entry for each requested call; it is empty after a failure."""
-
-    environment: Environment = field(default_factory=Environment)
-    costs: tuple[OperatorCost, ...] = ()
-    peaks: Peaks | None = None
-    failure: Failure | None = None
-    no_peaks: str = ""  # why measured peaks do not count
-    phases_s: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of its process
-
-
-def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str, peaks: str, log: Path) -> Survey:
-    """Runs the survey worker. ``peaks`` is ``none``, ``cached`` or ``measured``."""
-    answer = pool.call(SurveyMachine(tuple(calls), device, peaks), name="survey", log=log)
-    if answer.result is None:
-        return Survey(failure=answer.failure)
-    found, phases_s = answer.result, answer.phases_s(answer.result.phases_s)
-    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks, phases_s)

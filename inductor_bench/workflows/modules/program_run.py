@@ -8,7 +8,9 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
@@ -227,21 +229,26 @@ class CapturedProgram:
     touches: Mapping[int, ObservedTouches] = field(default_factory=dict)
 
 
+class Looks(NamedTuple):
+    """What is told while a program runs, each with what is known of it by then, and once but the first."""
+
+    prepare: Callable[[CapturedProgram], None]  # its steps are profiled and not timed yet
+    answer: Callable[[CapturedProgram], None]  # its steps are measured
+    end: Callable[[CapturedProgram], None]  # its Python has ended, and its process is torn down
+
+
 def capture_program(
     request: BreakdownRequest,
     folder: RunFolder,
     environment: Mapping[str, str],
     python: str,
     progress: Progress,
-    answer: Callable[[CapturedProgram], None] = lambda captured: None,
-    prepare: Callable[[CapturedProgram], None] = lambda captured: None,
+    looks: Looks | None = None,
 ) -> CapturedProgram:
     """Runs the program of a request, and finds the modules that it compiled.
 
     A program that fails after it has compiled modules becomes a failure in the result, with its modules.
-    ``environment`` comes from ``environment.capture_environment``. ``answer`` is called once when the program's steps
-    are measured, while the program goes on, with what is known of it by then. ``prepare`` may be called before that,
-    when they are profiled and not timed yet.
+    ``environment`` comes from ``environment.capture_environment``. ``looks`` are taken while the program runs.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -251,13 +258,12 @@ def capture_program(
     observed = observed_environment(request, work, environment)
     command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
     reader = TraceReader()
-    watch = StepWatch(
-        work / "observed",
-        request.stop,
-        lambda: progress.note(MEASURED),
-        lambda: answer(read_program(work, log, environment, is_whole=False, reader=reader)),
-        lambda: prepare(read_program(work, log, environment, is_whole=False, reader=reader)),
-    )
+
+    def look(told: Callable[[CapturedProgram], None]) -> Callable[[], None]:
+        return lambda: told(read_program(work, log, environment, is_whole=False, reader=reader))
+
+    tell = partial(progress.note, MEASURED)
+    watch = StepWatch(work / "observed", request.stop, tell, *map(look, looks or ()))
     ended = run_program(request, command, observed, log, progress, watch)
     found = read_program(work, ended.log, environment, is_whole=ended.ok, reader=reader)
     capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)

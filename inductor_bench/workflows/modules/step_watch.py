@@ -12,7 +12,7 @@ from ...errors import InductorBenchError
 from ...launch.executors import cores_of_this_process
 from ...launch.process import WAKE_S
 from ...launch.worker import CORES_OF_THE_PROGRAM
-from ...messages.observed import UNCOMPILED
+from ...messages.observed import PYTHON_ENDED, UNCOMPILED
 from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches
 from ...store import codec
 from ...store.files import read_json
@@ -79,8 +79,9 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended then.
         tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
-        answer: called once when the steps are measured, while the program still runs.
         prepare: called at each new trace of a program of one process that leaves cores free, before the answer.
+        answer: called once when the steps are measured, while the program still runs.
+        end: called once when the Python of all processes with steps has ended, while a process is torn down.
     """
 
     def __init__(
@@ -88,14 +89,16 @@ class StepWatch:
         folder: Path,
         stops: bool,
         tell: Callable[[], None],
-        answer: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
+        answer: Callable[[], None] = lambda: None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder, self._stops, self._tell, self._answer, self._prepare = folder, stops, tell, answer, prepare
+        self._folder, self._stops, self._tell = folder, stops, tell
+        self._prepare, self._answer, self._end = prepare, answer, end
         self._profiled_s: float | None = None
         self._done_s: float | None = None
         self._sampled_s: float | None = None
-        self._answered = self._told = False
+        self._answered = self._told = self._has_ended = False
         self._prepared = ("", "")
         self._known: dict[Path, tuple[tuple[int, int, int], ObservedSteps]] = {}
 
@@ -106,12 +109,17 @@ class StepWatch:
 
     def is_finished(self) -> bool:
         """Whether the program can be ended now."""
-        if self._told:
+        if self._has_ended:
             return False
         has_graphs = any(self._folder.glob(f"*{STEPS}"))
         steps = self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
         if not self._answered:
             self._look_for_answer(steps)
+        if has_graphs and all((self._folder / f"{one.pid}{PYTHON_ENDED}").exists() for one in steps):
+            self._has_ended = True
+            self._end()
+        if self._told or self._has_ended:
+            return False
         now_s = time.monotonic()
         states = self._states(steps, now_s, SAMPLED_TO_STOP_S)
         if DONE not in states or {TIMING, PROFILING} & states:

@@ -8,6 +8,7 @@ from pathlib import Path
 import breakdown_runs as runs
 import pytest
 
+from inductor_bench.messages.observed import PYTHON_ENDED
 from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
 from inductor_bench.store.codec import encode
 from inductor_bench.workflows.modules import step_watch
@@ -54,15 +55,22 @@ class Observed:
     """The files of two ranks, and a watch of them."""
 
     def __init__(self, folder: Path, *, stops: bool = False) -> None:
-        self._folder, self.answers = folder, 0
-        self.watch = StepWatch(folder, stops, lambda: None, self._answer)
+        self._folder, self.answers, self.ends, self.preparations = folder, 0, 0, 0
+        self.watch = StepWatch(folder, stops, lambda: None, self._prepare, self._answer, self._end)
+
+    def _prepare(self) -> None:
+        self.preparations += 1
 
     def _answer(self) -> None:
         self.answers += 1
 
-    def say(self, *states: str, trace: str = "") -> int:
+    def _end(self) -> None:
+        assert self.answers, "the answer comes first"
+        self.ends += 1
+
+    def say(self, *states: str, trace: str = "", device: str = "cpu") -> int:
         for rank, state in enumerate(states):
-            steps = ObservedSteps(pid=rank + 1, device="cpu", state=state, rank=rank, trace=trace)
+            steps = ObservedSteps(pid=rank + 1, device=device, state=state, rank=rank, trace=trace)
             (self._folder / f"{rank + 1}.steps.json").write_text(json.dumps(encode(steps)))
         self.watch.is_finished()
         return self.answers
@@ -110,3 +118,32 @@ def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatc
     seen = Observed(tmp_path, stops=True)
     seen.say(DONE, DONE)
     assert seen.answers == 1 and seen.watch.is_finished()
+
+
+@pytest.mark.parametrize(("device", "cores", "preparations"), [("cuda", 8, 2), ("cuda", 2, 0), ("cpu", 8, 0)])
+def test_each_trace_is_read_while_the_steps_are_timed_if_that_disturbs_nothing(
+    device: str, cores: int, preparations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: cores)
+    seen = Observed(tmp_path)
+    for state, trace in ((WAITING, ""), (PROFILING, ""), (PROFILING, "a"), (PROFILING, "a"), (TIMING, "ab")):
+        assert seen.say(state, trace=trace, device=device) == 0
+    assert seen.preparations == preparations
+
+
+def test_the_answer_comes_once_the_steps_are_timed_if_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 8)
+    seen = Observed(tmp_path)
+    assert seen.say(SAMPLING, TIMING, trace="a") == 0
+    assert seen.say(SAMPLING, SAMPLING, trace="a") == 1
+
+
+def test_the_end_of_all_ranks_is_told_once(tmp_path: Path) -> None:
+    seen = Observed(tmp_path)
+    (tmp_path / f"1{PYTHON_ENDED}").touch()
+    seen.say(DONE, DONE)
+    assert seen.ends == 0, "the other rank goes on"
+    (tmp_path / f"2{PYTHON_ENDED}").touch()
+    assert not seen.watch.is_finished() and not seen.watch.is_finished() and seen.ends == 1
