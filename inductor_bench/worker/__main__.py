@@ -218,7 +218,13 @@ def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> 
 
 
 def has_looked_at_devices() -> bool:
-    """Whether this process, or the one that it is a fork of, has opened a GPU: its driver refuses such a fork."""
+    """Whether this process, or the one that it is a fork of, has opened a GPU: its driver refuses such a fork.
+
+    Torch knows of its own questions to CUDA. (2.11, 2.13)
+    """
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda._is_in_bad_fork():
+        return True
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{number}").startswith(DEVICE_FILES):
