@@ -24,10 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-LEAVES = {"errors", "interruption", "units", "version", "step_marks"}
+LEAVES = {"errors", "interruption", "literals", "units", "version", "step_marks"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "interruption": set(),
+    "literals": set(),
     "units": set(),
     "version": set(),
     "step_marks": set(),

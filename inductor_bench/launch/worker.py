@@ -21,7 +21,7 @@ from ..messages.job_requests import Answer, WorkerJob, WorkerRequest, decode_ans
 from ..messages.kernel_requests import Begun
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
-from ..store.files import read_json, write_json
+from ..store.files import read_json, write_message
 from .diagnosis import (
     ANOTHER_PYTHON,
     ERROR_LINES,
@@ -139,7 +139,7 @@ class WorkerPool:
         job_file = self.folder / f"{name}.job.json"
         result_file = self.folder / f"{name}.result.json"
         result_file.unlink(missing_ok=True)
-        write_json(job_file, codec.encode_sparse(job))
+        write_message(job_file, codec.encode_sparse(job))
         ended, waited_s = self._run([job.verb, str(job_file), str(result_file)], log, variables)
         if ended.ok and not result_file.is_file() and not self.is_python():
             message = NOT_PYTHON.format(python=self.python)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ..literals import mask_literals
 from ..records.code import SourceLine
 
 # Finds the lines of the user's program in stack traces and messages of the structured trace.
@@ -131,5 +132,5 @@ def _said_of_break(text: str) -> tuple[str, str]:
 
 def _source_line(match: re.Match[str]) -> SourceLine:
     code = match.group("code")
-    shown = "" if _MARKERS.match(code) or _FRAME.match(code) else code.strip()
+    shown = "" if _MARKERS.match(code) or _FRAME.match(code) else mask_literals(code.strip())
     return SourceLine(match.group("file"), int(match.group("line")), match.group("function").strip(), shown)

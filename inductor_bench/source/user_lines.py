@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ..literals import mask_literals
 from ..records.code import SourceLine
 from ..records.evidence import GENERATED, HostSamples, SampledFrame
 from ..records.traced import UserCall
@@ -92,7 +93,7 @@ class UserFiles:
         if line is None or not call.file:
             return None
         path = self._path(call)
-        text = linecache.getline(str(path), line).strip() if path is not None else ""
+        text = mask_literals(linecache.getline(str(path), line).strip()) if path is not None else ""
         return SourceLine(str(path) if path is not None else call.file, line, call.function, text)
 
 
@@ -229,7 +230,7 @@ def _with_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
     lines = _lines_of(frame.file)
     if not 0 < frame.line <= len(lines):
         return frame
-    text = lines[frame.line - 1].decode("utf-8", "replace").strip()
+    text = mask_literals(lines[frame.line - 1].decode("utf-8", "replace").strip())
     return replace(frame, code=text, called=_called_text(lines, frame) if frame.is_call else "")
 
 

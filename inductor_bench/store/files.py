@@ -1,8 +1,9 @@
-"""Reads untrusted files, and writes files atomically and only inside their folder."""
+"""Reads untrusted files, and writes files atomically, only inside their folder, and without secrets in their text."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import ANOTHER_FOLDER, FREE_SPACE, InductorBenchError, UnwritableError
+from ..literals import mask_keys, mask_literals
 
 _decode: Callable[[bytes], Any] = json.loads
 with contextlib.suppress(ImportError):  # a worker's interpreter need not have it
@@ -21,14 +23,17 @@ with contextlib.suppress(ImportError):  # a worker's interpreter need not have i
 
 _COPIED_AT_ONCE = 1 << 24
 
+_NAMES_OF_ITS_OWN = (".html", ".json")
+"""Ends of files whose syntax has names of this tool's own beside quoted values, such as ``"key": "…"``."""
+
 
 def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text atomically, through a temporary file in the same folder.
+    """Writes UTF-8 text atomically, through a temporary file in the same folder, without the secrets in it.
 
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder is not there.
     """
-    write_bytes(path, _bytes_of(text))
+    write_bytes(path, _bytes_of(path.name, text))
 
 
 def remove_file(path: Path) -> None:
@@ -44,13 +49,18 @@ def remove_file(path: Path) -> None:
         raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
-def _bytes_of(text: str) -> bytes:
-    return text.encode("utf-8", "backslashreplace")
+def masked_file(name: str, text: str) -> str:
+    """The text as :func:`write_text` writes it into a file of this name."""
+    return mask_keys(text) if name.endswith(_NAMES_OF_ITS_OWN) else mask_literals(text)
+
+
+def _bytes_of(name: str, text: str) -> bytes:
+    return masked_file(name, text).encode("utf-8", "backslashreplace")
 
 
 def sha256_of_text(text: str) -> str:
-    """The hash, in hexadecimal digits, of the file that :func:`write_text` writes."""
-    return hashlib.sha256(_bytes_of(text)).hexdigest()
+    """The hash, in hexadecimal digits, of the file that :func:`write_text` writes, for example one of a kernel."""
+    return hashlib.sha256(_bytes_of("kernel.py", text)).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str | None:
@@ -130,13 +140,30 @@ def leftovers_of(path: Path) -> list[Path]:
     return list(path.parent.glob(f".{path.name}.*"))
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes a value that ``codec.encode`` returned as JSON with two-space indentation, atomically.
+def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
+    """Writes a value that ``codec.encode`` returned as JSON, atomically, without the secrets in its texts.
 
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder cannot be made.
     """
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_message(path, each_text(value, functools.cache(mask_literals)), indent)
+
+
+def write_message(path: Path, value: Any, indent: int | None = 2) -> None:
+    """As :func:`write_json`, with the secrets: a scratch file for a process that needs them."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def each_text(data: Any, change: Callable[[str], str]) -> Any:
+    """JSON data with each text in it changed, names apart."""
+    if isinstance(data, str):
+        return change(data)
+    if isinstance(data, list):
+        return [each_text(item, change) for item in data]
+    if isinstance(data, dict):
+        return {key: each_text(value, change) for key, value in data.items()}
+    return data
 
 
 def read_text(path: Path) -> str:

@@ -19,7 +19,7 @@ from ..records.mode_comparison import ModeComparison
 from ..records.run import Run
 from . import codec
 from . import codec as schema
-from .files import file_inside, leftovers_of, read_json, refuse_link, sha256_of_file, write_json
+from .files import each_text, file_inside, leftovers_of, read_json, refuse_link, sha256_of_file, write_json
 from .lock import LOCK, FolderLock, is_locked, locked
 
 # The index of an extraction: a row for each kernel, in the folder of the kernel files.
@@ -471,11 +471,11 @@ class ModesFolder:
 
     def save(self, comparison: ModeComparison, hide: Callable[[str], str]) -> None:
         """Writes ``modes.json`` atomically; ``hide`` takes the secrets out of each text."""
-        write_json(self.record, _each_text(codec.encode(comparison), hide))
+        write_json(self.record, each_text(codec.encode(comparison), hide))
 
     def save_observed(self, name: str, observed: object, hide: Callable[[str], str]) -> None:
         """Writes what a process observed into ``records/``, without secrets."""
-        write_json(self.records / f"{name}.json", _each_text(codec.encode(observed), hide))
+        write_json(self.records / f"{name}.json", each_text(codec.encode(observed), hide))
 
     def load(self) -> ModeComparison:
         """Reads ``modes.json``.
@@ -488,13 +488,3 @@ class ModesFolder:
         data = read_json(self.record)
         schema.check_format(data, FORMAT, str(self.record), "a comparison of modes", _MODES_DAMAGED)
         return schema.decode_record(ModeComparison, data, str(self.record), _MODES_DAMAGED)
-
-
-def _each_text(data: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(data, str):
-        return change(data)
-    if isinstance(data, list):
-        return [_each_text(item, change) for item in data]
-    if isinstance(data, dict):
-        return {key: _each_text(value, change) for key, value in data.items()}
-    return data

@@ -1,10 +1,7 @@
 """Finds secrets in commands, environments and output, and replaces them with ``***``.
 
-A RUN is made to be shared, so that none of its files may hold a key, a token or a password of the program. The name
-before a value decides: ``--api-key VALUE``, ``--hf_token=VALUE``, ``API_KEY=VALUE``, ``"token": "VALUE"``. A name is a
-secret's if its last words are among :data:`NAMES`, in any case; ``-``, ``_``, ``.`` or a capital letter separates
-words, and a number at the end is ignored. ``--wandb.api-key`` and ``apiKey2`` are names of secrets; ``--tokenizer``,
-``--max-tokens``, ``--key-dim``, ``--author`` and ``--monkey`` are not.
+A RUN is made to be shared, so that none of its files may hold a key, a token or a password of the program. The values
+of options and variables with a secret's name are secrets, and so is what :mod:`..literals` finds in a text.
 """
 
 from __future__ import annotations
@@ -15,51 +12,29 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
+from typing import TypeVar
 from urllib.parse import quote
 
 from ..errors import UsageError
+from ..literals import MASK, PASSWORD, is_secret, mask_literals, words_of
 from ..records.base import Failure
 from ..records.batch import Batch
 from ..records.evidence import CallPlace, Evidence, StepEvidence
 from ..records.run import Run
+from . import codec
+from .files import each_text
 
-MASK = "***"
+T = TypeVar("T")
+
 OPTION = "--redact"
 VARIABLE = "INDUCTOR_BENCH_REDACT"
 """Environment variable: further names of secrets, separated by commas, as with ``--redact``."""
 
-NAMES = (
-    *("key", "api-key", "apikey", "access-key", "secret-key", "private-key"),
-    *("token", "bearer", "auth", "authorization", "cookie", "credential", "credentials", "signature", "sig"),
-    *("password", "passwords", "passwd", "pwd", "pass", "passphrase", "passcode", "secret", "secrets"),
-)
-"""The last words of names of secrets."""
-
 SHORTEST = 6
 """Minimum length of a value that is searched in text; a shorter value would match ordinary words."""
 
-_SURE = re.compile(
-    r"(?:password|passwd|passphrase|passcode|secret|apikey|(?:access|auth|secret|private)(?:key|token))s?$"
-)
-"""Certain ends of a last word: they count inside a longer word too, as in ``PGPASSWORD``, and for a number as value."""
-
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _NAMED = re.compile(r"(?:--?|\+{1,2})?(?P<name>[^\W\d][\w./@-]*)(?:(?:=|:\s+)(?P<value>.*))?", re.DOTALL)
 _PAIR = re.compile(r"""(?P<before>(["'])(?P<name>[\w. -]+)\2\s*:\s*(["']))(?P<value>.*?)(?=\4)""", re.DOTALL)
-_SWITCH = re.compile(r"true|false|yes|no|on|off|none|null|auto|", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?\d[\d_.,]*(?:e[-+]?\d+)?[kmgb]?|<[^<>]*>|\[[^\[\]]*\]", re.IGNORECASE)
-"""A number, or a special token of a vocabulary, for example ``<pad>`` or ``[MASK]``."""
-
-_PASSWORD = re.compile(r"""(?P<before>\w://[^\s/:@"'<>]*:)(?P<value>[^\s/"'<>]+)(?=@)""")
-_USER = re.compile(r"""(?P<before>\bhttps?://)(?P<value>[^\s/:@"'<>]{16,})(?=@)""", re.IGNORECASE)
-"""A token in an address in place of a user name, without a password."""
-
-_QUERY = re.compile(r"""(?P<before>[?&](?P<name>[\w.-]+)=)(?P<value>[^&\s"'<>]+)""")
-_HEADER = re.compile(
-    r"""(?P<before>authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|digest|token)\s+)?)(?P<value>[^\s"',;<>]+)"""
-    r"""|(?P<bearer>\bbearer\s+)(?=\S*\d)[\w.~+/=-]{8,}""",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -84,14 +59,14 @@ class Redaction:
             UsageError: a name has no letter.
         """
         for name in names:
-            if not _parts(name):
+            if not words_of(name):
                 raise UsageError(f"{OPTION} {name!r} names nothing", "give an option's or a variable's name")
-        named = (name for name in environment.get(VARIABLE, "").split(",") if _parts(name))
+        named = (name for name in environment.get(VARIABLE, "").split(",") if words_of(name))
         bare = cls(tuple(dict.fromkeys([*names, *named])))
         found = [value for words in commands for value in bare._values_of(words)]
         for name, value in environment.items():
             found += [value] if bare._hides(name, value) else []
-            found += [match["value"] for match in _PASSWORD.finditer(value)]
+            found += [match["value"] for match in PASSWORD.finditer(value)]
         forms = {form for value in found if not _is_path(value) for form in _forms(value)}
         return replace(bare, values=tuple(sorted(forms, key=lambda form: (-len(form), form))))
 
@@ -107,17 +82,10 @@ class Redaction:
         )
 
     def text(self, text: str) -> str:
-        """The text without the known secrets, passwords in addresses, and secrets in headers."""
+        """The text without the known secrets, and without those that stand in it; see :mod:`..literals`."""
         for value in self.values:
             text = text.replace(value, MASK)
-        if "://" in text:  # a cheap test before the patterns, because lines are redacted while the program is timed
-            for pattern in (_PASSWORD, _USER) if "@" in text else ():
-                text = pattern.sub(rf"\g<before>{MASK}", text)
-            text = _QUERY.sub(self._masked, text)
-        lower = text.lower()
-        if "authorization" in lower or "bearer" in lower:
-            text = _HEADER.sub(lambda match: f"{match['before'] or match['bearer']}{MASK}", text)
-        return text
+        return mask_literals(text, self.names)
 
     def failure(self, failure: Failure) -> Failure:
         message, hint, tail = map(self.text, (failure.message, failure.hint, failure.log_tail))
@@ -132,7 +100,7 @@ class Redaction:
             tuple(map(self.text, said)) for said in (run.capture.graph_breaks, run.capture.recompiles)
         )
         functions = tuple(replace(one, place=self.text(one.place)) for one in run.capture.functions)
-        return replace(
+        run = replace(
             run,
             command=self.text(run.command),
             target=self.text(run.target),
@@ -145,11 +113,19 @@ class Redaction:
                 replace(one, failure=self.failure(one.failure)) if one.failure else one for one in run.retunes
             ),
         )
+        return self._everywhere(run)
 
     def evidence(self, evidence: Evidence) -> Evidence:
         """The evidence without secrets in what a process said, and in lines of the program."""
         modules = (replace(one, source_path=self.text(one.source_path)) for one in evidence.modules)
-        return replace(evidence, modules=tuple(modules), processes=tuple(map(self._steps, evidence.processes)))
+        processes = tuple(map(self._steps, evidence.processes))
+        return self._everywhere(replace(evidence, modules=tuple(modules), processes=processes))
+
+    def _everywhere(self, value: T) -> T:
+        """The value without secrets that stand in any of its texts. Known secrets stay, because a path may hold one."""
+        data = codec.encode(value)
+        masked = each_text(data, lambda text: mask_literals(text, self.names))
+        return value if masked == data else codec.decode(type(value), masked)
 
     def _steps(self, found: StepEvidence) -> StepEvidence:
         steps = found.steps
@@ -191,7 +167,7 @@ class Redaction:
             yield from (
                 match["value"] for match in _PAIR.finditer(before) if self._hides(match["name"], match["value"])
             )
-            yield from (match["value"] for match in _PASSWORD.finditer(before))
+            yield from (match["value"] for match in PASSWORD.finditer(before))
 
     def _split(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Each word, split before the secret at its end; the second part is mostly empty."""
@@ -223,31 +199,13 @@ class Redaction:
 
     def _hides(self, name: str, value: str) -> bool:
         """Whether the value after a name is a secret."""
-        parts = _parts(name)
-        if any(_end_in(parts, asked) for asked in self.names):
-            return value != ""
-        while parts and parts[-1].isdigit():
-            parts.pop()
-        if not parts or _SWITCH.fullmatch(value):
-            return False
-        sure = _SURE.search(parts[-1]) is not None
-        return sure or (any(_end_in(parts, known) for known in NAMES) and not _NUMBER.fullmatch(value))
-
-
-def _parts(name: str) -> list[str]:
-    """The words of a name, in lower case."""
-    return [word.lower() for word in _WORD.findall(name)]
-
-
-def _end_in(parts: list[str], name: str) -> bool:
-    wanted = _parts(name)
-    return parts[-len(wanted) :] == wanted
+        return is_secret(name, value, self.names)
 
 
 def asked_for(words: Sequence[str]) -> tuple[str, ...]:
     """The names after ``--redact`` in this tool's own command line, before the command line is parsed."""
     own = [part for word in takewhile(lambda word: word != "--", words) for part in word.split("=", 1)]
-    return tuple(name for word, name in pairwise(own) if word == OPTION and _parts(name))
+    return tuple(name for word, name in pairwise(own) if word == OPTION and words_of(name))
 
 
 def _is_path(value: str) -> bool:

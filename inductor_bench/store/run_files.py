@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from ..records.module import ModuleRecord
 from ..records.program import Timeline
 from ..records.run import Run
 from . import codec
-from .files import read_json, read_text, write_bytes, write_json, write_text
+from .files import masked_file, read_json, read_text, write_bytes, write_json
 from .folder import EVIDENCE, RECORD, RunFolder
 
 # The files of a RUN that hold what was observed: module texts, raw measurements, the user's lines, the steps.
@@ -74,7 +73,7 @@ def load_details(folder: RunFolder, slug: str) -> Details:
 
 def save_evidence(folder: RunFolder, evidence: Evidence) -> None:
     """Stores what was observed, beside the record."""
-    write_text(folder.path / EVIDENCE, json.dumps(codec.encode_sparse(evidence)))
+    write_json(folder.path / EVIDENCE, codec.encode_sparse(evidence), indent=None)
 
 
 def load_evidence(folder: RunFolder, run: Run) -> Evidence:
@@ -114,9 +113,9 @@ def _load_costs(folder: RunFolder) -> tuple[CountedCall, ...]:
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
     """Stores the lines and the modules of the model from which a compiled module's kernels originate."""
     if code is not None and code.stack_traces:
-        write_text(folder.modules / f"{slug}.provenance.json", json.dumps(codec.encode(code.stack_traces)))
+        write_json(folder.modules / f"{slug}.provenance.json", codec.encode(code.stack_traces), indent=None)
     if code is not None and code.layers.kernels:
-        write_text(folder.modules / f"{slug}.layers.json", json.dumps(codec.encode_sparse(code.layers)))
+        write_json(folder.modules / f"{slug}.layers.json", codec.encode_sparse(code.layers), indent=None)
 
 
 def load_source_lines(folder: RunFolder, slug: str) -> Mapping[str, Sequence[SourceLine]]:
@@ -290,8 +289,11 @@ def refuse_other_file(path: Path, member: str) -> None:
     raise UsageError(f"{path} exists and is no bundle", "choose another path for --bundle")
 
 
+_TEXTS = (".py", ".json", ".md", ".html", ".csv")
+
+
 def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
-    """Writes a zip file atomically, with its files by their paths in it.
+    """Writes a zip file atomically, with its files by their paths in it, and without secrets in those that are text.
 
     Raises:
         InductorBenchError: it cannot be written.
@@ -299,5 +301,8 @@ def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
+            if name.endswith(_TEXTS):
+                text = masked_file(name, data.decode("utf-8", "surrogateescape"))
+                data = text.encode("utf-8", "surrogateescape")
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
     write_bytes(path, stream.getvalue())

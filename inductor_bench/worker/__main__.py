@@ -43,7 +43,7 @@ from ..errors import InductorBenchError
 from ..messages import job_requests
 from ..messages.job_requests import COMPILES_TRITON, LAUNCHES_TRITON, WorkerJob
 from ..store import codec
-from ..store.files import read_json, write_json
+from ..store.files import read_json, write_message
 from .fast_start import without_collection
 
 COMPILING_NICENESS = 10
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
 
     def save(partial: Any) -> None:
         saved["result"] = codec.encode_sparse(partial)
-        write_json(Path(result), saved)
+        write_message(Path(result), saved)
 
     try:
         job = _job_type(verb)
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
         # This is the boundary of the process: an exception of the user's code or of torch becomes a row in the record.
         traceback.print_exc()
         saved["failure"] = describe_exception(error)
-    write_json(Path(result), saved)
+    write_message(Path(result), saved)
     return 1 if "failure" in saved else 0
 
 

@@ -37,7 +37,7 @@ from ..source.standalone_writer import recorded_facts, source_text
 from ..source.syntax import without_profiler_marks
 from ..store import codec
 from ..store.caches import KnownTuning, TuningPlace, known_tunings
-from ..store.files import read_json, read_text, write_json
+from ..store.files import read_json, read_text, write_message
 from ..store.folder import RunFolder
 from .modules.measured_environment import SITE
 
@@ -262,7 +262,7 @@ def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], o
         observe: what the processes observe beside; see ``messages.observed``.
     """
     work.mkdir(parents=True, exist_ok=True)
-    write_json(work / PINS_FILE, codec.encode(pins))
+    write_message(work / PINS_FILE, codec.encode(pins))
     return {
         **environment,
         "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),

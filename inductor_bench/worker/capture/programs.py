@@ -22,7 +22,7 @@ from ...messages.observed import COMPARISON, OBSERVE, Refusal, RunProgram
 from ...records.mode_comparison import TF32
 from ...records.request import DEFAULT_BATCH_SIZE, BreakdownRequest
 from ...store import codec
-from ...store.files import read_json, write_json
+from ...store.files import read_json, write_message
 from ..device.runtime import SharedDevice
 from ..upstream.inductor import import_compiler
 from . import mode_setter
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
         run_program(job.request)
     except InductorBenchError as error:
         kind = "download" if isinstance(error, DownloadNeededError) else "program"
-        write_json(Path(job.refusal), codec.encode(Refusal(kind, error.message, error.hint)))
+        write_message(Path(job.refusal), codec.encode(Refusal(kind, error.message, error.hint)))
         print(f"{error.message}\n{error.hint}", file=sys.stderr)
         return 1
     return 0

@@ -27,7 +27,7 @@ from ...source.compiled_functions import ObjectName
 from ...source.labels import ModuleLabel, group_ranks, label_modules
 from ...source.structured_trace import Compilation, StructuredTrace, printed_module_paths, read_structured_trace
 from ...store import codec
-from ...store.files import read_json, read_text, write_json
+from ...store.files import read_json, read_text, write_message
 from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
@@ -366,7 +366,7 @@ def program_command(request: BreakdownRequest, work: Path, python: str, refusal:
     if request.kind == "script":
         return [python, request.target, *request.arguments]
     job = work / "program.job.json"
-    write_json(job, codec.encode(RunProgram(request, str(refusal))))
+    write_message(job, codec.encode(RunProgram(request, str(refusal))))
     return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
 
 
