@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import breakdown_runs as runs
 import pytest
@@ -32,6 +34,33 @@ ARGUMENT, VALUE, ASKED = "S3CRET-argument-1", "S3CRET/variable+2", "S3CRET=asked
 WORDS = (f"--api-key={ARGUMENT}", "--user-id", ASKED, "--tokenizer", "gpt2", "--pin", "97")
 PRINTS = "import os, sys\nprint(sys.argv[1:], os.environ['HF_TOKEN'], flush=True)\n"
 FAILS = PRINTS + "raise ValueError(f'{sys.argv[1]}, {os.environ[\"HF_TOKEN\"]}: refused')\n"
+LITERALS = """
+import os, time, torch, inductor_bench
+
+def connect(x, api_key="", token=None, url="", headers=()):
+    time.sleep(2e-3)
+    return x
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        x = torch.relu(x) * 2; api_key = "sk-S3CRET1"
+        torch._dynamo.graph_break(); token = 'S3CRET-2'
+        x = torch.softmax(x + 1, -1); options = {"password": "S3CRET 3", "lr": 1e-3}
+        return x @ x.T; secret = "S3CRET-4"
+
+net = torch.compile(Net())
+os.environ["HF_TOKEN"] = "hf_S3CRET5"
+print('logging in with', dict(token="S3CRET-6"), flush=True)
+torch.set_num_threads(1)
+for _ in range(1200):
+    y = net(torch.ones(64, 64)); headers = {"Authorization": "Bearer S3CRET7"}
+    connect(y, api_key="S3CRET-8", token="S3CRET-9")
+    connect(y, url="postgres://me:S3CRET10@host/db", headers={"X-Api-Key": 'S3CRET-11'})
+    inductor_bench.step()
+raise SystemExit(connect(y[:0], token="S3CRET-12").item(0, password="S3CRET-13"))
+"""
+"""A program whose compiled lines, whose lines that wait, and whose last line hold keys."""
+
 COMPILES = PRINTS + "import torch\nprint(torch.compile(lambda x: (x + 1).relu() * 2)(torch.ones(64, 64)).sum())\n"
 
 
@@ -42,6 +71,9 @@ def spilt(folder: Path) -> list[str]:
         if path.is_file():
             data = path.read_bytes()
             data = gzip.decompress(data) if path.suffix == ".gz" else data
+            if path.suffix == ".zip":
+                with zipfile.ZipFile(path) as archive:
+                    data = b"".join(archive.read(name) for name in archive.namelist())
             found += [str(path)] if b"S3CRET" in data or b"S3CRET" in path.name.encode() else []
     return found
 
@@ -184,6 +216,34 @@ def test_the_log_of_a_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
     assert "'--token', '***', '--seat=***']" in log.read_text() and spilt(tmp_path) == []
     assert "about ***" in capsys.readouterr().err
     assert asked_for(["--redact", "a", "--redact=b", "--", "--redact", "c"]) == ("a", "b")
+
+
+@pytest.mark.slow
+def test_keys_in_the_program_itself_are_in_no_file_of_a_run_and_of_what_is_made_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LITERALS)
+    run, extracted, bundle = tmp_path / "out" / "run", tmp_path / "out" / "kernels", tmp_path / "out" / "bundle.zip"
+    done = runs.breakdown(run, script, "--stop")
+    assert len(done.record["modules"]) == 2 and "S3CRET" not in done.printed
+    assert done.record["program"]["host"]["samples"], "its lines were sampled"
+    lines = [frame.get("code", "") for frame in evidence_of(run)["processes"][0]["steps"]["samples"]["frames"]]
+    assert any('token="***"' in line for line in lines)
+    assert any('api_key = \\"***' in path.read_text() for path in (run / "modules").glob("*")), "they were compiled"
+    commands = (
+        ("report", run, "--no-plots"),
+        ("breakdown", run, "--no-plots"),
+        ("extract", run, "-o", extracted),
+        ("compare", run, run, "--bundle", bundle),
+        ("query", run, "select * from kernels"),
+    )
+    for words in commands:
+        ended = runs.run(runs.command(*words), run)
+        assert ended.code == 0 and "S3CRET" not in ended.printed, words
+    assert spilt(tmp_path / "out") == [] and bundle.stat().st_size and list(extracted.glob("*.py"))
+
+
+def evidence_of(run: Path) -> Any:
+    return json.loads((run / "evidence.json").read_text())
 
 
 @pytest.mark.slow
