@@ -28,10 +28,13 @@ from inductor_bench.report.html import document_page
 from .base import build_base
 from .findings import STARTED, Fault, find_faults, lost_in_record, take_state
 from .inputs import generator, make_input
-from .trial import LIMITS, Command, Limits, execute, read_summary
+from .trial import LIMITS, Command, Limits, Runner, execute, read_summary
 
 DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data"
 IMPORTED = (inductor_bench, click)
+IN_ONE_PROCESS = 50
+"""How many inputs one process is given, one after another."""
+
 LEFT_OUT = ("worker", "ray", "plot", "harness", "__main__", "_winconsole")
 
 
@@ -111,13 +114,14 @@ def run_campaign(
     """
     wanted = (number for number in itertools.count(first) if not kinds or generator(campaign.seed, number)[0] in kinds)
     numbers = list(itertools.islice(wanted, count))
+    parts = [numbers[place : place + IN_ONE_PROCESS] for place in range(0, count, IN_ONE_PROCESS)]
     results: list[Result] = []
     faulty = 0
     with scratch() as folder:
         gc.freeze()  # what children share with this process is not written to
         with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
             try:
-                for result in pool.map(partial(run_input, campaign, folder), numbers, chunksize=4):
+                for result in itertools.chain.from_iterable(pool.map(partial(_run_inputs, campaign, folder), parts)):
                     results.append(result)
                     faulty += bool(result.faults)
                     told(len(results), count, faulty)
@@ -129,10 +133,16 @@ def run_campaign(
     return results
 
 
+def _run_inputs(campaign: Campaign, scratch: Path, numbers: Sequence[int]) -> list[Result]:
+    with Runner() as runner:
+        return [run_input(campaign, scratch, number, runner) for number in numbers]
+
+
 def run_one(campaign: Campaign, number: int) -> tuple[Result, str]:
     """Tries one input; returns what it printed, too."""
     with scratch() as folder:
-        result = run_input(campaign, folder, number, hold=True)
+        with Runner() as runner:
+            result = run_input(campaign, folder, number, runner, hold=True)
         place = folder / str(number)
         said = "".join((place / name).read_text(errors="replace") for name in ("stdout", "stderr", "stack", "started"))
         details = [path.read_text(errors="replace") for path in (place / "tmp").glob("inductor-bench-*.log")]
@@ -141,19 +151,19 @@ def run_one(campaign: Campaign, number: int) -> tuple[Result, str]:
         return result, "\n".join([said, *details])
 
 
-def run_input(campaign: Campaign, scratch: Path, number: int, hold: bool = False) -> Result:
+def run_input(campaign: Campaign, scratch: Path, number: int, runner: Runner, hold: bool = False) -> Result:
     """Makes an input, runs the command on it and looks at what that did; removes it unless it is to be held."""
     place = scratch / str(number)
     place.mkdir()
     kind, made = make_input(campaign.seed, number, place, scratch / "base")
     if campaign.keep is not None:
         subprocess.run(["cp", "-a", place / "cwd", place / "input"], check=False, capture_output=True)
-    known = read_summary(place, place / made.run) if made.run else None
+    known = read_summary(runner, place, place / made.run) if made.run else None
     before = take_state(place)
-    ended = execute(place, made.words, campaign.limits, campaign.command)
+    ended = runner.execute(place, made.words, campaign.limits, campaign.command)
     faults = list(find_faults(place, ended, before, take_state(place), made.allowed, made.kept))
     if known is not None and made.run:
-        faults += lost_in_record(known, read_summary_quietly(place, place / made.run))
+        faults += lost_in_record(known, read_summary_quietly(runner, place, place / made.run))
     if made.may_start:
         faults = [fault for fault in faults if fault.what != STARTED]
     if not hold:
@@ -163,10 +173,10 @@ def run_input(campaign: Campaign, scratch: Path, number: int, hold: bool = False
     return Result(number, kind, made.words, ended.outcome, ended.cpu_s, tuple(dict.fromkeys(faults)))
 
 
-def read_summary_quietly(place: Path, run: Path) -> dict[str, object] | None:
+def read_summary_quietly(runner: Runner, place: Path, run: Path) -> dict[str, object] | None:
     """As :func:`read_summary`, without a trace in what the command printed."""
     said = {name: (place / name).read_bytes() for name in ("stdout", "stderr", "stack")}
-    found = read_summary(place, run)
+    found = read_summary(runner, place, run)
     for name, content in said.items():
         (place / name).write_bytes(content)
     return found
@@ -181,6 +191,7 @@ def _keep(keep: Path, place: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Removes a folder, even if it holds some that nobody may read."""
+    shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         return
     for parent, names, _ in os.walk(folder):

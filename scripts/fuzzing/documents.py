@@ -23,7 +23,7 @@ class Document:
     """A JSON document that is damaged again and again. A place is drawn by its kind: rare keys as often as others."""
 
     def __init__(self, data: Any) -> None:
-        self._data = data
+        self._text = json.dumps(data)
         self._kinds: dict[tuple[str, ...], list[tuple[str | int, ...]]] = {}
         self._collect(data, (), ())
         self._names = sorted(self._kinds)
@@ -42,7 +42,7 @@ class Document:
 
     def damaged(self, random: random.Random, hostile: Sequence[str]) -> bytes:
         """Its text with one to three values changed, taken away, repeated, renamed or swapped."""
-        data, raw = copy.deepcopy(self._data), {}
+        data, raw = json.loads(self._text), {}
         for number in range(random.choice((1, 1, 1, 2, 3))):
             path = random.choice(self._kinds[random.choice(self._names)])
             parent = data
@@ -63,11 +63,11 @@ class Document:
 
     def written(self, random: random.Random) -> bytes:
         """Its text without damage."""
-        return json.dumps(self._data).encode()
+        return self._text.encode()
 
     def newer(self, random: random.Random) -> bytes:
         """Its text as a later version of the tool may write it: new words for kinds, new fields, a new format."""
-        data = copy.deepcopy(self._data)
+        data = json.loads(self._text)
         if random.random() < 0.2 and isinstance(data, dict) and isinstance(data.get("format"), int):
             data["format"] += random.choice((1, 1, 7, 10**6))
         for _ in range(random.choice((1, 1, 2, 4))):
@@ -84,7 +84,7 @@ class Document:
 
     def renamed(self, random: random.Random) -> bytes:
         """Its text with characters in one to four of its texts that steer a terminal or turn the direction of text."""
-        data = copy.deepcopy(self._data)
+        data = json.loads(self._text)
         for _ in range(random.choice((1, 2, 4))):
             path = random.choice(self._kinds[random.choice(self._names)])
             parent, key = _at(data, path[:-1]), path[-1]

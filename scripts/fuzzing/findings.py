@@ -38,36 +38,37 @@ class Fault:
 def take_state(place: Path) -> dict[str, tuple[Any, ...]]:
     """All below the folder, without following links: type, mode, content, and for the victim the time too."""
     found: dict[str, tuple[Any, ...]] = {}
-    waiting = [place]
+    waiting = [str(place)]
+    begin = len(waiting[0]) + 1
     while waiting:
         with _items(waiting.pop()) as items:
             for item in items:
-                path = Path(item.path)
-                name = str(path.relative_to(place))
-                if any(name == own or name.startswith(f"{own}/") for own in OWN):
+                name = item.path[begin:]
+                if name in OWN:
                     continue
                 facts = item.stat(follow_symlinks=False)
                 changed = facts.st_mtime_ns if name.startswith("victim") else 0
-                found[name] = (stat.filemode(facts.st_mode), _content(path, facts.st_mode), changed)
+                found[name] = (stat.filemode(facts.st_mode), _content(item.path, facts.st_mode), changed)
                 if stat.S_ISDIR(facts.st_mode):
-                    waiting.append(path)
+                    waiting.append(item.path)
     return found
 
 
-def _items(path: Path) -> Any:
+def _items(path: str) -> Any:
     try:
         return os.scandir(path)
     except PermissionError:  # nothing can be done to it either
         return contextlib.nullcontext(())
 
 
-def _content(path: Path, mode: int) -> str:
+def _content(path: str, mode: int) -> str:
     if stat.S_ISLNK(mode):
         return os.readlink(path)
     if not stat.S_ISREG(mode):
         return ""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
     except PermissionError:
         return "unreadable"
 

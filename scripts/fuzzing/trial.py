@@ -1,4 +1,4 @@
-"""One damaged input: the command runs on it in a separate process, and what it did to the machine is looked at."""
+"""Damaged inputs: the command runs on each in a separate process, and is ended in time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import ctypes
 import faulthandler
 import io
 import json
+import math
 import os
 import resource
-import select
 import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import FileIO
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -59,45 +62,102 @@ class Ended:
     number: int = 0
 
 
-def execute(place: Path, words: Sequence[str], limits: Limits, command: Command = main) -> Ended:
-    """Runs a command line in ``place/cwd``, with all that it may use for itself below ``place``, and ends it in time.
+class Runner:
+    """A process that runs one command after another; a new one is started after one that crashed or was ended."""
 
-    It writes ``stdout``, ``stderr`` and, of one that crashed or was ended, ``stack`` in ``place``; ``started`` names
-    processes that it would have started.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        _become(place, limits, lambda: command(list(words)))
-    with contextlib.suppress(OSError):
-        os.setpgid(child, child)
-    descriptor = os.pidfd_open(child)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        hung = not poll.poll(limits.wall_s * 1e3)
+    def __init__(self) -> None:
+        self._child = 0
+        self._connection: Connection[Any, Any] | None = None
+        self._spent_s = 0.0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def execute(self, place: Path, words: Sequence[str], limits: Limits, command: Command = main) -> Ended:
+        """Runs a command line in ``place/cwd``, with all that it may use for itself below ``place``, and ends it in
+        time.
+
+        It writes ``stdout``, ``stderr`` and, of one that crashed or was ended, ``stack`` in ``place``; ``started``
+        names processes that it would have started.
+        """
+        connection = self._connection or self._start()
+        connection.send((place, list(words), limits, command))
+        hung = not connection.poll(limits.wall_s)
         if hung:
-            os.kill(child, signal.SIGXCPU)  # writes its stack
-            poll.poll(300)
-    finally:
-        os.close(descriptor)
+            os.kill(self._child, signal.SIGXCPU)  # writes its stack
+            connection.poll(0.3)
+        else:
+            with contextlib.suppress(EOFError, ConnectionError):
+                code, spent_s = connection.recv()
+                cpu_s, self._spent_s = spent_s - self._spent_s, spent_s
+                return Ended(str(code), cpu_s)
+        before_s = self._spent_s
+        status, spent_s = self._end()
+        if hung:
+            return Ended(HUNG, spent_s - before_s)
+        if os.WIFSIGNALED(status):
+            outcome = SLOW if spent_s - before_s >= limits.cpu_s else SIGNAL
+            return Ended(outcome, spent_s - before_s, os.WTERMSIG(status))
+        return Ended(str(os.waitstatus_to_exitcode(status)), spent_s - before_s)
+
+    def _start(self) -> Connection[Any, Any]:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._connection, theirs = Pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            self._connection.close()
+            try:
+                _serve(theirs)
+            finally:
+                os._exit(70)
+        theirs.close()
+        with contextlib.suppress(OSError):
+            os.setpgid(self._child, self._child)
+        return self._connection
+
+    def _end(self) -> tuple[int, float]:
+        """Ends the process; its status, and all the CPU seconds that it took."""
+        if self._connection is None:
+            return 0, 0.0
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        _, status, used = os.wait4(child, 0)
-    cpu_s = used.ru_utime + used.ru_stime
-    if hung:
-        return Ended(HUNG, cpu_s)
-    if os.WIFSIGNALED(status):
-        return Ended(SLOW if cpu_s >= limits.cpu_s else SIGNAL, cpu_s, os.WTERMSIG(status))
-    return Ended(str(os.waitstatus_to_exitcode(status)), cpu_s)
+            os.killpg(self._child, signal.SIGKILL)  # what has crashed keeps the signal of that
+        _, status, used = os.wait4(self._child, 0)
+        self._connection.close()
+        self._connection, self._spent_s = None, 0.0
+        return status, used.ru_utime + used.ru_stime
 
 
-def _become(place: Path, limits: Limits, work: Callable[[], int]) -> None:
-    """Turns this process into the command and ends it with the command's exit code."""
-    code = 70
-    try:
-        _settle(place, limits)
+def execute(place: Path, words: Sequence[str], limits: Limits, command: Command = main) -> Ended:
+    """Runs one command as :class:`Runner` does, in a process of its own."""
+    with Runner() as runner:
+        return runner.execute(place, words, limits, command)
+
+
+def _serve(connection: Connection[Any, Any]) -> None:
+    """Runs what is asked for until nobody asks any more."""
+    variables = dict(os.environ)
+    refusal = _settle_process()
+    while True:
+        try:
+            place, words, limits, command = connection.recv()
+        except EOFError:
+            os._exit(0)
+        os.environ.clear()
+        os.environ.update(variables)
+        code = _attempt(place, limits, refusal, lambda command=command, words=words: command(words))
+        os.chdir("/")
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        connection.send((code, used.ru_utime + used.ru_stime))
+
+
+def _attempt(place: Path, limits: Limits, refusal: Refusal, work: Callable[[], int]) -> int:
+    """The exit code that the command would end with."""
+    _settle(place, limits)
+    with (place / "started").open("ab", buffering=0) as refusal.started:
         try:
             code = work()
         except SystemExit as stop:
@@ -108,15 +168,40 @@ def _become(place: Path, limits: Limits, work: Callable[[], int]) -> None:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-    finally:
-        os._exit(code)
+    return code
 
 
-def _settle(place: Path, limits: Limits) -> None:
+class Refusal:
+    """Refuses to start processes, and writes down which."""
+
+    started: FileIO
+
+    def hook(self, event: str, given: tuple[Any, ...]) -> None:
+        """For ``sys.addaudithook``."""
+        if event in STARTING:
+            self.started.write(f"{event} {given[:2]!r}\n".encode(errors="replace"))
+            raise PermissionError(1, f"{event}: no process is started while damaged inputs are tried")
+
+
+def _settle_process() -> Refusal:
+    """What stays as it is from one command to the next."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     for name, size in (("RLIMIT_AS", MEMORY_BYTES), ("RLIMIT_FSIZE", FILE_BYTES), ("RLIMIT_CORE", 0)):
         resource.setrlimit(getattr(resource, name), (size, size))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    refusal = Refusal()
+    sys.addaudithook(refusal.hook)
+    WorkerPool.call = _stand_in  # type: ignore[method-assign,assignment]
+    WorkerPool.get_ready = lambda pool, **_: None  # type: ignore[method-assign,assignment]
+    WorkerPool.import_package = lambda pool, name, module="": ImportedPackage("1.0")  # type: ignore[method-assign]
+    WorkerPool.is_python = lambda pool: True  # type: ignore[method-assign]
+    _drop_privileges()
+    return refusal
+
+
+def _settle(place: Path, limits: Limits) -> None:
+    """What each command finds as if it were the first."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     folders = {"TMPDIR": "tmp", "HOME": "home", "XDG_CACHE_HOME": "xdg", "INDUCTOR_BENCH_CACHE": "cache"}
@@ -125,29 +210,19 @@ def _settle(place: Path, limits: Limits) -> None:
     os.environ.pop("COLUMNS", None)
     tempfile.tempdir = None
     os.chdir(place / "cwd")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        opened = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
         stream = io.TextIOWrapper(io.FileIO(number, "w", closefd=False), encoding="utf-8", line_buffering=number == 2)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     stack = (place / "stack").open("w")
     faulthandler.enable(stack)
-    faulthandler.register(signal.SIGXCPU, stack)  # at the soft limit; at the hard one the kernel ends the process
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-    started = os.open(place / "started", os.O_WRONLY | os.O_CREAT, 0o600)
-    sys.addaudithook(lambda event, given: _refuse_process(event, given, started))
-    WorkerPool.call = _stand_in  # type: ignore[method-assign,assignment]
-    WorkerPool.get_ready = lambda pool, **_: None  # type: ignore[method-assign,assignment]
-    WorkerPool.import_package = lambda pool, name, module="": ImportedPackage("1.0")  # type: ignore[method-assign]
-    WorkerPool.is_python = lambda pool: True  # type: ignore[method-assign]
-    _drop_privileges()
-
-
-def _refuse_process(event: str, given: tuple[Any, ...], started: int) -> None:
-    if event in STARTING:
-        os.write(started, f"{event} {given[:2]!r}\n".encode(errors="replace"))
-        raise PermissionError(1, f"{event}: no process is started while damaged inputs are tried")
+    faulthandler.register(signal.SIGXCPU, stack, chain=True)  # writes its stack and ends
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most_s = math.ceil(used.ru_utime + used.ru_stime + limits.cpu_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
 
 
 def _drop_privileges() -> None:
@@ -174,11 +249,11 @@ def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path) ->
     return WorkerAnswer(MachineFacts(ENVIRONMENT, costs, peaks), None)
 
 
-def read_summary(place: Path, run: Path) -> dict[str, Any] | None:
+def read_summary(runner: Runner, place: Path, run: Path) -> dict[str, Any] | None:
     """What of a RUN's record must not be lost, by module, read in a separate process; ``None`` of one that cannot be
     read."""
     answer = place / "summary"
-    ended = execute(place, (str(run), str(answer)), LIMITS, _write_summary)
+    ended = runner.execute(place, (str(run), str(answer)), LIMITS, _write_summary)
     if ended.outcome != "0":
         return None
     found: dict[str, Any] = json.loads(answer.read_text())

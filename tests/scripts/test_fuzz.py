@@ -194,7 +194,7 @@ def look_at_planted(folder: Path) -> dict[str, list[str]]:
     """The faults that are found of each planted command, on one input that is enough for it."""
     from fuzzing.campaign import Campaign, run_input
     from fuzzing.inputs import generator, make_input
-    from fuzzing.trial import Limits
+    from fuzzing.trial import Limits, Runner
 
     breakdown = extraction = None
     for number in itertools.count():
@@ -209,7 +209,8 @@ def look_at_planted(folder: Path) -> dict[str, list[str]]:
     for command in PLANTED:
         number = breakdown if command in (forget, spoil) else extraction
         limits = Limits(cpu_s=1, wall_s=1.0 if command is hang else 900.0)
-        faults = run_input(Campaign(2, limits, command=command), folder, number).faults
+        with Runner() as runner:
+            faults = run_input(Campaign(2, limits, command=command), folder, number, runner).faults
         found[command.__name__] = [f"{fault.what} {fault.kind}" for fault in faults]
     return found
 
@@ -219,6 +220,7 @@ def look_at_undamaged(folder: Path) -> dict[str, list[str]]:
     from fuzzing import foreign, inputs
     from fuzzing.campaign import Campaign, run_input
     from fuzzing.documents import Document
+    from fuzzing.trial import Runner
 
     for name in ("damage_json", "damage_bytes", "damage_text", "damage_packed"):
         setattr(inputs.Desk, name, lambda self, *given: None)
@@ -226,13 +228,14 @@ def look_at_undamaged(folder: Path) -> dict[str, list[str]]:
         setattr(Document, name, Document.written)
     foreign.CHANGES = (foreign.as_it_is,)
     found: dict[str, list[str]] = {}
-    for number in range(1000):
-        kind = inputs.generator(2, number)[0]
-        outcomes = found.setdefault(f"undamaged {kind}", [])
-        if kind in READ and len(outcomes) < 5:
-            result = run_input(Campaign(2), folder, number)
-            assert not result.faults, result
-            outcomes += [result.outcome] * (result.words[0] != "kernel")
+    with Runner() as runner:
+        for number in range(1000):
+            kind = inputs.generator(2, number)[0]
+            outcomes = found.setdefault(f"undamaged {kind}", [])
+            if kind in READ and len(outcomes) < 5:
+                result = run_input(Campaign(2), folder, number, runner)
+                assert not result.faults, result
+                outcomes += [result.outcome] * (result.words[0] != "kernel")
     return found
 
 
