@@ -76,7 +76,7 @@ MOST_STRETCHES = 8
 """Maximum number of stretches of a step; a step of more is no loop that helps to read it."""
 
 
-class Repetition(NamedTuple):
+class RepeatedCalls(NamedTuple):
     """Calls that repeat: ``unit`` holds the graphs of one repetition, and ``begin`` the place of the first call."""
 
     unit: tuple[int, ...]
@@ -84,25 +84,25 @@ class Repetition(NamedTuple):
     repetitions: int
 
 
-def fold(graphs: Sequence[int]) -> list[Repetition]:
+def fold(graphs: Sequence[int]) -> list[RepeatedCalls]:
     """The calls of one step as stretches: from each place on, the repetition that covers most calls.
 
     Args:
         graphs: the number of the graph of each call, in order.
     """
-    found: list[Repetition] = []
+    found: list[RepeatedCalls] = []
     place = 0
     while place < len(graphs):
-        best = Repetition((graphs[place],), place, 1)
+        best = RepeatedCalls((graphs[place],), place, 1)
         for size in range(1, min(LONGEST_UNIT, (len(graphs) - place) // 2) + 1):
             unit = tuple(graphs[place : place + size])
             times = 1
             while tuple(graphs[place + times * size : place + (times + 1) * size]) == unit:
                 times += 1
             if times >= LEAST_REPETITIONS and times * size > len(best.unit) * best.repetitions:
-                best = Repetition(unit, place, times)
+                best = RepeatedCalls(unit, place, times)
         if best.repetitions == 1 and found and found[-1].repetitions == 1:
-            found[-1] = Repetition((*found[-1].unit, *best.unit), found[-1].begin, 1)
+            found[-1] = RepeatedCalls((*found[-1].unit, *best.unit), found[-1].begin, 1)
         else:
             found.append(best)
         place = best.begin + len(best.unit) * best.repetitions

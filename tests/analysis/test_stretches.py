@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inductor_bench.analysis.ledger import GraphName, Steps
-from inductor_bench.analysis.program_step import Repetition, find_stretches, fold
+from inductor_bench.analysis.program_step import RepeatedCalls, find_stretches, fold
 from inductor_bench.records.program import GRAPH
 from inductor_bench.records.traced import GraphCall, StepWindow, Work
 
@@ -13,16 +13,16 @@ from inductor_bench.records.traced import GraphCall, StepWindow, Work
 @pytest.mark.parametrize(
     ("calls", "folds"),
     [
-        ("P" + "D" * 24, [Repetition((ord("P"),), 0, 1), Repetition((ord("D"),), 1, 24)]),
-        ("FBFBFB", [Repetition((ord("F"), ord("B")), 0, 3)]),
-        ("FFFBBB", [Repetition((ord("F"),), 0, 3), Repetition((ord("B"),), 3, 3)]),
-        ("ABC", [Repetition(tuple(map(ord, "ABC")), 0, 1)]),
-        ("FFFBFFFBFFFB", [Repetition(tuple(map(ord, "FFFB")), 0, 3)]),
-        ("FFBB", [Repetition(tuple(map(ord, "FFBB")), 0, 1)]),
+        ("P" + "D" * 24, [RepeatedCalls((ord("P"),), 0, 1), RepeatedCalls((ord("D"),), 1, 24)]),
+        ("FBFBFB", [RepeatedCalls((ord("F"), ord("B")), 0, 3)]),
+        ("FFFBBB", [RepeatedCalls((ord("F"),), 0, 3), RepeatedCalls((ord("B"),), 3, 3)]),
+        ("ABC", [RepeatedCalls(tuple(map(ord, "ABC")), 0, 1)]),
+        ("FFFBFFFBFFFB", [RepeatedCalls(tuple(map(ord, "FFFB")), 0, 3)]),
+        ("FFBB", [RepeatedCalls(tuple(map(ord, "FFBB")), 0, 1)]),
         ("", []),
     ],
 )
-def test_calls_fold_into_repetitions(calls: str, folds: list[Repetition]) -> None:
+def test_calls_fold_into_repetitions(calls: str, folds: list[RepeatedCalls]) -> None:
     assert fold([ord(call) for call in calls]) == folds
 
 
