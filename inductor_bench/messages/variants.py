@@ -1,0 +1,146 @@
+"""The messages between ``optimize`` and the user's program: which variants of it to try, and what each of them did.
+
+They are exchanged in files, because the output streams belong to the user's program. The parent writes one
+:class:`VariantsRequest`; each process writes :class:`TriedVariants` as ``<pid>.variants.json`` into the folder of the
+capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+VARIANTS = "INDUCTOR_BENCH_VARIANTS"
+"""Environment variable: the path of the encoded :class:`VariantsRequest`; empty to try none."""
+
+TRIED = ".variants.json"
+"""What ends the name of the file of :class:`TriedVariants`, after the process's id."""
+
+JOURNAL = ".variants.journal"
+"""What ends the name of the file that says what a process was about to do for the first time, after its id.
+
+The last line is ``<slug> <what>``; it is ``-`` while the original runs. A process that died has the culprit there.
+"""
+
+INDUCTOR, DYNAMO, TORCH, OPTIMIZER = "inductor", "dynamo", "torch", "optimizer"
+ATTENTION, LAYOUT, LOADER, COMPILE = "attention", "layout", "loader", "compile"
+ENVIRONMENT, PINS = "environment", "pins"
+"""Kinds of switches; see :class:`VariantSwitch`."""
+
+ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION)
+"""Kinds that can change between two steps of one process. The others hold from the process's start."""
+
+ORIGINAL = 0
+"""The number of the program as it is; the variants of a request follow, from 1."""
+
+INCOMPARABLE = 1e9
+"""In place of an error that has no number: other shapes, or infinity at another place."""
+
+
+@dataclass(frozen=True)
+class VariantSwitch:
+    """One change that is made from outside of the program.
+
+    What ``setting`` names depends on the kind:
+
+    - ``inductor``, ``dynamo``: an option of ``torch._inductor.config`` for one compiled graph, of
+      ``torch._dynamo.config``
+    - ``torch``: an attribute's path, such as ``torch.backends.cuda.matmul.allow_tf32``
+    - ``optimizer``: a key of a parameter group: ``fused``, ``foreach``, ``capturable``
+    - ``attention``: ``backends``; the value has names of ``SDPBackend`` in their order, separated by commas
+    - ``layout``: ``channels_last`` of compiled modules
+    - ``loader``, ``compile``: an argument of ``torch.utils.data.DataLoader``, of ``torch.compile``
+    - ``environment``: a variable, which the parent sets
+    - ``pins``: the folder of a retune's pins, which the parent sets
+    """
+
+    kind: str  # one of the kinds above
+    setting: str
+    value: Any = None  # a bool, whole number, number, text or None
+
+
+@dataclass(frozen=True)
+class ProgramVariant:
+    """The program with some changes."""
+
+    slug: str  # its name, unique in a request
+    switches: tuple[VariantSwitch, ...] = ()  # none for the original
+    is_placebo: bool = False  # the original, compiled once more under another cache key
+
+
+@dataclass(frozen=True)
+class VariantsRequest:
+    """The variants that a process tries."""
+
+    variants: tuple[ProgramVariant, ...]  # beside the original, which is always number 0
+    alternates: bool  # in one process, in turn; else the one variant holds from the process's start
+    timed_s: float = 3.0  # seconds of timed steps of each variant
+    least: int = 24  # the minimum number of timed steps of each variant
+    most: int = 400  # the maximum number of timed steps of each variant
+    checks: bool = True  # whether outputs and gradients are compared before anything is timed
+    losses: int = 0  # the number of optimizer steps whose gradients and loss are kept
+
+
+@dataclass(frozen=True)
+class VariantSample:
+    """One timed step."""
+
+    variant: int  # its number
+    time_s: float  # on the device's clock if there is one
+    place: int  # its place among all steps from the first timed one on
+
+
+@dataclass(frozen=True)
+class CheckedCallable:
+    """The outputs and gradients of one compiled callable in one variant, against those of the original."""
+
+    variant: int  # its number
+    graph: str  # the name of the callable: Dynamo's number of the frame and compilation
+    outputs: int = 0  # the number of compared tensors, with inputs that the callable changes
+    gradients: int = 0  # the number of compared gradients of inputs and parameters
+    worst: float = 0.0  # the largest difference as a multiple of what is tolerated; at most ``INCOMPARABLE``
+    own: float = 0.0  # the same of the original against itself
+    reason: str = ""  # why it differs, or why it was not compared; empty if it agrees
+    where: str = ""  # the tensor that differs most: ``output 3``, ``gradient of input 5``
+    is_compared: bool = True  # whether it was compared
+
+
+@dataclass(frozen=True)
+class VariantState:
+    """What one variant needed, and what became of it."""
+
+    variant: int  # its number; 0 is the original
+    compile_s: float = 0.0  # seconds in which its graphs were compiled, backward graphs included
+    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+    applied: tuple[str, ...] = ()  # the settings that took effect
+    refused: tuple[str, ...] = ()  # those that did not, each with its reason: ``fused: …``
+    failure: str = ""  # why it was given up; empty if it was not
+    graphs: int = 0  # the number of graphs that were compiled for it
+
+
+@dataclass(frozen=True)
+class GradientDigest:
+    """The gradients with which an optimizer stepped."""
+
+    step: int  # the number of the optimizer's step, from 0
+    norm: float  # the norm of all gradients
+    sums: tuple[float, ...] = ()  # the norm of each parameter's gradient, in the order of the optimizer; 0 without one
+    loss: float | None = None  # the last scalar from which gradients were computed; ``None`` if there was none
+
+
+@dataclass(frozen=True)
+class TriedVariants:
+    """What one process found."""
+
+    pid: int
+    device: str  # the type of the device
+    state: str  # as in ``ComparedSteps``
+    rank: int | None = None  # of the process; ``None`` if the program is not distributed
+    source: str = ""  # what delimits the steps, as in ``ObservedSteps``
+    samples: tuple[VariantSample, ...] = ()  # the timed steps in order
+    checks: tuple[CheckedCallable, ...] = ()
+    variants: tuple[VariantState, ...] = ()  # by their numbers, with the original first
+    digests: tuple[GradientDigest, ...] = ()  # at most ``losses`` of the request
+    notes: tuple[str, ...] = ()  # what limits the figures
+    error: str = ""  # the reason of a failure of the whole measurement
+    counts: dict[str, int] = field(default_factory=dict)  # of Dynamo: frames, graphs, breaks, recompilations
