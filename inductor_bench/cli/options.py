@@ -18,6 +18,7 @@ from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..devices.table import DEVICES
 from ..errors import UsageError
 from ..records.mode_comparison import MODES
+from ..records.optimization import GROUPS
 from ..records.option_fields import (
     ASKED,
     GIVEN,
@@ -92,7 +93,19 @@ def _read_names(context: click.Context, parameter: click.Parameter, value: str |
     return tuple(name for part in (value or "").split(",") if (name := part.strip()))
 
 
+def _read_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Reads a number of seconds, or one with the letter s, m or h."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smh]?)", value.strip())
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not 0 < seconds <= MOST_S:
+        raise click.BadParameter(f"{value!r} is not a time such as 90, 5m or 1h", context, parameter)
+    return seconds
+
+
 KINDS: dict[str, dict[str, Any]] = {
+    "duration": {"type": str, "callback": _read_duration},
     "seconds": {"type": SECONDS},
     "size": {"callback": _read_size},
     "file": {"type": click.Path(exists=True, dir_okay=False, path_type=Path)},
@@ -125,7 +138,7 @@ def request_options(kind: type, *, late: bool = False) -> Callable[[F], F]:
 def _click_option(one: OptionField) -> Callable[[F], F]:
     option, hint = one.option, one.hint
     shown = option.shown is True
-    text = option.help.replace("METHODS", METHODS_HELP)
+    text = option.help.replace("METHODS", METHODS_HELP).replace("GROUPS", ", ".join(GROUPS))
     return click.option(
         *option.names,
         one.name,

@@ -185,6 +185,11 @@ class TellEnvironment(WorkerRequest[Environment]):
 
 
 @dataclass(frozen=True)
+class TellOptions(WorkerRequest[dict[str, str]]):
+    """Requests the options of Inductor: the value of each as Python writes it."""
+
+
+@dataclass(frozen=True)
 class FindDeviceUse(WorkerRequest[DeviceUse | None]):
     """Requests the use of the GPU by other jobs. The answer is ``None`` if the driver does not report it."""
 

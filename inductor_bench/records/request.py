@@ -418,6 +418,45 @@ class ModesRequest:
     )
 
 
+BUDGET_S = 1200.0
+"""The time limit of ``optimize`` in seconds if none is given."""
+
+
+@dataclass(frozen=True)
+class OptimizeRequest:
+    """The request to find the settings that make a program faster."""
+
+    budget_s: float = option(
+        BUDGET_S,
+        "--budget",
+        metavar="TIME",
+        kind="duration",
+        shown="20m",
+        help="Begin no further process after this time: 90, 5m, 1h.",
+    )
+    allowed: tuple[str, ...] = option(
+        (), "--allow", metavar="NAMES", kind="names", help="Also try these groups, with commas between them: GROUPS."
+    )
+    denied: tuple[str, ...] = option((), "--deny", metavar="NAMES", kind="names", help="Do not try these groups.")
+    max_memory_bytes: int | None = option(
+        None, "--max-memory", metavar="SIZE", kind="size", help="Refuse what makes a step take more memory: 70GB."
+    )
+    inductor: tuple[str, ...] = option(
+        (), "--option", metavar="inductor.X=Y", help="Also try this option of Inductor; may be repeated."
+    )
+    variables: tuple[tuple[str, str], ...] = option(
+        (), "--env", metavar="NAME=VALUE", kind="pairs", help="Also try this variable; may be repeated."
+    )
+    program: BreakdownRequest = part(  # its ``output`` and ``force`` are those of the search
+        BreakdownRequest,
+        "training mode dynamic amp device seed batch_size steps skip timeout_s python output force redact",
+        steps={"help": "Time N of the program's steps in the breakdown that comes first."},
+        timeout_s={"help": "Time limit of each process."},
+        output={"metavar": "RUN", "help": "The folder; runs/NAME-optimize."},
+        force={"help": "Measure again what the folder already has."},
+    )
+
+
 @dataclass(frozen=True)
 class DoctorRequest:
     """The request to look at what is installed, and at what a device can reach."""

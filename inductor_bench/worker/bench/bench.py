@@ -88,6 +88,12 @@ def environment(_: job_requests.TellEnvironment) -> Environment:
     return describe_environment()
 
 
+def options(_: job_requests.TellOptions) -> dict[str, str]:
+    from ..upstream.inductor import options as all_options
+
+    return all_options()
+
+
 def device_use(_: job_requests.FindDeviceUse) -> DeviceUse | None:
     driver = driver_of_current_gpu()
     return find_use(driver) if driver is not None else None
@@ -127,6 +133,7 @@ def start_compilers(request: job_requests.StartCompilers) -> None:
 
 MACHINE_ANSWERS: dict[type[WorkerRequest[Any]], Callable[[Any], Any]] = {
     job_requests.TellEnvironment: environment,
+    job_requests.TellOptions: options,
     job_requests.FindDeviceUse: device_use,
     job_requests.TellArchitecture: architecture,
     job_requests.GetReady: get_ready,

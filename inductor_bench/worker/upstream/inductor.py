@@ -25,6 +25,15 @@ Run = Callable[[], Any]
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
+def options() -> dict[str, str]:
+    """The options of Inductor that this torch has: the value of each as Python writes it. (2.11, 2.13)"""
+    import torch
+    from torch._inductor import config
+
+    values = config.shallow_copy_dict()
+    return {name: repr(values.get(name)) for name in torch._inductor.list_options()}
+
+
 def import_compiler() -> None:
     """Does the work of the first call of ``torch.compile`` in advance. (2.11, 2.13)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
@@ -136,6 +136,17 @@ def _order(file: Path) -> tuple[int, ...]:
 def started_python(folder: Path) -> bool:
     """Whether a Python process of the program read the capture's configuration."""
     return (folder / PYTHON_STARTED).exists()
+
+
+class EndWatch(Protocol):
+    """Says, while a program runs, whether it can be ended."""
+
+    @property
+    def ask_s(self) -> float:
+        """Seconds between two questions."""
+
+    def is_finished(self) -> bool:
+        """Whether the program can be ended now."""
 
 
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
@@ -335,7 +346,7 @@ def run_program(
     environment: dict[str, str],
     log: Path,
     progress: Progress,
-    watch: StepWatch,
+    watch: EndWatch,
     how: str = "",
 ) -> ProcessResult:
     """Runs the command of a request to its end, or until its ``watch`` ends it; ``how`` begins the shown line.

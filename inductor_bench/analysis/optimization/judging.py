@@ -1,0 +1,360 @@
+"""Judges what a change saves, from the steps of several processes in which it ran in turn with the original.
+
+Two things make a step differ that the change did not cause. Within a process steps scatter; the exact interval of the
+median of paired steps says by how much. Between processes a callable lies at another place in memory, or meets another
+clock; what a placebo shows, the original compiled once more, is a sample of that. A gain counts if both intervals
+exclude zero, and if every process shows it, larger than its own placebo's difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...records.optimization import (
+    FASTER,
+    ORIGINAL,
+    PLACEBO,
+    SAME,
+    SLOWER,
+    UNDECIDED,
+    MeasuredGain,
+    StepDigest,
+    Trial,
+    TrialVariant,
+)
+from ..statistics import STEP_EFFECT, median_interval, samples_needed
+
+CONFIDENCE = 0.999
+"""Confidence of the interval of a claim, over all of its planned looks together."""
+
+LOOKS = 3
+"""The number of times that a claim may be looked at: after two, four and six processes."""
+
+LEAST_PAIRS = samples_needed(1 - (1 - CONFIDENCE) / LOOKS)
+"""The number of pairs of steps without which nothing is decided."""
+
+CLEAR = 0.003
+"""Smallest share of a step that a change has to save in the ranking, to be looked at again."""
+
+CLEAR_ALONE = 0.01
+"""The same of a change that ran in a process of its own: processes differ more than steps of one."""
+
+
+# Pairs of neighbouring steps.
+
+
+def paired_logs(variant: TrialVariant, base: TrialVariant) -> list[float]:
+    """The logarithms of the ratios of a variant's steps to those of another variant, each to the nearest one.
+
+    A step is in one pair only, so that pairs are independent; a drift and a change of the clock cancel.
+    """
+    found, begin = [], 0
+    for place, time_s in zip(variant.places, variant.times_s, strict=True):
+        if begin >= len(base.places):
+            break
+        nearest = begin
+        while nearest + 1 < len(base.places) and abs(base.places[nearest + 1] - place) < abs(
+            base.places[nearest] - place
+        ):
+            nearest += 1
+        found.append(math.log(time_s / base.times_s[nearest]))
+        begin = nearest + 1
+    return found
+
+
+@dataclass(frozen=True)
+class ProcessGain:
+    """What one process says: the median logarithm of the ratio of the steps, and that of its placebo."""
+
+    log: float
+    logs: tuple[float, ...]
+    placebo: float | None
+    before_s: float
+    after_s: float
+
+
+def process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> list[ProcessGain]:
+    """What each process says of a variant in which it took turns with another one."""
+    found = []
+    for trial in trials:
+        variant, other = trial.variant(slug), trial.variant(base)
+        if not trial.alternates or variant is None or other is None or variant.failure or other.failure:
+            continue
+        logs = paired_logs(variant, other)
+        if logs:
+            found.append(
+                ProcessGain(
+                    statistics.median(logs),
+                    tuple(logs),
+                    placebo_log(trial),
+                    statistics.median(other.times_s),
+                    statistics.median(variant.times_s),
+                )
+            )
+    return found
+
+
+def placebo_log(trial: Trial) -> float | None:
+    """The median logarithm of the ratio of the placebo's steps to the original's; ``None`` without a placebo."""
+    placebo, original = trial.variant(PLACEBO), trial.variant(ORIGINAL)
+    if not trial.alternates or placebo is None or original is None or placebo.failure:
+        return None
+    logs = paired_logs(placebo, original)
+    return statistics.median(logs) if logs else None
+
+
+# The scatter between processes.
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The variance of the logarithm of a ratio between processes, and its degrees of freedom."""
+
+    variance: float
+    freedom: int
+
+    def reach(self, processes: float, confidence: float) -> float:
+        """Half the width of the interval of a mean over so many processes; infinite if nothing is known."""
+        if not self.freedom:
+            return math.inf
+        return student_quantile(self.freedom, confidence) * math.sqrt(self.variance / processes)
+
+
+def scatter_of(trials: Sequence[Trial], groups: Iterable[Sequence[float]] = ()) -> Scatter:
+    """The scatter between processes, from the placebos of these trials and from values that should be equal.
+
+    Args:
+        trials: the trials in which variants took turns; a placebo's true ratio is 1.
+        groups: values of the same ratio from several processes, each group around its own mean.
+    """
+    placebos = [log for log in map(placebo_log, trials) if log is not None]
+    total, freedom = math.fsum(log * log for log in placebos), len(placebos)
+    for group in groups:
+        if len(group) > 1:
+            middle = statistics.fmean(group)
+            total, freedom = total + math.fsum((value - middle) ** 2 for value in group), freedom + len(group) - 1
+    return Scatter(total / freedom if freedom else 0.0, freedom)
+
+
+@functools.cache
+def student_quantile(freedom: int, confidence: float) -> float:
+    """The two-sided quantile of Student's t: its absolute value is below that with this probability."""
+    low, high = 0.0, 1.0
+    while student_probability(high, freedom) < confidence:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_probability(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def student_probability(bound: float, freedom: int) -> float:
+    """The probability that the absolute value of Student's t is at most ``bound``.
+
+    The finite series for whole degrees of freedom (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
+    and 26.7.4).
+    """
+    angle = math.atan(bound / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for number in range(freedom // 2):
+        total += term
+        step = 2 * number + 2 if odd else 2 * number + 1
+        term *= cosine * cosine * step / (step + 1)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+# The verdict on a change that took turns with the original in some processes.
+
+
+def judge(
+    trials: Sequence[Trial],
+    slug: str,
+    base: str = ORIGINAL,
+    noise: Sequence[Trial] = (),
+    others: Iterable[Sequence[float]] = (),
+) -> MeasuredGain | None:
+    """What a variant saves against another one that ran in the same processes; ``None`` if none had both.
+
+    Args:
+        trials: fresh processes, from which nothing was chosen before.
+        slug: the variant.
+        base: the variant that it is compared with.
+        noise: all processes of the search that had a placebo, for the scatter between processes; the trials by
+            themselves if there are none.
+        others: of other variants in these trials, what each process says of them; see :func:`scatter_of`.
+    """
+    gains = process_gains(trials, slug, base)
+    if not gains:
+        return None
+    logs = [log for gain in gains for log in gain.logs]
+    middles = [gain.log for gain in gains]
+    middle = statistics.fmean(middles)
+    confidence = 1 - (1 - CONFIDENCE) / LOOKS
+    low, high = median_interval(logs, confidence)
+    scatter = scatter_of(noise or trials, [middles, *others])
+    reach = scatter.reach(len(gains), confidence)
+    low, high = min(low, middle - reach, middle), max(high, middle + reach, middle)
+    placebo = max((abs(gain.placebo) for gain in gains if gain.placebo is not None), default=0.0)
+    agree = len(gains) > 1 and all(_beats(gain, middle) for gain in gains)
+    enough = len(logs) >= LEAST_PAIRS and agree
+    return _gain(gains, middle, (low, high), len(logs), placebo, enough=enough)
+
+
+def _beats(gain: ProcessGain, middle: float) -> bool:
+    """Whether a process shows the difference, too, and shows more than its placebo does."""
+    return gain.log * middle > 0 and abs(gain.log) > abs(gain.placebo or 0.0)
+
+
+def _gain(
+    gains: Sequence[ProcessGain],
+    middle: float,
+    interval: tuple[float, float],
+    samples: int,
+    placebo: float,
+    *,
+    enough: bool,
+) -> MeasuredGain:
+    low, high = (share_of(max(min(log, 50.0), -50.0)) for log in reversed(interval))
+    share = share_of(middle)
+    return MeasuredGain(
+        share=share,
+        low=low,
+        high=high,
+        before_s=statistics.median(gain.before_s for gain in gains),
+        after_s=statistics.median(gain.after_s for gain in gains),
+        processes=len(gains),
+        samples=samples,
+        placebo=math.expm1(placebo),
+        verdict=decide(share, low, high, enough=enough),
+    )
+
+
+def share_of(log: float) -> float:
+    """The share of the step that is saved, for the logarithm of the ratio of the steps."""
+    return -math.expm1(log)
+
+
+def decide(share: float, low: float, high: float, *, enough: bool) -> str:
+    """The verdict for a share that is saved and its interval; ``enough`` says whether the processes agree."""
+    if enough and low > 0 and share >= STEP_EFFECT:
+        return FASTER
+    if enough and high < 0 and share <= -STEP_EFFECT:
+        return SLOWER
+    return SAME if max(abs(low), abs(high)) < CLEAR else UNDECIDED
+
+
+# The verdict on a change that ran in processes of its own.
+
+
+def alone_middles(trials: Iterable[Trial], slug: str) -> list[float]:
+    """The logarithm of the median step of each process that ran one variant from its start to its end."""
+    found = (trial.variant(slug) for trial in trials if not trial.alternates and trial.failure is None)
+    return [math.log(statistics.median(one.times_s)) for one in found if one is not None and one.times_s]
+
+
+def judge_alone(trials: Sequence[Trial], slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
+    """What a variant saves whose processes ran in turn with those of another one; ``None`` without both.
+
+    A process is one sample. Those of equal settings say how much processes differ. Beside the interval each process
+    with the change has to be faster than each without, or slower.
+    """
+    before, after = alone_middles(trials, base), alone_middles(trials, slug)
+    if not before or not after:
+        return None
+    names = {one.slug for trial in trials if not trial.alternates for one in trial.variants} - {slug, base}
+    groups = [before, after, *(alone_middles(trials, name) for name in sorted(names))]
+    scatter = scatter_of((), groups)
+    middle = statistics.fmean(after) - statistics.fmean(before)
+    count = 1 / (1 / len(before) + 1 / len(after))
+    reach = scatter.reach(count, 1 - (1 - CONFIDENCE) / LOOKS)
+    apart = max(after) < min(before) or max(before) < min(after)
+    spread = max((max(group) - min(group) for group in (before, after)), default=0.0)
+    gains = [ProcessGain(middle, (), None, math.exp(statistics.median(before)), math.exp(statistics.median(after)))]
+    enough = apart and min(len(before), len(after)) > 1 and abs(middle) >= CLEAR_ALONE
+    found = _gain(gains, middle, (middle - reach, middle + reach), len(before) + len(after), spread, enough=enough)
+    return MeasuredGain(**{**vars(found), "processes": len(before) + len(after), "samples": len(after)})
+
+
+# Ranking: which changes are worth a proof.
+
+
+def seems_faster(gain: MeasuredGain | None, *, alternated: bool) -> bool:
+    """Whether a ranked change may be faster: more than its placebo, and more than what is too small to matter."""
+    if gain is None:
+        return False
+    return gain.share >= max(CLEAR if alternated else CLEAR_ALONE, gain.placebo)
+
+
+# Gradients and losses.
+
+
+TOLERATED = 0.02
+"""Relative difference of a norm of gradients, or of a loss, up to which settings that change rounding count as equal,
+if the original itself repeats exactly."""
+
+MOST_OUTSIDE = 0.05
+"""Share of the steps that may lie outside of the band."""
+
+
+def digests_differ(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
+    """How the gradients and losses of a process with the changes leave the band of those without; empty if they do not.
+
+    The band of a step reaches from the smallest to the largest value of the original's processes, and beyond them by
+    as much as they lie apart, or by :data:`TOLERATED` if that is more. Training is chaotic: later steps of two
+    processes part, so that single steps may lie outside of it.
+
+    Args:
+        originals: the digests of processes without the changes.
+        changed: those of a process with them.
+    """
+    if not changed or not any(originals):
+        return ""
+    for what, values, others in (
+        ("the norm of the gradients", _norms(changed), [_norms(one) for one in originals]),
+        ("the loss", _losses(changed), [_losses(one) for one in originals]),
+    ):
+        steps = sorted(set(values).intersection(*map(set, others)))
+        outside = [step for step in steps if not _is_inside(values[step], [one[step] for one in others])]
+        if len(outside) > MOST_OUTSIDE * len(steps):
+            step = outside[0]
+            before = others[0][step]
+            return (
+                f"{what} differs in {len(outside)} of {len(steps)} steps: {values[step]:.6g} instead of {before:.6g} "
+                f"at step {step}"
+            )
+    return _parameters_differ(originals, changed)
+
+
+def _norms(digests: Iterable[StepDigest]) -> dict[int, float]:
+    return {one.step: one.norm for one in digests}
+
+
+def _losses(digests: Iterable[StepDigest]) -> dict[int, float]:
+    return {one.step: one.loss for one in digests if one.loss is not None}
+
+
+def _is_inside(value: float, others: Sequence[float]) -> bool:
+    if not math.isfinite(value):
+        return not all(map(math.isfinite, others))
+    low, high = min(others), max(others)
+    margin = max(high - low, TOLERATED * max(abs(low), abs(high)))
+    return low - margin <= value <= high + margin
+
+
+def _parameters_differ(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
+    """Whether a parameter that had gradients in the first step has none, or the other way round."""
+    first = next((one[0] for one in originals if one), None)
+    if first is None or len(first.sums) != len(changed[0].sums):
+        return ""
+    pairs = enumerate(zip(changed[0].sums, first.sums, strict=True))
+    wrong = next(((place, ours, theirs) for place, (ours, theirs) in pairs if (ours == 0) != (theirs == 0)), None)
+    if wrong is None:
+        return ""
+    place, ours, theirs = wrong
+    return f"the gradient of parameter {place} has a norm of {ours:.6g} instead of {theirs:.6g}"

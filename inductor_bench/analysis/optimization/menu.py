@@ -1,0 +1,162 @@
+"""The menu: which settings may make a program faster, how much each can save at most, and why some are not tried.
+
+A row of ``menu_entries`` is one change that can be made from outside of the program. :func:`make_menu` asks a RUN what
+each row can save. A row that can save less than :data:`LEAST_SHARE` of the step is not tried, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ... import units
+from ...records.optimization import (
+    ATTENTION,
+    ENVIRONMENT,
+    INDUCTOR,
+    NOTHING,
+    OPTIMIZER,
+    PRECISION,
+    SUGGESTED,
+    SUMS,
+    TORCH,
+    UNTRIED,
+    MenuRow,
+    ProgramSetting,
+)
+from ...records.program import Prediction
+from .menu_entries import MENU, THREADS, MenuEntry
+from .step_facts import StepFacts
+
+LEAST_SHARE = 0.01
+"""Share of the step below which a row is not tried: less than that is not worth a line in a program."""
+
+OWN = "own"
+"""The group of the rows that the user adds."""
+
+ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION)
+"""Kinds of settings that can change between two steps of one process; see ``messages.variants``."""
+
+ASKED_FOR = tuple(dict.fromkeys(entry.group for entry in MENU if entry.numbers == PRECISION))
+"""The groups that are tried only if they are allowed: they change the precision of numbers."""
+
+
+def make_menu(
+    facts: StepFacts,
+    allowed: Collection[str] = (),
+    denied: Collection[str] = (),
+    options: Mapping[str, str] | None = None,
+    own: Sequence[ProgramSetting] = (),
+) -> tuple[MenuRow, ...]:
+    """The menu for a program. A row that is not tried has a reason.
+
+    Args:
+        facts: the step of the program.
+        allowed: groups of :data:`ASKED_FOR` to try, too.
+        denied: groups not to try.
+        options: the options of Inductor that this torch has, with their values; ``None`` if they are unknown.
+        own: settings that the user adds, a row each.
+    """
+    threads = (ProgramSetting(ENVIRONMENT, "OMP_NUM_THREADS", repr(str(facts.cores))),)
+    entries = (*MENU, replace(THREADS, settings=threads))
+    rows = [_row(entry, facts, allowed, denied, options) for entry in entries]
+    rows += [_own_row(number, setting) for number, setting in enumerate(own, 1)]
+    return (*rows, *_suggestions(facts))
+
+
+def _row(
+    entry: MenuEntry,
+    facts: StepFacts,
+    allowed: Collection[str],
+    denied: Collection[str],
+    options: Mapping[str, str] | None,
+) -> MenuRow:
+    obstacle = entry.obstacle(facts)
+    bound = None if obstacle else entry.bound(facts)
+    reason = obstacle or _without_effect(entry, options)
+    if not reason and entry.group in denied:
+        reason = "denied by --deny"
+    if not reason and bound is not None and bound < LEAST_SHARE:
+        reason = f"it can save at most {units.percent(bound)} of the step"
+    if not reason and entry.group in ASKED_FOR and entry.group not in allowed:
+        reason = f"it changes the precision of numbers: --allow {entry.group} tries it"
+    return MenuRow(
+        slug=entry.slug,
+        title=entry.title,
+        settings=entry.settings,
+        group=entry.group,
+        numbers=entry.numbers,
+        alternates=all(one.kind in ALTERNATING for one in entry.settings),
+        why=entry.why,
+        bound=bound,
+        fails=entry.fails,
+        source=entry.source,
+        state=UNTRIED,
+        reason=reason,
+    )
+
+
+def _without_effect(entry: MenuEntry, options: Mapping[str, str] | None) -> str:
+    """Why a row would change nothing in this torch."""
+    asked = [one for one in entry.settings if one.kind == INDUCTOR]
+    if options is None or not asked:
+        return ""
+    missing = [one.setting for one in asked if one.setting not in options]
+    if missing:
+        return f"this torch has no option {missing[0]}"
+    return "it is set already" if all(options[one.setting] == one.value for one in asked) else ""
+
+
+def _own_row(number: int, setting: ProgramSetting) -> MenuRow:
+    alternates = setting.kind in ALTERNATING
+    return MenuRow(f"own-{number}", setting.words, (setting,), OWN, SUMS, alternates, "what you asked for")
+
+
+# What can only be named: a line of the program, or a promise about it that no tool can check.
+
+
+LINES = {
+    "synchronisations": "read the device's results later",
+    "eager-operators": "compile these lines, too",
+    "gradient-copies": "gradients as views of the buckets (gradient_as_bucket_view=True)",
+    "replay-inputs": "inputs of CUDA graphs that stay in place",
+}
+"""What to do by the kind of a finding whose change is a line of the program."""
+
+
+def _suggestions(facts: StepFacts) -> Iterator[MenuRow]:
+    if (facts.guards or 0.0) >= LEAST_SHARE:
+        yield MenuRow(
+            "skip-guards",
+            "guards that are not checked (torch.compiler.skip_guard_on_all_nn_modules_unsafe)",
+            (),
+            "guards",
+            NOTHING,
+            False,
+            "waits while the host checks guards",
+            facts.guards,
+            state=SUGGESTED,
+            reason="only you can promise that the model does not change; it is not tried",
+            source="https://docs.pytorch.org/docs/stable/torch.compiler_api.html",
+        )
+    for one in facts.predictions:
+        share = facts.share(one.saving_s)
+        if one.kind in LINES and share is not None and share >= LEAST_SHARE:
+            yield _suggested_line(one, share)
+
+
+def _suggested_line(prediction: Prediction, share: float) -> MenuRow:
+    lines = dict.fromkeys(f"{one.source.file}:{one.source.line}" for one in prediction.changes if one.source)
+    where = f" at {', '.join(list(lines)[:3])}" if lines else ""
+    return MenuRow(
+        prediction.finding,
+        LINES[prediction.kind],
+        (),
+        "lines",
+        NOTHING,
+        False,
+        f"the finding {prediction.kind}{where}",
+        share,
+        state=SUGGESTED,
+        reason=f"it is a change of the program's text{where}: simulated, not tried",
+    )

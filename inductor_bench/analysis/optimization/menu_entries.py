@@ -1,0 +1,462 @@
+"""The table of settings that may make a program faster, each with what bounds its saving and how it may fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...records.base import Category
+from ...records.optimization import (
+    ATTENTION,
+    COMPILE,
+    ENVIRONMENT,
+    INDUCTOR,
+    LAYOUT,
+    LOADER,
+    MEMORY_FORMAT,
+    NOTHING,
+    OPTIMIZER,
+    PRECISION,
+    SUMS,
+    TORCH,
+    ProgramSetting,
+)
+from .step_facts import GENERATED, PRODUCTS, REDUCTIONS, StepFacts
+
+Bound = Callable[[StepFacts], "float | None"]
+Obstacle = Callable[[StepFacts], str]
+
+
+def _never(facts: StepFacts) -> str:
+    return ""
+
+
+def _needs_gpu(facts: StepFacts) -> str:
+    return "it is for a GPU" if facts.on_host else ""
+
+
+def _needs_graphs(facts: StepFacts) -> str:
+    return "" if facts.compiles else "the program compiles nothing"
+
+
+def _needs_gpu_graphs(facts: StepFacts) -> str:
+    return _needs_gpu(facts) or _needs_graphs(facts)
+
+
+def _needs_no_replay(facts: StepFacts) -> str:
+    replayed = "the step replays CUDA graphs already" if facts.replays else ""
+    return _needs_gpu_graphs(facts) or replayed
+
+
+def _needs_optimizer(facts: StepFacts) -> str:
+    if facts.is_profiled and not facts.optimizers:
+        return "the step has no eager optimizer"
+    return "the optimizer is fused already" if facts.is_profiled and not facts.optimizer else ""
+
+
+def _needs_inference(facts: StepFacts) -> str:
+    return _needs_graphs(facts) or ("it is for inference" if facts.trains else "")
+
+
+def _needs_cores(facts: StepFacts) -> str:
+    if not facts.on_host:
+        return "it is for a CPU"
+    if facts.threads is None or facts.threads == facts.cores:
+        return "the program uses all cores already"
+    return ""
+
+
+def _needs_loader(facts: StepFacts) -> str:
+    return "" if facts.loading is None or facts.loading > 0 else "the device never waits for data"
+
+
+@dataclass(frozen=True)
+class MenuEntry:
+    """A row of the menu before a program is known."""
+
+    slug: str
+    title: str
+    settings: tuple[ProgramSetting, ...]
+    group: str  # for ``--allow`` and ``--deny``
+    numbers: str  # what it may change in the numbers
+    why: str  # what it may shorten
+    bound: Bound  # the largest share of the step that it can save; ``None`` if nothing bounds it
+    obstacle: Obstacle = _never  # why it is nothing for a program; empty if it may be something
+    fails: str = ""
+    source: str = ""
+
+
+def _set(kind: str, **settings: object) -> tuple[ProgramSetting, ...]:
+    return tuple(ProgramSetting(kind, name.replace("__", "."), repr(value)) for name, value in settings.items())
+
+
+def _inductor(**settings: object) -> tuple[ProgramSetting, ...]:
+    return _set(INDUCTOR, **settings)
+
+
+def _kernels(*categories: Category) -> Bound:
+    return lambda facts: facts.kernels(categories)
+
+
+def _attention(facts: StepFacts) -> float | None:
+    return facts.kernels((Category.EXTERN_ATTENTION,))
+
+
+def _convolutions(facts: StepFacts) -> float | None:
+    return facts.kernels((Category.EXTERN_CONV,))
+
+
+def _short_kernels(facts: StepFacts) -> float | None:
+    short, waits = facts.kernels(GENERATED, shortest=True), facts.launching
+    return None if short is None or waits is None else min(1.0, short + waits)
+
+
+def _layouts(facts: StepFacts) -> float | None:
+    return facts.time(Category.EXTERN_CONV, Category.COPY)
+
+
+def _float32(facts: StepFacts) -> float | None:
+    return facts.predicted("full-float32") or facts.time(Category.EXTERN_GEMM, Category.EXTERN_CONV)
+
+
+def _products_and_launches(facts: StepFacts) -> float | None:
+    return facts.kernels((*PRODUCTS, Category.EXTERN_CONV))
+
+
+CONFIGS = "docs: torch._inductor.config"
+
+MENU = (
+    MenuEntry(
+        "cudagraphs",
+        "CUDA graphs (mode='reduce-overhead')",
+        _inductor(triton__cudagraphs=True),
+        "cudagraphs",
+        NOTHING,
+        "waits for the host's launches",
+        lambda facts: facts.launching,
+        _needs_no_replay,
+        "with gradient accumulation, outputs that outlive a step, and inputs that move",
+        "https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
+    ),
+    MenuEntry(
+        "fused-optimizer",
+        "fused optimizer",
+        _set(OPTIMIZER, fused=True),
+        "optimizer",
+        SUMS,
+        "the optimizer's launches and passes over the parameters",
+        lambda facts: facts.optimizer,
+        _needs_optimizer,
+        "an optimizer without a fused form; gradients of several types",
+        "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
+    MenuEntry(
+        "foreach-optimizer",
+        "optimizer over lists of parameters",
+        _set(OPTIMIZER, foreach=True),
+        "optimizer",
+        SUMS,
+        "the optimizer's launches",
+        lambda facts: facts.optimizer,
+        _needs_optimizer,
+        "it needs as much memory again as the parameters",
+        "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
+    *(
+        MenuEntry(
+            f"attention-{name}",
+            f"attention by {words} where it can",
+            (ProgramSetting(ATTENTION, "backends", repr(order)),),
+            "attention",
+            SUMS,
+            "calls of attention that are far from their limit",
+            _attention,
+            _needs_gpu,
+            "masks, head sizes and types that the backend refuses",
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html",
+        )
+        for name, words, order in (
+            ("cudnn", "cuDNN", "CUDNN_ATTENTION,FLASH_ATTENTION,EFFICIENT_ATTENTION,MATH"),
+            ("flash", "FlashAttention", "FLASH_ATTENTION,EFFICIENT_ATTENTION,CUDNN_ATTENTION,MATH"),
+            ("efficient", "the memory-efficient kernel", "EFFICIENT_ATTENTION,FLASH_ATTENTION,CUDNN_ATTENTION,MATH"),
+        )
+    ),
+    MenuEntry(
+        "max-autotune-gemm",
+        "products: the fastest of cuBLAS and Triton (max_autotune_gemm)",
+        _inductor(max_autotune_gemm=True),
+        "max-autotune",
+        SUMS,
+        "products that are far from their limit",
+        _kernels(*PRODUCTS),
+        _needs_graphs,
+        "compilation takes minutes; a choice by noise can be slower (pytorch #179246)",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "max-autotune-pointwise",
+        "more configs of generated kernels (max_autotune_pointwise)",
+        _inductor(max_autotune_pointwise=True),
+        "max-autotune",
+        SUMS,
+        "generated kernels that are far from their limit",
+        _kernels(*GENERATED),
+        _needs_gpu_graphs,
+        "compilation takes longer",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "coordinate-descent",
+        "search of configs kernel by kernel (coordinate_descent_tuning)",
+        _inductor(coordinate_descent_tuning=True),
+        "max-autotune",
+        SUMS,
+        "generated kernels that are far from their limit",
+        _kernels(*GENERATED),
+        _needs_gpu_graphs,
+        "compilation takes minutes",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "combo-kernels",
+        "one launch for several small kernels (combo_kernels)",
+        _inductor(combo_kernels=True),
+        "kernels",
+        SUMS,
+        "short kernels and their launches",
+        _short_kernels,
+        _needs_gpu_graphs,
+        "an experimental option of Inductor",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "no-mix-order-reduction",
+        "reductions over rows and columns in kernels of their own",
+        _inductor(triton__mix_order_reduction=False),
+        "kernels",
+        SUMS,
+        "reductions that are far from their limit",
+        _kernels(*REDUCTIONS),
+        _needs_gpu_graphs,
+        "",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "mix-order-reduction",
+        "reductions over rows and columns in one kernel",
+        _inductor(triton__mix_order_reduction=True),
+        "kernels",
+        SUMS,
+        "reductions that are far from their limit",
+        _kernels(*REDUCTIONS),
+        _needs_gpu_graphs,
+        "",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "multi-kernel",
+        "reductions: the faster of two forms at run time (multi_kernel)",
+        _inductor(triton__multi_kernel=1),
+        "kernels",
+        SUMS,
+        "reductions that are far from their limit",
+        _kernels(*REDUCTIONS),
+        _needs_gpu_graphs,
+        "it is slower to launch",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "no-persistent-reductions",
+        "reductions in loops",
+        _inductor(triton__persistent_reductions=False),
+        "kernels",
+        SUMS,
+        "reductions that are far from their limit",
+        _kernels(*REDUCTIONS),
+        _needs_gpu_graphs,
+        "",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "no-split-reductions",
+        "large reductions in one kernel",
+        _inductor(split_reductions=False),
+        "kernels",
+        SUMS,
+        "reductions that are far from their limit",
+        _kernels(*REDUCTIONS),
+        _needs_gpu_graphs,
+        "",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "force-shape-pad",
+        "products padded to aligned widths (force_shape_pad)",
+        _inductor(force_shape_pad=True),
+        "padding",
+        SUMS,
+        "products of unaligned widths",
+        _kernels(*PRODUCTS),
+        _needs_gpu_graphs,
+        "copies that cost more than the product wins",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "no-comprehensive-padding",
+        "no padding of intermediate tensors",
+        _inductor(comprehensive_padding=False),
+        "padding",
+        SUMS,
+        "generated kernels whose tensors are padded",
+        _kernels(*GENERATED),
+        _needs_gpu_graphs,
+        "",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "conv-1x1-as-mm",
+        "1x1 convolutions as products",
+        _inductor(conv_1x1_as_mm=True),
+        "convolutions",
+        SUMS,
+        "convolutions that are far from their limit",
+        _convolutions,
+        _needs_graphs,
+        "",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "cudnn-benchmark",
+        "cuDNN times its algorithms",
+        (ProgramSetting(TORCH, "torch.backends.cudnn.benchmark", "True"),),
+        "convolutions",
+        SUMS,
+        "convolutions that are far from their limit",
+        _convolutions,
+        _needs_gpu,
+        "new shapes are timed again",
+        "https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark",
+    ),
+    MenuEntry(
+        "channels-last",
+        "weights of convolutions in channels-last order",
+        (ProgramSetting(MEMORY_FORMAT, "channels_last", "True"),),
+        "layout",
+        LAYOUT,
+        "convolutions and the copies around them",
+        _layouts,
+        _needs_graphs,
+        "code that calls view() on an output",
+        "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+    ),
+    MenuEntry(
+        "cpp-wrapper",
+        "launches from C++ (cpp_wrapper)",
+        _inductor(cpp_wrapper=True),
+        "cpp-wrapper",
+        NOTHING,
+        "waits for the host's launches",
+        lambda facts: facts.launching,
+        _needs_graphs,
+        "compilation takes minutes, and may not end",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "freezing",
+        "weights as constants (freezing)",
+        _inductor(freezing=True),
+        "freezing",
+        SUMS,
+        "products and convolutions, whose weights can be laid out for them",
+        _products_and_launches,
+        _needs_inference,
+        "weights that change after compilation",
+        CONFIGS,
+    ),
+    MenuEntry(
+        "dynamic",
+        "graphs for any shape (dynamic=True)",
+        _set(COMPILE, dynamic=True),
+        "dynamic",
+        SUMS,
+        "compilations for new shapes",
+        lambda facts: None,
+        lambda facts: _needs_graphs(facts) or ("" if facts.run.capture.recompiles else "nothing was compiled again"),
+        "kernels for any shape are slower",
+        "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
+    ),
+    *(
+        MenuEntry(
+            f"loader-{name}",
+            words,
+            _set(LOADER, **settings),
+            "loader",
+            NOTHING,
+            "waits for data",
+            lambda facts: facts.loading,
+            _needs_loader,
+            "data sets that cannot be sent to other processes; the order of random numbers in them",
+            "https://docs.pytorch.org/docs/stable/data.html",
+        )
+        for name, words, settings in (
+            ("workers", "data from 4 processes (num_workers)", {"num_workers": 4, "persistent_workers": True}),
+            ("pinned", "data in pinned memory (pin_memory)", {"pin_memory": True}),
+        )
+    ),
+    MenuEntry(
+        "expandable-segments",
+        "memory in segments that grow",
+        (ProgramSetting(ENVIRONMENT, "PYTORCH_CUDA_ALLOC_CONF", repr("expandable_segments:True")),),
+        "allocator",
+        NOTHING,
+        "waits for the driver's memory",
+        lambda facts: facts.allocating,
+        _needs_gpu,
+        "",
+        "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+    ),
+    MenuEntry(
+        "tf32",
+        "products of float32 in TF32",
+        (
+            ProgramSetting(TORCH, "torch.backends.cuda.matmul.allow_tf32", "True"),
+            ProgramSetting(TORCH, "torch.backends.cudnn.allow_tf32", "True"),
+        ),
+        "tf32",
+        PRECISION,
+        "products of float32",
+        _float32,
+        _needs_gpu,
+        "10 bits of mantissa instead of 23",
+        "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices",
+    ),
+    *(
+        MenuEntry(
+            f"reduced-{name}",
+            f"sums of {name} products in that type, too",
+            (ProgramSetting(TORCH, f"torch.backends.cuda.matmul.allow_{setting}", "True"),),
+            "reduced-precision",
+            PRECISION,
+            "products",
+            _kernels(*PRODUCTS),
+            _needs_gpu,
+            "sums lose bits",
+            "https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",
+        )
+        for name, setting in (("fp16", "fp16_accumulation"), ("bf16", "bf16_reduced_precision_reduction"))
+    ),
+)
+
+THREADS = MenuEntry(
+    "threads",
+    "as many threads as cores",
+    (),
+    "threads",
+    SUMS,
+    "the work of the processor",
+    lambda facts: None,
+    _needs_cores,
+    "other programs on the machine",
+    "https://docs.pytorch.org/docs/stable/notes/multiprocessing.html",
+)
+"""Its value depends on the machine."""

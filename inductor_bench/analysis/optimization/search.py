@@ -1,0 +1,561 @@
+"""Decides which processes of a program are run to find the settings that make it faster, and what they prove.
+
+First all rows of the menu are ranked. What seems faster gets fresh processes: a claim never rests on samples by which
+it was chosen. What is proven is combined, and each setting is taken out of the combination once: it stays if that makes
+the step longer. In the end the program runs from its start with what is left, as the user would run it.
+
+The search starts nothing: it is a generator that asks for a trial and is sent what the trial measured. The same answers
+lead to the same questions, so that a search that was interrupted goes on from its trials.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ... import units
+from ...records.optimization import (
+    COMBINE,
+    CONFIRM,
+    DIFFERS,
+    FAILED,
+    FASTER,
+    KEPT,
+    LOST,
+    NOTHING,
+    OPTIMIZER,
+    ORIGINAL,
+    PLACEBO,
+    PROVE,
+    REDUNDANT,
+    SAME,
+    SCREEN,
+    SLOWER,
+    UNDECIDED,
+    UNPROVEN,
+    UNTRIED,
+    MeasuredGain,
+    MenuRow,
+    OptimizedProgram,
+    ProgramSetting,
+    Trial,
+    TrialVariant,
+)
+from .judging import LOOKS, digests_differ, judge, judge_alone, process_gains, seems_faster
+
+AT_ONCE = 8
+"""The most rows that share a process in the ranking."""
+
+MOST_FINALISTS = 6
+"""The most rows that are proven; the ranking chooses them."""
+
+SCREENING = 0.5
+"""The share of the time after which no further row is ranked."""
+
+USUAL_S = 1200.0
+"""The time limit for which the timed seconds below are meant."""
+
+SCREENED_S, PROVEN_S = 2.5, 6.0
+"""Seconds of timed steps of each variant in one process: to rank, and to prove."""
+
+SHORT_STEP_S = 0.2
+"""Steps up to this time are timed at least :data:`LEAST` times in a process, longer ones half as often."""
+
+LEAST = 24
+
+FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
+"""The number of optimizer steps whose gradients are kept, and about how long they take."""
+
+NO_TIME = "no time was left for it: a longer --budget tries it"
+NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
+TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
+MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant of the program that a process is to run."""
+
+    slug: str
+    settings: tuple[ProgramSetting, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """A process that is to be run."""
+
+    name: str  # of its files
+    purpose: str  # as in ``Trial``
+    candidates: tuple[Candidate, ...]  # the variants beside the original; a single one if nothing alternates
+    alternates: bool
+    timed_s: float  # seconds of timed steps of each variant
+    least: int  # the least number of timed steps of each
+    losses: int = 0  # the number of optimizer steps whose gradients are kept
+    cold: bool = False  # whether it compiles with empty caches
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """The names of the variants."""
+        return tuple(one.slug for one in self.candidates)
+
+
+Questions = Generator[TrialPlan, Trial, None]
+
+
+class OptimizationSearch:
+    """The state of a search. ``rows`` and ``winner`` can be read at any time.
+
+    Args:
+        rows: the menu. Rows whose state is ``untried`` and that have no reason are tried.
+        step_time_s: the step of the program.
+        budget_s: the seconds after which nothing new is begun.
+        spent_s: seconds that were spent before.
+        max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[MenuRow],
+        step_time_s: float,
+        budget_s: float,
+        spent_s: float = 0.0,
+        max_memory_bytes: int | None = None,
+    ) -> None:
+        self._rows = {row.slug: row for row in rows}
+        self._step_s, self._budget_s, self._before_s = step_time_s, budget_s, spent_s
+        self._max_memory_bytes = max_memory_bytes
+        self.trials: list[Trial] = []
+        self.winner: OptimizedProgram | None = None
+        self.notes: list[str] = []
+
+    @property
+    def rows(self) -> tuple[MenuRow, ...]:
+        """The menu with what is known by now."""
+        return tuple(self._rows.values())
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that the search has taken."""
+        return self._before_s + math.fsum(trial.time_s for trial in self.trials)
+
+    def plans(self) -> Questions:
+        """The trials to run, each as an answer to the one before."""
+        tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
+        for row in tried:
+            self._set(row.slug, reason=NO_TIME)
+        tried.sort(key=lambda row: -(math.inf if row.bound is None else row.bound))
+        yield from self._screen([row.slug for row in tried if row.alternates])
+        yield from self._screen_alone([row.slug for row in tried if not row.alternates])
+        finalists = self._choose_finalists()
+        yield from self._prove([slug for slug in finalists if self._rows[slug].alternates])
+        yield from self._prove_alone([slug for slug in finalists if not self._rows[slug].alternates])
+        proven = [slug for slug in finalists if _is_faster(self._rows[slug].proven)]
+        yield from self._conclude(self._without_conflicts(proven))
+
+    def _set(self, slug: str, **fields: object) -> None:
+        self._rows[slug] = replace(self._rows[slug], **fields)  # type: ignore[arg-type]
+
+    def _ask(
+        self,
+        purpose: str,
+        candidates: Iterable[Candidate],
+        *,
+        alternates: bool,
+        timed_s: float = SCREENED_S,
+        losses: int = 0,
+        cold: bool = False,
+    ) -> Generator[TrialPlan, Trial, Trial]:
+        candidates = (*([Candidate(PLACEBO)] if alternates else []), *candidates)
+        factor = min(4.0, max(0.2, self._budget_s / USUAL_S))
+        least = LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
+        name = f"{len(self.trials) + 1:02}-{purpose}"
+        plan = TrialPlan(name, purpose, candidates, alternates, timed_s * factor, least, losses, cold)
+        trial = yield plan
+        self.trials.append(trial)
+        return trial
+
+    def _candidate(self, *slugs: str) -> Candidate:
+        """The variant with the settings of these rows; without any the original."""
+        settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
+        return Candidate(name_of(slugs), settings)
+
+    def _has_time(self, purpose: str, processes: int = 1, share: float = 1.0) -> bool:
+        """Whether so many processes end before this share of the time is spent, as far as earlier ones tell."""
+        alike = [trial.time_s for trial in self.trials if trial.purpose == purpose]
+        each = statistics.median(alike or [trial.time_s for trial in self.trials] or [0.0])
+        return self.spent_s + processes * each <= share * self._budget_s
+
+    # Ranking.
+
+    def _screen(self, slugs: Sequence[str]) -> Questions:
+        groups = [list(slugs[place : place + AT_ONCE]) for place in range(0, len(slugs), AT_ONCE)]
+        while groups:
+            group = groups.pop(0)
+            if not self._has_time(SCREEN, share=SCREENING):
+                continue
+            trial = yield from self._ask(SCREEN, map(self._candidate, group), alternates=True)
+            missing = self._note_screened(trial, group)
+            if not missing:
+                continue
+            if len(missing) < len(group):
+                groups.insert(0, missing)
+            elif len(group) > 1:  # together they need more than there is: perhaps each half does not
+                groups[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+            else:
+                said = trial.failure.message if trial.failure else "its steps were not timed"
+                self._set(group[0], state=FAILED, reason=said)
+
+    def _note_screened(self, trial: Trial, group: Sequence[str]) -> list[str]:
+        """Notes what became of each row; returns those that have to run once more."""
+        missing = []
+        for slug in group:
+            found = trial.variant(slug)
+            if found is None or (not found.failure and not found.times_s):
+                missing.append(slug)
+            elif found.failure and len(group) > 1 and _lacks_memory(found.failure):
+                missing.append(slug)  # the others took it, perhaps
+            else:
+                self._note_variant(slug, found)
+                if self._rows[slug].state == UNTRIED:
+                    gain = judge([trial], slug)
+                    fast = seems_faster(gain, alternated=True)
+                    self._set(slug, screened=gain, **(_unproven() if fast else _lost(gain)))
+        return missing
+
+    def _note_variant(self, slug: str, found: TrialVariant) -> None:
+        """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
+        memory = found.peak_memory_bytes
+        self._set(slug, compile_time_s=found.compile_time_s or None, peak_memory_bytes=memory)
+        row = self._rows[slug]
+        wrong = next((check for check in found.checks if check.differs), None)
+        if found.failure:
+            self._set(slug, state=FAILED, reason=found.failure)
+        elif wrong is not None:
+            where = f" of {wrong.where}" if wrong.where else ""
+            said = wrong.reason or f"the difference{where} is {wrong.worst:.3g} times what is tolerated"
+            self._set(slug, state=DIFFERS, reason=f"{wrong.graph}: {said}" if wrong.graph else said)
+        elif len(found.refused) >= len(row.settings) > 0:
+            self._set(slug, state=FAILED, reason="; ".join(found.refused))
+        elif self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
+            limit = units.size(self._max_memory_bytes)
+            self._set(slug, state=FAILED, reason=f"its steps take {units.size(memory)}, more than {limit}")
+
+    def _screen_alone(self, slugs: Sequence[str]) -> Questions:
+        """Ranks the rows that cannot change within a process: A B C D A."""
+        if not slugs or not self._has_time(SCREEN, 3, SCREENING):
+            return
+        for slug in (ORIGINAL, *slugs):
+            if not self._has_time(SCREEN, 2, SCREENING + 0.1):
+                break
+            yield from self._run_alone(SCREEN, slug)
+        yield from self._run_alone(SCREEN, ORIGINAL)
+        trials = [trial for trial in self.trials if trial.purpose == SCREEN]
+        for slug in slugs:
+            if self._rows[slug].state == UNTRIED and any(trial.variant(slug) for trial in trials):
+                gain = judge_alone(trials, slug)
+                fast = seems_faster(gain, alternated=False)
+                self._set(slug, screened=gain, **(_unproven() if fast else _lost(gain)))
+
+    def _run_alone(self, purpose: str, slug: str, **fields: object) -> Generator[TrialPlan, Trial, Trial]:
+        """Runs one row, or the original, from the start of a process to its end."""
+        candidate = self._candidate(*([] if slug == ORIGINAL else slug.split("+")))
+        trial = yield from self._ask(purpose, [candidate], alternates=False, **fields)  # type: ignore[arg-type]
+        if slug in self._rows:
+            found = trial.variant(slug)
+            if found is not None:
+                self._note_variant(slug, found)
+            elif trial.failure is not None:
+                self._set(slug, state=FAILED, reason=trial.failure.message)
+        return trial
+
+    def _choose_finalists(self) -> list[str]:
+        """The rows that seem fastest."""
+        found = [row for row in self.rows if row.state == UNPROVEN and row.screened is not None]
+        found.sort(key=lambda row: -(row.screened.share if row.screened else 0.0))
+        for row in found[MOST_FINALISTS:]:
+            self._set(row.slug, reason=TOO_MANY)
+        return [row.slug for row in found[:MOST_FINALISTS]]
+
+    # Proofs from fresh processes.
+
+    def _prove(self, slugs: Sequence[str]) -> Questions:
+        for look in range(LOOKS):
+            slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN and not self._is_decided(slug)]
+            if not slugs or not self._has_time(PROVE, 2, 1.0 if look == 0 else 0.75):
+                return
+            for _ in range(2):
+                trial = yield from self._ask(PROVE, map(self._candidate, slugs), alternates=True, timed_s=PROVEN_S)
+                for slug in slugs:
+                    self._note_variant(slug, trial.variant(slug) or _failed(trial))
+            for slug in slugs:
+                if self._rows[slug].state == UNPROVEN:
+                    self._set(slug, proven=self._judge_fresh(PROVE, slug))
+                    self._note_proof(slug, is_last=look + 1 == LOOKS)
+
+    def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
+        trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
+        names = {name for trial in trials for name in trial.slugs} - {slug, base, PLACEBO}
+        others = [[gain.log for gain in process_gains(trials, name)] for name in sorted(names)]
+        return judge(trials, slug, base, self.trials, others)
+
+    def _is_decided(self, slug: str) -> bool:
+        gain = self._rows[slug].proven
+        return gain is not None and gain.verdict != UNDECIDED
+
+    def _note_proof(self, slug: str, *, is_last: bool, alternated: bool = True) -> None:
+        gain = self._rows[slug].proven
+        if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
+            self._set(slug, **_lost(gain))
+        elif gain.verdict == UNDECIDED and is_last:
+            self._set(slug, reason=f"it seems to save {_share(gain)}, and its interval includes nothing")
+
+    def _prove_alone(self, slugs: Sequence[str]) -> Questions:
+        """Proves rows that cannot change within a process, in turn with the original: A B B A, B A A B."""
+        for slug in slugs:
+            for look in range(LOOKS):
+                if not self._has_time(PROVE, 4):
+                    break
+                order = (ORIGINAL, slug, slug, ORIGINAL)
+                for name in order if look % 2 == 0 else reversed(order):
+                    if self._rows[slug].state == UNPROVEN:
+                        yield from self._run_alone(PROVE, name)
+                if self._rows[slug].state != UNPROVEN:
+                    break
+                trials = [trial for trial in self.trials if trial.purpose == PROVE]
+                self._set(slug, proven=judge_alone(trials, slug))
+                self._note_proof(slug, is_last=look + 1 == LOOKS, alternated=False)
+                if self._is_decided(slug):
+                    break
+
+    # The combination.
+
+    def _without_conflicts(self, proven: Sequence[str]) -> list[str]:
+        """The proven rows, the best first, without those that set what a better one sets."""
+        kept: list[str] = []
+        for slug in sorted(proven, key=lambda slug: -_proven_share(self._rows[slug])):
+            better = next((one for one in kept if conflict(self._rows[one], self._rows[slug])), None)
+            if better is None:
+                kept.append(slug)
+            else:
+                title = self._rows[better].title
+                self._set(slug, state=REDUNDANT, reason=f"it excludes {title}, which saves more")
+        return kept
+
+    def _conclude(self, kept: list[str]) -> Questions:
+        """Combines what is proven, and runs the result from the program's start, until nothing has to go."""
+        while kept:
+            alternating = [slug for slug in kept if self._rows[slug].alternates]
+            gain, steps = yield from self._combine(alternating)
+            kept = [slug for slug in kept if self._rows[slug].state != REDUNDANT]
+            gone = yield from self._confirm(kept, gain, steps)
+            if not gone:
+                return
+            self.winner = None
+            kept = [slug for slug in kept if slug not in gone]
+
+    def _combine(
+        self, slugs: list[str]
+    ) -> Generator[TrialPlan, Trial, tuple[MeasuredGain | None, tuple[tuple[str, float], ...]]]:
+        """Takes each of several rows out of their combination, and drops those that it does not need."""
+        while len(slugs) > 1:
+            full = name_of(slugs)
+            parts = dict.fromkeys([*prefixes(slugs), *(without(slugs, slug) for slug in slugs)])
+            begun = len(self.trials)
+            for look in range(LOOKS):
+                if look and not self._has_time(COMBINE, 2, 0.9):
+                    break
+                for _ in range(2):
+                    candidates = (self._candidate(*part) for part in parts)
+                    yield from self._ask(COMBINE, candidates, alternates=True, timed_s=PROVEN_S)
+                trials = self.trials[begun:]
+                owns = {slug: judge(trials, full, name_of(without(slugs, slug)), self.trials) for slug in slugs}
+                if all(own is not None and own.verdict != UNDECIDED for own in owns.values()):
+                    break
+            gain = judge(trials, full, noise=self.trials)
+            for slug, own in owns.items():
+                self._set(slug, own=own)
+            if gain is not None and all(_is_faster(own) for own in owns.values()):
+                return gain, tuple(_waterfall(trials, slugs, gain, self.trials))
+            slugs = self._drop(slugs, owns, trials, full)
+        gain = self._rows[slugs[0]].proven if slugs else None
+        if gain is not None:
+            self._set(slugs[0], own=gain)
+        return gain, ((slugs[0], gain.after_s),) if gain is not None else ()
+
+    def _drop(
+        self, slugs: list[str], owns: Mapping[str, MeasuredGain | None], trials: Sequence[Trial], full: str
+    ) -> list[str]:
+        """Takes out the row that the combination needs least."""
+        weakest = min(slugs, key=lambda slug: _needed(owns[slug], self._rows[slug]))
+        others = " and ".join(self._rows[slug].title for slug in slugs if slug != weakest)
+        failed = next((found.failure for trial in trials if (found := trial.variant(full)) and found.failure), "")
+        own = owns[weakest]
+        said = f"together with {others} it fails: {failed}" if failed else f"beside {others} it saves nothing more"
+        if own is not None and own.verdict == UNDECIDED and own.share > 0:
+            said = f"beside {others} it seems to save {_share(own)}, and its interval includes nothing"
+        self._set(weakest, state=REDUNDANT, reason=said)
+        return [slug for slug in slugs if slug != weakest]
+
+    # The result as the user would run it.
+
+    def _confirm(
+        self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]
+    ) -> Generator[TrialPlan, Trial, list[str]]:
+        """Runs the program with the result and without in turn; returns the rows that have to go."""
+        full = name_of(kept)
+        alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
+        names = [ORIGINAL, full, *(name_of(without(kept, slug)) for slug in alone)]
+        begun, losses = len(self.trials), self._losses
+        for name in names:
+            yield from self._run_alone(CONFIRM, name, losses=losses, cold=True)
+        for name in reversed(names):
+            if self._has_time(CONFIRM) or name in (ORIGINAL, full):
+                yield from self._run_alone(CONFIRM, name, losses=losses)
+        trials = self.trials[begun:]
+        whole = judge_alone(trials, full)
+        failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
+        if failed is not None:
+            return self._give_up(kept, FAILED, f"from the program's start it fails: {failed.message}")
+        differs = self._compare_digests(trials, full)
+        if differs:
+            changing = [slug for slug in kept if self._rows[slug].numbers != NOTHING]
+            return self._give_up(changing or kept, DIFFERS, differs)
+        if whole is not None and whole.verdict == SLOWER:
+            said = f"from the program's start the step becomes {units.percent(-whole.share)} longer"
+            return self._give_up(kept, LOST, said)
+        for slug in alone:
+            own = judge_alone(trials, full, name_of(without(kept, slug)))
+            self._set(slug, own=own)
+            if not _is_faster(own):
+                return self._give_up([slug], REDUNDANT, "beside the others it saves nothing more")
+        self._win(kept, whole if alone or gain is None else gain, steps, whole, trials)
+        return []
+
+    @property
+    def _losses(self) -> int:
+        return int(min(MOST_LOSSES, max(FEWEST_LOSSES, LOSSES_S / self._step_s)))
+
+    def _compare_digests(self, trials: Sequence[Trial], full: str) -> str:
+        originals = [trial.digests for trial in trials if trial.slugs == (ORIGINAL,)]
+        changed = [trial.digests for trial in trials if trial.slugs == (full,)]
+        return next(filter(None, (digests_differ(originals, one) for one in changed)), "")
+
+    def _give_up(self, slugs: Sequence[str], state: str, reason: str) -> list[str]:
+        for slug in slugs:
+            self._set(slug, state=state, reason=reason)
+        return list(slugs)
+
+    def _win(
+        self,
+        kept: Sequence[str],
+        gain: MeasuredGain | None,
+        steps: tuple[tuple[str, float], ...],
+        whole: MeasuredGain | None,
+        trials: Sequence[Trial],
+    ) -> None:
+        if gain is None or not _is_faster(gain):
+            self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not sure")
+            return
+        for slug in kept:
+            self._set(slug, state=KEPT, reason="")
+        ours, theirs = (_needs(trials, name) for name in (name_of(kept), ORIGINAL))
+        saved_s = gain.before_s - gain.after_s
+        longer_s = (ours[0] or 0.0) - (theirs[0] or 0.0) if ours[0] is not None and theirs[0] is not None else None
+        pays = None if longer_s is None or saved_s <= 0 else max(0.0, longer_s / saved_s)
+        compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
+        said = f"{compared} steps of the optimizer: gradients and losses as without the settings" if compared else ""
+        self.winner = OptimizedProgram(
+            slugs=tuple(kept),
+            gain=gain,
+            steps=steps or tuple([(slug, gain.after_s) for slug in kept][-1:]),
+            peak_memory_bytes=ours[1],
+            original_peak_memory_bytes=theirs[1],
+            compile_time_s=ours[0],
+            original_compile_time_s=theirs[0],
+            pays_after=pays,
+            alone=whole,
+            losses=said,
+        )
+
+
+def conflict(a: MenuRow, b: MenuRow) -> bool:
+    """Whether two rows cannot be combined: they set the same thing, or both say how an optimizer steps."""
+    names = [{(one.kind, one.setting) for one in row.settings} for row in (a, b)]
+    optimizers = all(any(one.kind == OPTIMIZER for one in row.settings) for row in (a, b))
+    return bool(names[0] & names[1]) or optimizers
+
+
+def name_of(slugs: Sequence[str]) -> str:
+    """The name of the variant with these rows."""
+    return "+".join(slugs) or ORIGINAL
+
+
+def without(slugs: Sequence[str], slug: str) -> tuple[str, ...]:
+    """These rows without one."""
+    return tuple(one for one in slugs if one != slug)
+
+
+def prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The first row, the first two, …"""
+    return (tuple(slugs[:count]) for count in range(1, len(slugs) + 1))
+
+
+def _waterfall(
+    trials: Sequence[Trial], slugs: Sequence[str], gain: MeasuredGain, noise: Sequence[Trial]
+) -> Iterator[tuple[str, float]]:
+    for part in prefixes(slugs):
+        found = judge(trials, name_of(part), noise=noise)
+        if found is not None:
+            yield part[-1], gain.before_s * (1 - found.share)
+
+
+def _needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
+    """How much a combination needs a row."""
+    return _is_faster(own), own.share if own is not None else _proven_share(row)
+
+
+def _needs(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | None]:
+    """The seconds of a cold compilation and the peak memory of a variant in a process of its own."""
+    found = [(trial, one) for trial in trials if not trial.alternates and (one := trial.variant(slug)) is not None]
+    cold = next((one.compile_time_s for trial, one in found if trial.cold and one.compile_time_s), None)
+    memory = [one.peak_memory_bytes for _, one in found if one.peak_memory_bytes is not None]
+    return cold, max(memory, default=None)
+
+
+def _is_faster(gain: MeasuredGain | None) -> bool:
+    return gain is not None and gain.verdict == FASTER
+
+
+def _proven_share(row: MenuRow) -> float:
+    return row.proven.share if row.proven is not None else 0.0
+
+
+def _share(gain: MeasuredGain) -> str:
+    return units.percent(gain.share)
+
+
+def _unproven() -> dict[str, str]:
+    return {"state": UNPROVEN, "reason": NO_PROOF}
+
+
+def _lost(gain: MeasuredGain | None) -> dict[str, str]:
+    if gain is None:
+        return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
+    if gain.share < 0:
+        return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
+    return {"state": LOST, "reason": f"it saves {_share(gain)} of the step; the placebo showed {_size(gain.placebo)}"}
+
+
+def _size(share: float) -> str:
+    return units.percent(abs(share))
+
+
+def _failed(trial: Trial) -> TrialVariant:
+    said = trial.failure.message if trial.failure else "its steps were not timed"
+    return TrialVariant("", failure=said)
+
+
+def _lacks_memory(failure: str) -> bool:
+    return any(word in failure.lower() for word in MEMORY_WORDS)

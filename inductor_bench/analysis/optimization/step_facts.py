@@ -1,0 +1,168 @@
+"""What a RUN says about a program's step, in the words of the menu: upper bounds as shares of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...records.base import Category
+from ...records.program import (
+    ALLOCATING,
+    COPYING,
+    DATA_LOADING,
+    DISPATCHING,
+    GUARDS,
+    IDLE,
+    LAUNCHING,
+    OPTIMIZER,
+    OPTIMIZING,
+    PYTHON,
+    QUEUED,
+    Prediction,
+)
+from ...records.run import Run
+from ..findings.finding import CostedKernel, RunEvidence
+from ..step_costs import graph_use, idle_labels, is_uncompiled, parts_of, runs_on_host, step_of
+
+GENERATED = (
+    Category.POINTWISE,
+    Category.REDUCTION,
+    Category.PERSISTENT_REDUCTION,
+    Category.COOPERATIVE_REDUCTION,
+    Category.SPLIT_SCAN,
+    Category.FOREACH,
+    Category.COMBO,
+    Category.CPP,
+)
+REDUCTIONS = GENERATED[1:5]
+PRODUCTS = (Category.EXTERN_GEMM, Category.TEMPLATE)
+
+SHORT_S = 20e-6
+"""Seconds of a kernel up to which its launch is worth sharing."""
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """The step of a RUN. A share is ``None`` if the RUN has no profile of the step, so that nothing bounds it."""
+
+    run: Run
+
+    @cached_property
+    def is_profiled(self) -> bool:
+        return step_of(self.run) is not None
+
+    @cached_property
+    def step_s(self) -> float:
+        """The step in seconds; 0 if it is unknown."""
+        return self.run.program.step_time_s if self.run.program is not None else 0.0
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether the program runs on a CPU."""
+        return runs_on_host(self.run)
+
+    @cached_property
+    def compiles(self) -> bool:
+        """Whether the program compiles anything."""
+        return not is_uncompiled(self.run)
+
+    @cached_property
+    def _rows(self) -> list[CostedKernel]:
+        return RunEvidence(self.run).rows
+
+    def share(self, seconds: float) -> float | None:
+        """A time as a share of the step, at most 1."""
+        return min(1.0, seconds / self.step_s) if self.is_profiled and self.step_s else None
+
+    def idle(self, *labels: str) -> float | None:
+        """The idle time in which the host did these things."""
+        known = idle_labels(self.run)
+        return self.share(sum(known.get(label, 0.0) for label in labels))
+
+    @cached_property
+    def launching(self) -> float | None:
+        """What a replay of the whole graphs could save: the device waits for launches, guards and Python."""
+        return self.idle(LAUNCHING, GUARDS, PYTHON, DISPATCHING, QUEUED)
+
+    def kernels(self, categories: Collection[Category], shortest: bool = False) -> float | None:
+        """How far kernels of these categories are from their limits; all of their time if no limit is known.
+
+        Args:
+            categories: the categories.
+            shortest: whether only kernels count whose call is shorter than :data:`SHORT_S`, with all of their time.
+        """
+        total_s = 0.0
+        for row in self._rows:
+            if row.kernel.category not in categories:
+                continue
+            if shortest:
+                each_s = row.cost.time_s / row.cost.calls if row.cost.calls else 0.0
+                total_s += row.cost.time_s if each_s < SHORT_S else 0.0
+            else:
+                limit_s = row.cost.gain_limit_s
+                total_s += row.cost.time_s if limit_s is None else min(limit_s, row.cost.time_s)
+        return self.share(total_s)
+
+    def time(self, *categories: Category) -> float | None:
+        """The time of all kernels of these categories."""
+        return self.share(sum(row.cost.time_s for row in self._rows if row.kernel.category in categories))
+
+    @cached_property
+    def optimizers(self) -> tuple[str, ...]:
+        """The names of the eager optimizers."""
+        return tuple(dict.fromkeys(part.label for part in parts_of(self.run, OPTIMIZER)))
+
+    @cached_property
+    def optimizer(self) -> float | None:
+        """The time of optimizers that are not fused, with the idle time in which the host ran them."""
+        parts = [part for part in parts_of(self.run, OPTIMIZER) if not part.is_fused]
+        idle_s = idle_labels(self.run).get(OPTIMIZING, 0.0) if parts else 0.0
+        return self.share(sum(part.time_s for part in parts) + idle_s)
+
+    @cached_property
+    def loading(self) -> float | None:
+        """The idle time in which the host loads data, or copies it from pageable memory."""
+        return self.idle(DATA_LOADING, COPYING)
+
+    @cached_property
+    def allocating(self) -> float | None:
+        return self.idle(ALLOCATING)
+
+    @cached_property
+    def guards(self) -> float | None:
+        return self.idle(GUARDS)
+
+    @cached_property
+    def waits(self) -> float | None:
+        """All idle time."""
+        return self.share(sum(part.time_s for part in parts_of(self.run, IDLE)))
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the program computes gradients."""
+        backward = any("backward" in module.label for module in self.run.modules)
+        return bool(self.run.request.training) or bool(self.optimizers) or backward
+
+    @cached_property
+    def replays(self) -> bool:
+        """Whether the step replays CUDA graphs already."""
+        return any(graph_use(self.run, module).replayed for module in self.run.modules)
+
+    @cached_property
+    def threads(self) -> int | None:
+        return self.run.environment.host.threads
+
+    @cached_property
+    def cores(self) -> int:
+        return self.run.environment.host.cpu_count
+
+    @cached_property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """What findings would save of the step."""
+        return self.run.program.predictions if self.run.program is not None else ()
+
+    def predicted(self, kind: str) -> float | None:
+        """The most that findings of a kind would save; ``None`` if none was simulated."""
+        found = [one.saving_s + one.uncertainty_s for one in self.predictions if one.kind == kind]
+        return self.share(max(found)) if found else None

@@ -1,0 +1,83 @@
+"""The verb ``optimize``: finds the settings that make a program faster, and proves what each of them saves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import EXIT_OK
+from ..records.model_sources import LIBRARIES, listed
+from ..records.request import OptimizeRequest
+from ..report.formats import View, as_page
+from ..report.optimization_document import FORMATS
+from ..store.files import write_text
+from ..store.folder import PAGE
+from .breakdown import ProgramCommand, target_of
+from .console import Console
+from .options import complete_path, make_request, request_options
+from .presentation import format_option, place_view, show
+
+if TYPE_CHECKING:
+    from ..workflows.optimize import OptimizeOutcome
+
+HELP = f"""Find the settings that make a program faster, and prove what each of them saves.
+
+\b
+inductor-bench optimize -- python train.py
+inductor-bench optimize RUN
+inductor-bench optimize --budget 5m --allow tf32 --deny cudagraphs -- torchrun … train.py
+
+TARGET is a RUN of a program, a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --.
+
+The program is broken down first, unless TARGET is a RUN: its step says what each setting can save at most. Then the
+settings that may pay run beside the program as it is, in turn, step by step. Outputs and gradients are compared.
+What seems faster is proven in fresh processes, and stays only if the step becomes longer without it. The program
+itself is not changed; the weights are trained on by all variants, so do not keep what these runs save.
+
+The result, the lines to paste and what was tried in vain are in RUN/optimized. The same command continues after an
+interruption.
+
+Exit code: 0, 1 if nothing could be measured, 2 for a request that cannot be carried out as typed, 130 after Ctrl-C,
+which shows what was proven until then.
+"""
+
+
+@click.command("optimize", cls=ProgramCommand, no_args_is_help=True, help=HELP)
+@click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=complete_path)
+@request_options(OptimizeRequest)
+@format_option(FORMATS)
+@click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
+@click.pass_context
+def command(context: click.Context, /, **values: Any) -> int:
+    form = values["format"]
+    request = make_request(OptimizeRequest, values, **target_of(context, values))
+    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+        from ..workflows.optimize import OptimizeInterrupted, run_optimize
+
+        try:
+            outcome = run_optimize(request, console)
+        except OptimizeInterrupted as stop:
+            _show(stop.outcome, form, console)
+            raise
+        if not outcome.measured:
+            console.note(f"measured {outcome.found.created}; nothing was run; --force measures again")
+        _show(outcome, form, console)
+    return exit_code(outcome)
+
+
+def _show(outcome: OptimizeOutcome, form: str, console: Console) -> None:
+    """Writes the page of a search, which may be incomplete, and shows it."""
+    view = place_view(View(), outcome.folder, console)
+    write_text(outcome.folder / PAGE, as_page(FORMATS, outcome.found, view))
+    chosen = FORMATS.get(form)
+    show(chosen, outcome.found, view, console)
+    if not chosen.names_folder:
+        console.note(f"Written: {outcome.folder}")
+
+
+def exit_code(outcome: OptimizeOutcome) -> int:
+    """Returns 1 if no process measured anything."""
+    trials = outcome.found.trials
+    return int(bool(trials) and all(trial.failure is not None for trial in trials)) or EXIT_OK

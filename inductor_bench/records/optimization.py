@@ -1,0 +1,220 @@
+"""The record of a search for settings that make a program faster, and what each of its processes measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .base import Failure, FileName, Place, StepTime
+from .request import BreakdownRequest
+from .run import Environment
+
+# One change of the program from outside.
+
+
+NOTHING, SUMS, LAYOUT, PRECISION = "nothing", "order of sums", "layout", "precision"
+"""What a setting may change in the numbers of a program."""
+
+INDUCTOR, DYNAMO, TORCH, OPTIMIZER = "inductor", "dynamo", "torch", "optimizer"
+ATTENTION, MEMORY_FORMAT, LOADER, COMPILE = "attention", "layout", "loader", "compile"
+ENVIRONMENT, PINS = "environment", "pins"
+"""Kinds of settings: the words of ``messages.variants``."""
+
+
+@dataclass(frozen=True)
+class ProgramSetting:
+    """One setting. ``messages.variants.VariantSwitch`` says what ``setting`` names for each kind."""
+
+    kind: str  # one of the kinds above
+    setting: str  # an option of Inductor, an attribute of torch, a key of an optimizer, an argument, a variable
+    value: str  # its value as Python writes it
+
+    @property
+    def words(self) -> str:
+        """The setting in a line: ``inductor triton.cudagraphs=True``."""
+        return f"{self.kind} {self.setting}={self.value}"
+
+
+GROUPS = (
+    *("cudagraphs", "optimizer", "attention", "max-autotune", "kernels", "padding", "convolutions", "layout"),
+    *("cpp-wrapper", "freezing", "dynamic", "loader", "allocator", "tf32", "reduced-precision", "threads"),
+)
+"""The names of groups of settings that ``--allow`` and ``--deny`` take."""
+
+# What one process of the program measured.
+
+
+ORIGINAL, PLACEBO = "original", "placebo"
+"""Names of the program as it is, and of the same program compiled once more under another cache key."""
+
+SCREEN, PROVE, COMBINE, CONFIRM = "screen", "prove", "combine", "confirm"
+"""What a process is run for: to rank all settings; to prove those that seem faster; to combine what is proven; to run
+the result as the user would, from the program's start."""
+
+
+@dataclass(frozen=True)
+class VariantCheck:
+    """The outputs and gradients of one compiled callable in a variant, against those of the original."""
+
+    graph: str  # the callable
+    outputs: int  # the number of compared outputs
+    gradients: int  # the number of compared gradients
+    worst: float  # the largest difference as a multiple of what is tolerated
+    own: float  # the same of the original against itself
+    reason: str = ""  # why it differs, or was not compared; empty if it agrees
+    where: str = ""  # the tensor that differs most
+    is_compared: bool = True  # whether it was compared
+
+    @property
+    def differs(self) -> bool:
+        """Whether it differs by more than is tolerated, and by more than the original differs from itself."""
+        return self.is_compared and self.worst > max(1.0, 2 * self.own)
+
+
+@dataclass(frozen=True)
+class TrialVariant:
+    """One variant in one process."""
+
+    slug: str  # its name; :data:`ORIGINAL`, :data:`PLACEBO`, that of a row, or those of several joined by ``+``
+    times_s: tuple[StepTime, ...] = ()  # the timed steps, in order
+    places: tuple[int, ...] = ()  # the place of each among all steps of the process
+    compile_time_s: float = 0.0  # seconds in which its graphs were compiled
+    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+    refused: tuple[str, ...] = ()  # the settings that had no effect, each with its reason
+    failure: str = ""  # why it was given up; empty if it was not
+    checks: tuple[VariantCheck, ...] = ()  # one for each compiled callable
+
+
+@dataclass(frozen=True)
+class StepDigest:
+    """The gradients with which an optimizer stepped."""
+
+    step: int  # the number of the optimizer's step
+    norm: float  # the norm of all gradients
+    sums: tuple[float, ...] = ()  # the norm of each parameter's gradient
+    loss: float | None = None  # the loss; ``None`` if it is unknown
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One process of the program, in which one or several variants were timed. ``trials/NAME.json`` holds it."""
+
+    name: FileName  # of the files of this process
+    purpose: str  # :data:`SCREEN`, :data:`PROVE`, :data:`COMBINE` or :data:`CONFIRM`
+    alternates: bool  # whether the variants took turns in the process; else one variant held from its start
+    slugs: tuple[str, ...]  # the variants that were asked for, without the original
+    variants: tuple[TrialVariant, ...] = ()  # what each did; the original first
+    digests: tuple[StepDigest, ...] = ()  # of the optimizer's first steps, if they were asked for
+    time_s: float = 0.0  # seconds from the start of the process to its end
+    device: str = ""  # the type of the device
+    source: str = ""  # what delimits the steps
+    failure: Failure | None = None  # why the process measured nothing, or less than was asked
+    cold: bool = False  # whether it compiled with empty caches
+    notes: tuple[str, ...] = ()  # what limits the figures
+
+    def variant(self, slug: str) -> TrialVariant | None:
+        """What a variant did; ``None`` if it was not in the process."""
+        return next((one for one in self.variants if one.slug == slug), None)
+
+
+# What the trials mean.
+
+
+FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
+"""Verdicts. ``same`` is a difference that is no larger than the placebo's, or too small to matter."""
+
+
+@dataclass(frozen=True)
+class MeasuredGain:
+    """What a change saves, as shares of the step without it; negative if the step becomes longer."""
+
+    share: float  # the share that is saved
+    low: float  # lower end of its interval
+    high: float  # upper end of its interval
+    before_s: float  # the median step without the change
+    after_s: float  # the median step with it
+    processes: int  # the number of processes that it comes from
+    samples: int  # the number of pairs of steps
+    placebo: float  # the largest difference that a placebo showed in these processes, as a share
+    verdict: str  # :data:`FASTER`, :data:`SLOWER`, :data:`SAME` or :data:`UNDECIDED`
+
+
+KEPT, REDUNDANT, LOST, DIFFERS, FAILED, UNPROVEN, UNTRIED, SUGGESTED = (
+    *("kept", "redundant", "lost", "differs", "failed", "unproven", "untried", "suggested"),
+)
+"""What became of a row of the menu: it is a part of the result; it is faster by itself, and adds nothing to the result;
+it is no faster; its numbers differ; it failed; nothing was decided in the time; it was not tried; it is only named."""
+
+
+@dataclass(frozen=True)
+class MenuRow:
+    """One change that may make the program faster, and what became of it."""
+
+    slug: str  # its name
+    title: str  # what it is, in words
+    settings: tuple[ProgramSetting, ...]  # what is set
+    group: str  # its name for ``--allow`` and ``--deny``
+    numbers: str  # what it may change in the numbers: :data:`NOTHING`, :data:`SUMS`, :data:`LAYOUT`, :data:`PRECISION`
+    alternates: bool  # whether it can change between two steps of one process
+    why: str  # what in the program it may shorten
+    bound: float | None = None  # the largest share of the step that it can save; ``None`` if nothing bounds it
+    fails: str = ""  # how it can fail
+    source: str = ""  # where it is described
+    state: str = UNTRIED  # what became of it
+    reason: str = ""  # why, in words
+    screened: MeasuredGain | None = None  # what it seemed to save when all rows were ranked
+    proven: MeasuredGain | None = None  # what it saves by itself, from fresh processes
+    own: MeasuredGain | None = None  # what is lost if it alone is taken out of the result
+    compile_time_s: float | None = None  # seconds in which its graphs were compiled
+    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+
+
+@dataclass(frozen=True)
+class OptimizedProgram:
+    """The result: the rows that are kept, together."""
+
+    slugs: tuple[str, ...]  # the names of the rows
+    gain: MeasuredGain  # what they save together
+    steps: tuple[tuple[str, float], ...]  # the step after each row was added, from the original's: for a waterfall
+    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+    original_peak_memory_bytes: int | None = None  # the same of the program as it is
+    compile_time_s: float | None = None  # seconds that it compiles with empty caches
+    original_compile_time_s: float | None = None  # the same of the program as it is
+    pays_after: float | None = None  # the number of steps after which a longer compilation has paid
+    alone: MeasuredGain | None = None  # the same from whole processes, as the user would run it
+    losses: str = ""  # what the comparison of gradients and losses says
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """A search for settings that make a program faster."""
+
+    format: int  # the schema number
+    tool_version: str  # the version of inductor-bench that wrote the record
+    created: str  # when it began
+    command: str  # the command line, without secrets
+    target: str  # the program, as it was typed
+    title: str  # the name of the program in reports
+    request: BreakdownRequest  # the request of the program, without secrets
+    environment: Environment  # the machine and the versions
+    step_time_s: float  # the step in that RUN
+    budget_s: float  # the time limit
+    before_s: float = 0.0  # seconds of the breakdown that it began with; 0 if there was one already
+    allowed: tuple[str, ...] = ()  # groups that were allowed
+    denied: tuple[str, ...] = ()  # groups that were denied
+    max_memory_bytes: int | None = None  # the memory that a variant may take
+    rows: tuple[MenuRow, ...] = ()  # the menu
+    trials: tuple[Trial, ...] = ()  # the processes, without the times of single steps
+    winner: OptimizedProgram | None = None  # the result; ``None`` if nothing is proven
+    spent_s: float = 0.0  # seconds that the search has taken
+    is_complete: bool = False  # whether the search has come to its end
+    notes: tuple[str, ...] = ()  # what limits the figures
+    files: tuple[Place, ...] = field(default_factory=tuple)  # what was written for the user
+
+    def row(self, slug: str) -> MenuRow:
+        """The row of a name."""
+        return next(row for row in self.rows if row.slug == slug)
+
+    @property
+    def tried(self) -> tuple[MenuRow, ...]:
+        """The rows that ran."""
+        return tuple(row for row in self.rows if row.state not in (UNTRIED, SUGGESTED))

@@ -1,0 +1,385 @@
+"""What a search for faster settings says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .. import units
+from ..analysis.findings.finding import plural
+from ..devices.table import device_of
+from ..records.optimization import (
+    DIFFERS,
+    FAILED,
+    KEPT,
+    LOST,
+    NOTHING,
+    REDUNDANT,
+    SUGGESTED,
+    UNPROVEN,
+    UNTRIED,
+    MeasuredGain,
+    MenuRow,
+    Optimization,
+    OptimizedProgram,
+)
+from . import palette
+from .csvs import table_text
+from .document import (
+    BAD,
+    GOOD,
+    LEAD,
+    NOTE,
+    WARN,
+    Bar,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    Item,
+    Items,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Stretch,
+    Table,
+    words,
+)
+from .formats import View, document_formats
+
+STATES = {
+    KEPT: "kept",
+    REDUNDANT: "adds nothing",
+    LOST: "no faster",
+    DIFFERS: "numbers differ",
+    FAILED: "failed",
+    UNPROVEN: "not proven",
+    UNTRIED: "not tried",
+    SUGGESTED: "suggested",
+}
+"""What became of a row, in words."""
+
+STEP_COLOUR = palette.GRAPHS[1]
+CONFIDENCE = "99.9%"
+
+
+def optimization_document(found: Optimization, view: View) -> Document:
+    """The answer, the waterfall, what each setting saves, what was tried in vain, what was not tried and why."""
+    winner = found.winner
+    written = (
+        f"{view.folder}/   {' · '.join(['report.html', 'optimization.json', *found.files])}" if view.folder else ""
+    )
+    return Document(
+        found.title,
+        (machine(found),),
+        (
+            Sentence(headline(found), LEAD),
+            *([Section("Step by step", (waterfall(found, winner),), quiet=True)] if winner else []),
+            Section("What each setting saves", (ablation(found),)),
+            Facts(tuple(facts(found))),
+            Section("Tried, and not kept", (tried_table(found),)),
+            Section("Not tried", (Items(tuple(untried_items(found))),)),
+            Section("Only you can do", (Items(tuple(suggested_items(found))),)),
+            Section("Notes", (Items(tuple(Item(f"{note}.", NOTE) for note in notes_of(found))),)),
+            Commands(tuple(next_commands(found, view.folder))),
+            Facts((("Written", written),) if written else (), on=On.TERMINAL),
+        ),
+    )
+
+
+def machine(found: Optimization) -> str:
+    """The device and the version of torch."""
+    device = next((trial.device for trial in found.trials if trial.device), "")
+    environment = found.environment
+    on_host = not environment.device.accelerator or (bool(device) and device_of(device).runs_on_host)
+    name = environment.host.cpu if on_host else environment.device.accelerator or ""
+    torch = f"torch {environment.versions.torch}" if environment.versions.torch else ""
+    return " · ".join(filter(None, (name, torch)))
+
+
+def headline(found: Optimization) -> str:
+    """The first line: the step before and after, the interval, and how many settings were tried."""
+    winner, tried = found.winner, len(found.tried)
+    if winner is not None:
+        gain = winner.gain
+        return (
+            f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step (\N{MINUS SIGN}{_percent(gain.share)}, "
+            f"{interval(gain)}): {plural(len(winner.slugs), 'setting')} of {tried} tried"
+        )
+    step = units.seconds(found.step_time_s)
+    unproven = [row for row in found.rows if row.state == UNPROVEN]
+    if not tried:
+        return f"{step} a step: nothing was tried{'' if found.is_complete else ' yet'}"
+    if not found.is_complete:
+        seen = f"; {plural(len(unproven), 'setting')} may be faster, and nothing is proven yet" if unproven else ""
+        return f"{step} a step: not finished, {plural(tried, 'setting')} tried{seen}"
+    if unproven:
+        return f"{step} a step: of {plural(tried, 'setting')} tried none is proven to be faster"
+    return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
+
+
+def interval(gain: MeasuredGain) -> str:
+    """The interval of a saving: ``99.9% interval 18.6 to 20.1%``."""
+    low, high = (max(-9.99, min(9.99, share)) * 100 for share in (gain.low, gain.high))
+    return f"{CONFIDENCE} interval {low:.1f} to {high:.1f}%"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f}%"
+
+
+def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
+    """The step as it is, and after each setting."""
+    longest = max(winner.gain.before_s, *(time_s for _, time_s in winner.steps))
+    rows = [_fall("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
+    before_s = winner.gain.before_s
+    for slug, time_s in winner.steps:
+        rows.append(_fall(f"+ {found.row(slug).title}", time_s, before_s, longest))
+        before_s = time_s
+    return Table((words("setting"), Column("step"), Column("saved")), rows)
+
+
+def _fall(title: str, time_s: float, before_s: float, longest: float) -> Row:
+    saved_s = before_s - time_s
+    bar = [Stretch(time_s / longest, STEP_COLOUR, "step", units.seconds(time_s), 0.0)]
+    if saved_s > 0:
+        bar.append(Stretch(saved_s / longest, "good", "saved", units.seconds(saved_s), time_s / longest))
+    return Row(
+        (
+            Cell(title),
+            Cell(units.seconds(time_s), time_s, bar=Bar(tuple(bar))),
+            Cell(units.seconds(saved_s) if saved_s else "", saved_s),
+        )
+    )
+
+
+HINTS = {
+    "by itself": "what it saves of the step alone, from fresh processes, with its 99.9% interval",
+    "taken out": "what is lost if it alone is taken out of the result",
+    "numbers": "what it may change in the numbers; outputs and gradients were compared",
+    "compile": "seconds that its graphs compile",
+    "memory": "the most that torch allocated in its steps",
+}
+"""What a column means."""
+
+
+def ablation(found: Optimization) -> Table:
+    """A row for each setting of the result."""
+    kept = [row for row in found.rows if row.state == KEPT]
+    kept.sort(key=lambda row: -(row.own.share if row.own else 0.0))
+    return Table(
+        (
+            words("setting"),
+            Column("by itself", hint=HINTS["by itself"]),
+            Column("taken out", hint=HINTS["taken out"]),
+            Column("numbers", right=False, hint=HINTS["numbers"], spare=1),
+            Column("compile", hint=HINTS["compile"], spare=2),
+            Column("memory", hint=HINTS["memory"], spare=3),
+        ),
+        [
+            Row(
+                (
+                    Cell(row.title),
+                    gain_cell(row.proven),
+                    gain_cell(row.own),
+                    Cell("unchanged" if row.numbers == NOTHING else row.numbers),
+                    Cell(units.seconds(row.compile_time_s), row.compile_time_s),
+                    Cell(units.size(row.peak_memory_bytes), row.peak_memory_bytes),
+                ),
+                lambda row=row: _details(row),  # type: ignore[misc]
+                tone=GOOD,
+            )
+            for row in kept
+        ],
+    )
+
+
+def gain_cell(gain: MeasuredGain | None) -> Cell:
+    """A saving with its interval: ``19.4% (18.6 to 20.1)``."""
+    if gain is None:
+        return Cell("")
+    text = _percent(gain.share)
+    if abs(gain.low) < 1 and abs(gain.high) < 1:
+        text += f" ({gain.low * 100:.1f} to {gain.high * 100:.1f})"
+    return Cell(text, gain.share)
+
+
+def _details(row: MenuRow) -> Iterator[Block]:
+    pairs = [("sets", setting.words) for setting in row.settings]
+    pairs += [("shortens", row.why)] + [("can fail with", row.fails)] * bool(row.fails)
+    for name, gain in (("ranked", row.screened), ("by itself", row.proven), ("taken out", row.own)):
+        if gain is not None:
+            pairs.append((name, gain_words(gain)))
+    pairs += [("described in", row.source)] * bool(row.source)
+    yield Facts(tuple(pairs))
+
+
+def gain_words(gain: MeasuredGain) -> str:
+    """A saving with what it comes from."""
+    return (
+        f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, {_percent(gain.share)} saved, "
+        f"{interval(gain)}, {plural(gain.samples, 'pair')} of steps in {processes(gain.processes)}; "
+        f"placebo {_percent(abs(gain.placebo))}; {gain.verdict}"
+    )
+
+
+def processes(count: int) -> str:
+    """A number of processes: ``1 process``, ``4 processes``."""
+    return "1 process" if count == 1 else f"{count} processes"
+
+
+def facts(found: Optimization) -> Iterator[tuple[str, str]]:
+    """What the result costs, and what was compared."""
+    winner = found.winner
+    if winner is not None:
+        if winner.alone is not None:
+            yield "from the start", f"{_whole(winner.alone)}, in processes of its own without any other variant"
+        if winner.losses:
+            yield "training", winner.losses
+        ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes
+        if ours is not None and theirs is not None:
+            yield "peak memory", f"{units.size(theirs)} → {units.size(ours)}"
+        if winner.compile_time_s is not None and winner.original_compile_time_s is not None:
+            before, after = map(units.seconds, (winner.original_compile_time_s, winner.compile_time_s))
+            pays = "" if not winner.pays_after else f", paid off after {plural(round(winner.pays_after), 'step')}"
+            yield "compilation", f"{before} → {after} with empty caches{pays}"
+    if found.trials:
+        yield "search", f"{_minutes(found.spent_s)} of {_minutes(found.budget_s)}, {processes(len(found.trials))}"
+
+
+def _whole(gain: MeasuredGain) -> str:
+    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else units.seconds(seconds)
+
+
+def tried_table(found: Optimization) -> Table:
+    """The rows that ran and are no part of the result."""
+    rows = [row for row in found.tried if row.state != KEPT]
+    rows.sort(key=lambda row: -_shown_share(row))
+    tones = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN}
+    return Table(
+        (
+            words("setting"),
+            Column("saves", hint="by itself; of the ranking if it was not proven"),
+            Column("", right=False),
+            words("why", wraps=True, least=24),
+        ),
+        [
+            Row(
+                (
+                    Cell(row.title),
+                    gain_cell(row.proven or row.screened),
+                    Cell(STATES[row.state], tone=tones.get(row.state, "")),
+                    Cell(row.reason),
+                ),
+                lambda row=row: _details(row),  # type: ignore[misc]
+            )
+            for row in rows
+        ],
+    )
+
+
+def _shown_share(row: MenuRow) -> float:
+    gain = row.proven or row.screened
+    return gain.share if gain is not None else -10.0
+
+
+def untried_items(found: Optimization) -> Iterator[Item]:
+    """The rows that were not tried, by their reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in found.rows:
+        if row.state == UNTRIED:
+            reasons.setdefault(row.reason, []).append(row.title)
+    for reason, titles in reasons.items():
+        yield Item(f"{reason}: {', '.join(titles)}" if len(titles) > 1 else f"{titles[0]}: {reason}", NOTE)
+
+
+def suggested_items(found: Optimization) -> Iterator[Item]:
+    """What is only named."""
+    for row in found.rows:
+        if row.state == SUGGESTED:
+            most = f", at most {units.percent(row.bound)} of the step" if row.bound is not None else ""
+            yield Item(f"{row.title}{most}: {row.reason}", NOTE, row.source)
+
+
+def notes_of(found: Optimization) -> Iterator[str]:
+    """What limits the figures."""
+    yield from found.notes
+    for trial in found.trials:
+        if trial.failure is not None:
+            yield f"{trial.name}: {trial.failure.message}"
+    compared = [check for trial in found.trials for one in trial.variants for check in one.checks]
+    if found.tried and not any(check.is_compared for check in compared):
+        yield "no compiled callable could be compared with the original"
+
+
+def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[str, str]]:
+    """What to type next."""
+    if folder is None:
+        return
+    place = shlex.quote(os.path.relpath(folder))
+    program = _program(found)
+    if found.winner is not None:
+        yield f"inductor-bench apply {place} -- {program}", "runs the program with the settings, unchanged"
+        if "program.diff" in found.files:
+            yield f"patch {shlex.quote(found.target)} {place}/program.diff", "writes them into the program"
+        else:
+            yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
+    late = [row for row in found.rows if row.state == UNPROVEN or "--budget" in row.reason]
+    if late and found.is_complete:
+        longer = f"{max(2, round(found.budget_s / 30))}m"
+        yield f"inductor-bench optimize {_again(found, folder)} --budget {longer}", "goes on with what had no time"
+
+
+def _program(found: Optimization) -> str:
+    if found.request.kind == "command":
+        return shlex.join(found.request.arguments)
+    return shlex.join(["python", found.target, *found.request.arguments])
+
+
+def _again(found: Optimization, folder: Path) -> str:
+    return shlex.quote(os.path.relpath(folder.parent))
+
+
+COLUMNS = (
+    *("setting", "state", "saves", "low", "high", "taken_out", "taken_out_low", "taken_out_high", "bound"),
+    *("numbers", "compile_time_s", "peak_memory_bytes", "sets", "reason"),
+)
+
+
+def optimization_csv(found: Optimization, view: View) -> str:
+    """Renders a row for each row of the menu; shares are those of the step."""
+    return table_text(COLUMNS, (_csv(row) for row in found.rows))
+
+
+def _csv(row: MenuRow) -> list[object]:
+    return [
+        *(row.slug, row.state, *_ends(row.proven or row.screened), *_ends(row.own), row.bound, row.numbers),
+        *(row.compile_time_s, row.peak_memory_bytes, _settings(row), row.reason or None),
+    ]
+
+
+def _ends(gain: MeasuredGain | None) -> Sequence[float | None]:
+    return (gain.share, gain.low, gain.high) if gain is not None else (None, None, None)
+
+
+def _settings(row: MenuRow) -> str:
+    return "; ".join(setting.words for setting in row.settings)
+
+
+FORMATS = document_formats(
+    optimization_document,
+    csv=optimization_csv,
+    record="what optimization.json holds",
+    rows="a row for each setting",
+    of="a search of optimize",
+    names_folder=True,
+)

@@ -1,0 +1,411 @@
+"""Runs the verb ``optimize``: finds the settings that make a program faster, and proves what they save."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..analysis.optimization.menu import make_menu
+from ..analysis.optimization.search import NO_TIME, OptimizationSearch
+from ..analysis.optimization.step_facts import StepFacts
+from ..errors import InductorBenchError, UsageError
+from ..launch.marks import end_marked, tool_mark
+from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
+from ..messages.job_requests import TellEnvironment, TellOptions
+from ..records.model_sources import COMMAND, PROGRAMS
+from ..records.optimization import (
+    ENVIRONMENT,
+    GROUPS,
+    INDUCTOR,
+    SUGGESTED,
+    UNTRIED,
+    MenuRow,
+    Optimization,
+    ProgramSetting,
+    Trial,
+)
+from ..records.option_fields import recorded
+from ..records.request import BreakdownRequest, OptimizeRequest
+from ..records.run import Environment, Run
+from ..store.files import own_folder, refuse_link
+from ..store.folder import RunFolder
+from ..store.lock import locked
+from ..store.optimization_folder import FORMAT, OptimizationFolder
+from ..store.redaction import MASK, Redaction
+from ..version import __version__
+from .breakdown import StoppedBreakdown, run_breakdown
+from .mode_process import read_option
+from .modules.program_run import interpreter_of
+from .modules.targets import folder_title_of, is_command, resolve_target, title_of
+from .optimized_files import write_optimized
+from .progress import Progress
+from .tried_program import STALLED_S, ProgramTrials
+
+CALLED = "inductor_bench.optimize(…)"
+ACCEPTED = "give a RUN, a script, FILE.py:FACTORY, timm:NAME, or a command after --"
+
+LOOK_S = 300.0
+"""Limit in seconds for a look at the machine."""
+
+OPTIMIZED = "optimized"
+"""Name of the folder of a search in its RUN."""
+
+
+@dataclass(frozen=True)
+class OptimizeOutcome:
+    """A search without secrets, and its folder. ``measured`` says whether this command ran a process."""
+
+    found: Optimization
+    folder: Path
+    measured: bool
+
+
+class OptimizeInterrupted(KeyboardInterrupt):
+    """The user stopped a search; ``outcome`` holds what was judged before."""
+
+    def __init__(self, outcome: OptimizeOutcome) -> None:
+        super().__init__(
+            f"interrupted; what was measured until then is in {outcome.folder}; the same command continues"
+        )
+        self.outcome = outcome
+
+
+def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcome:
+    """Searches for settings that make a program faster, or goes on with a search that was interrupted.
+
+    Raises:
+        UsageError: the target is no program, a group is unknown, or the folder holds another search.
+        InductorBenchError: the folder cannot be written, or the program cannot be started or has no steps.
+        OptimizeInterrupted: the user stopped it; it holds what was judged before, and so does the folder.
+    """
+    _check_groups(request)
+    own = own_settings(request)
+    folder, program, before_s = _find_run(request, progress)
+    run = folder.load()
+    if run.program is None or not run.program.step_time_s:
+        raise InductorBenchError(
+            f"{folder.path} has no step of the program to hold variants against",
+            "mark the ends of its steps with inductor_bench.step(), and run the command again with --force",
+        )
+    command = sys.argv[1:] if is_command() else ()
+    redaction = Redaction.find([command, program.arguments], os.environ | dict(program.variables), program.redact)
+    place = OptimizationFolder(folder.path / OPTIMIZED)
+    refuse_link(place.path)
+    place.make()
+    with locked(place.path, tool_mark()) as lock:
+        end_marked(lock.left)
+        searching = _Searching(replace(request, program=program), own, run, place, redaction, progress, before_s)
+        try:
+            measured = searching.search()
+        except KeyboardInterrupt as stop:
+            if not place.exists():
+                raise
+            searching.conclude(is_complete=False)
+            raise OptimizeInterrupted(OptimizeOutcome(place.load(), place.path, measured=True)) from stop
+        return OptimizeOutcome(place.load(), place.path, measured)
+
+
+def _check_groups(request: OptimizeRequest) -> None:
+    for name, groups in (("--allow", request.allowed), ("--deny", request.denied)):
+        unknown = [group for group in groups if group not in GROUPS]
+        if unknown:
+            raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}")
+
+
+def own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
+    """The settings that the user adds to the menu.
+
+    Raises:
+        UsageError: an option has another form.
+    """
+    found = [item for text in request.inductor for item in read_option(text).options.items()]
+    options = [ProgramSetting(INDUCTOR, name, _literal(value)) for name, value in found]
+    return (*options, *(ProgramSetting(ENVIRONMENT, name, repr(value)) for name, value in request.variables))
+
+
+def _literal(text: str) -> str:
+    """A value as Python writes it, from what a user types: ``true`` and ``0.5`` mean what they say."""
+    words = {"true": "True", "false": "False", "none": "None"}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return repr(int(text))
+    except ValueError:
+        pass
+    try:
+        return repr(float(text))
+    except ValueError:
+        return repr(text)
+
+
+# The RUN whose step is made shorter: an earlier one, or one that is made now.
+
+
+def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, BreakdownRequest, float]:
+    """The RUN, the request of its program, and the seconds that it took to make it now."""
+    asked = request.program
+    if asked.target and not asked.others and (Path(asked.target) / "record.json").is_file():
+        return _earlier_run(RunFolder(Path(asked.target)), asked)
+    target = resolve_target(asked, ACCEPTED)
+    if target.kind not in PROGRAMS:
+        raise UsageError(f"optimize runs a program, and the target is a {target.kind}", ACCEPTED)
+    program = target.resolved(asked)
+    folder = RunFolder(program.output or Path("runs") / f"{folder_title_of(program)}-optimize")
+    if not program.force and folder.record.is_file():
+        run = folder.load()
+        known = run.request
+        if (run.target, known.arguments) != (program.target, _shown(program).arguments):
+            hint = "choose another folder with -o, or replace it with --force"
+            raise UsageError(f"{folder.path} holds a run of {run.title}", hint)
+        if run.program is not None and (folder.path / OPTIMIZED).exists():
+            return folder, program, 0.0
+    began_s = time.monotonic()
+    force = program.force or folder.record.is_file()
+    making = replace(program, output=folder.path, force=force, stop=_can_stop(program), plots=False)
+    try:
+        run_breakdown(making, progress)
+    except StoppedBreakdown as stop:
+        raise KeyboardInterrupt(str(stop)) from stop
+    return folder, program, time.monotonic() - began_s
+
+
+def _can_stop(program: BreakdownRequest) -> bool:
+    return program.kind in ("script", COMMAND)
+
+
+def _shown(program: BreakdownRequest) -> BreakdownRequest:
+    hidden = Redaction.find([program.arguments], os.environ | dict(program.variables), program.redact)
+    return replace(program, arguments=hidden.words(program.arguments))
+
+
+def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder, BreakdownRequest, float]:
+    """An earlier RUN: its program as it was typed then, or the command after ``--``."""
+    run = folder.load()
+    if asked.arguments:
+        words = asked.arguments
+        program = replace(run.request, kind=COMMAND, arguments=words, target=resolve_target(_bare(asked)).name)
+    else:
+        program = run.request
+    hint = f"give the command: inductor-bench optimize {shlex.quote(str(folder.path))} -- python train.py"
+    if program.kind not in PROGRAMS:
+        raise UsageError(f"{folder.path} is a run of a {program.kind}, which cannot be run again", hint)
+    if any(MASK in word for word in program.arguments):
+        raise UsageError(f"{folder.path} does not hold the whole command: secrets were left out", hint)
+    program = replace(
+        program,
+        python=asked.python or program.python,
+        timeout_s=asked.timeout_s or program.timeout_s,
+        redact=asked.redact,
+        force=asked.force,
+    )
+    if not asked.arguments:
+        try:
+            resolve_target(_bare(program))
+        except UsageError as error:
+            raise UsageError(f"the program of {folder.path} is not here: {error.message}", hint) from None
+    return folder, program, 0.0
+
+
+def _bare(program: BreakdownRequest) -> BreakdownRequest:
+    """A request for the target alone."""
+    if program.kind == COMMAND or not program.kind:
+        return BreakdownRequest("", arguments=program.arguments)
+    return BreakdownRequest(program.target, arguments=program.arguments)
+
+
+# The search.
+
+
+class _Searching:
+    """The state of one search in progress. ``found`` is saved after each process."""
+
+    def __init__(
+        self,
+        request: OptimizeRequest,
+        own: tuple[ProgramSetting, ...],
+        run: Run,
+        folder: OptimizationFolder,
+        redaction: Redaction,
+        progress: Progress,
+        before_s: float,
+    ) -> None:
+        program = request.program
+        self._request, self._own, self._run, self._folder = request, own, run, folder
+        self._redaction, self._progress, self._before_s = redaction, progress, before_s
+        interpreter = interpreter_of(program.arguments) if program.kind == COMMAND else None
+        self._python = program.python or interpreter or default_python()
+        self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
+        self._found: Optimization | None = None
+        self._search: OptimizationSearch | None = None
+
+    def search(self) -> bool:
+        """Runs the trials that are missing. Returns whether there were any."""
+        earlier = self._folder.load() if self._folder.exists() and not self._request.program.force else None
+        if earlier is not None:
+            self._check_same(earlier)
+            if earlier.is_complete and self._request.budget_s <= earlier.budget_s:
+                return False
+        else:
+            self._folder.clear()
+        for folder in (self._folder.work, self._folder.trials, self._folder.logs):
+            own_folder(folder)
+        self._found = self._begin(earlier)
+        self._search = OptimizationSearch(
+            self._found.rows,
+            self._found.step_time_s,
+            self._request.budget_s,
+            self._found.before_s,
+            self._request.max_memory_bytes,
+        )
+        self._save()
+        self._run_trials(self._search)
+        self.conclude(is_complete=True)
+        self._folder.remove_work()
+        return True
+
+    def _run_trials(self, search: OptimizationSearch) -> None:
+        program = self._request.program
+        limit_s = program.timeout_s or self._request.budget_s + 2 * STALLED_S
+        trials = ProgramTrials(
+            replace(program, timeout_s=limit_s, live=False, stop=_can_stop(program), repeat=1),
+            self._folder,
+            self._environment,
+            self._python,
+            self._redaction,
+            self._progress,
+        )
+        plans, trial = search.plans(), None
+        while True:
+            try:
+                plan = next(plans) if trial is None else plans.send(trial)
+            except StopIteration:
+                return
+            trial = self._hidden(trials.run(plan))
+            self._tell(trial)
+            self._save()
+
+    def _hidden(self, trial: Trial) -> Trial:
+        return replace(trial, failure=self._redaction.failure(trial.failure)) if trial.failure else trial
+
+    def _tell(self, trial: Trial) -> None:
+        if trial.failure is not None:
+            self._progress.note(f"{trial.name}: {trial.failure.message}")
+        for one in trial.variants:
+            if one.failure:
+                self._progress.note(f"{trial.name}: {one.slug}: {one.failure}")
+
+    def _check_same(self, earlier: Optimization) -> None:
+        shown = self._recorded()
+        if (earlier.target, earlier.request.arguments) != (shown.target, shown.arguments):
+            raise UsageError(
+                f"{self._folder.path} holds a search for {earlier.title}",
+                "choose another folder with -o, or search again with --force",
+            )
+        asked = (self._request.allowed, self._request.denied, self._request.max_memory_bytes)
+        if (earlier.allowed, earlier.denied, earlier.max_memory_bytes) != asked:
+            raise UsageError(f"{self._folder.path} holds a search with other options", "search again with --force")
+
+    def _recorded(self) -> BreakdownRequest:
+        program: BreakdownRequest = recorded(self._request.program)
+        return replace(
+            program,
+            target=self._redaction.text(program.target),
+            arguments=self._redaction.words(program.arguments),
+        )
+
+    def _begin(self, earlier: Optimization | None) -> Optimization:
+        """The search with its menu; one of an earlier command goes on with its own."""
+        if earlier is not None:
+            rows = tuple(map(fresh_row, earlier.rows))
+            return replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=self._request.budget_s)
+        self._progress.stage("looking at the machine")
+        environment, options = look(self._python, self._folder.work, self._environment)
+        rows = make_menu(StepFacts(self._run), self._request.allowed, self._request.denied, options, self._own)
+        command = shlex.join(["inductor-bench", *self._redaction.words(sys.argv[1:])]) if is_command() else CALLED
+        assert self._run.program is not None
+        return Optimization(
+            format=FORMAT,
+            tool_version=__version__,
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=command,
+            target=self._recorded().target,
+            title=title_of(self._recorded()),
+            request=self._recorded(),
+            environment=environment,
+            step_time_s=self._run.program.step_time_s,
+            budget_s=self._request.budget_s,
+            before_s=self._before_s,
+            allowed=self._request.allowed,
+            denied=self._request.denied,
+            max_memory_bytes=self._request.max_memory_bytes,
+            rows=rows,
+        )
+
+    def _save(self) -> None:
+        assert self._found is not None
+        if self._search is not None:
+            self._found = replace(
+                self._found,
+                rows=self._search.rows,
+                trials=tuple(self._search.trials),
+                winner=self._search.winner,
+                spent_s=self._search.spent_s,
+                notes=(*self._search.notes, *_notes_of(self._search.trials)),
+            )
+        self._folder.save(self._found, self._redaction.text)
+
+    def conclude(self, *, is_complete: bool) -> None:
+        """Saves what is judged, and writes the files for the user."""
+        if self._found is None:
+            return
+        self._save()
+        self._found = replace(self._found, is_complete=is_complete)
+        files = write_optimized(self._found, self._folder, Path(self._run.target)) if is_complete else ()
+        self._found = replace(self._found, files=files)
+        self._folder.save(self._found, self._redaction.text)
+
+
+def _notes_of(trials: list[Trial]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for trial in trials for note in trial.notes))
+
+
+def fresh_row(row: MenuRow) -> MenuRow:
+    """A row of an earlier command before it was tried."""
+    if row.state == SUGGESTED or (row.state == UNTRIED and row.reason != NO_TIME):
+        return row
+    return replace(
+        row,
+        state=UNTRIED,
+        reason="",
+        screened=None,
+        proven=None,
+        own=None,
+        compile_time_s=None,
+        peak_memory_bytes=None,
+    )
+
+
+def look(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Environment, dict[str, str] | None]:
+    """The machine as an interpreter sees it, and Inductor's options there; ``None`` if it does not tell them.
+
+    Raises:
+        InductorBenchError: the interpreter has no working torch.
+    """
+    log = work / "environment.log"
+    session = WorkerSession(python, work, worker_environment(work, environment), log=log, on_line=lambda _: None)
+    try:
+        found = session.ask(TellEnvironment(), LOOK_S)
+        try:
+            return found, session.ask(TellOptions(), LOOK_S)
+        except InductorBenchError:  # torch's list of options has moved
+            return found, None
+    except WorkerLostError as lost:
+        raise InductorBenchError(f"the worker {lost.message}", f"read {log}") from None
+    finally:
+        session.close()

@@ -1,0 +1,340 @@
+"""Runs the program once with some variants of it, and reads what its processes measured."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..analysis.findings.finding import plural
+from ..analysis.optimization.search import Candidate, TrialPlan
+from ..errors import InductorBenchError
+from ..launch.diagnosis import last_error
+from ..launch.process import WAKE_S, ProcessResult
+from ..messages.variants import (
+    JOURNAL,
+    TRIED,
+    VARIANTS,
+    CheckedCallable,
+    ProgramVariant,
+    TriedVariants,
+    VariantsRequest,
+    VariantState,
+    VariantSwitch,
+)
+from ..records.base import Failure
+from ..records.evidence import DONE, FAILED
+from ..records.model_sources import COMPILED_HERE
+from ..records.optimization import (
+    ENVIRONMENT,
+    ORIGINAL,
+    PINS,
+    PLACEBO,
+    StepDigest,
+    Trial,
+    TrialVariant,
+    VariantCheck,
+)
+from ..records.request import BreakdownRequest
+from ..store import codec
+from ..store.files import read_json, read_text, write_json
+from ..store.lock import DeviceTurn
+from ..store.optimization_folder import OptimizationFolder
+from ..store.redaction import Redaction
+from .mode_process import CACHE, NOT_INHERITED
+from .modules.measured_environment import WARM, observed_environment
+from .modules.program_run import program_command, run_program
+from .progress import Progress
+
+STAGE = "optimize"
+
+REQUEST = "variants.json"
+"""Name of the file with what a process is to try."""
+
+STALLED_S = 240.0
+"""Seconds that one variant may take for one thing that it does for the first time, such as to compile."""
+
+SETTLE_S = 1.0
+"""Seconds after the last process has said that it is done, until the program is ended."""
+
+NOT_TIMED = "the program ended before its steps were timed"
+
+
+class VariantWatch:
+    """Looks, while the program runs, whether its variants are measured, or one of them hangs.
+
+    Args:
+        folder: the folder in which the processes write.
+        stalled_s: seconds that a variant may take for one thing.
+    """
+
+    ask_s = WAKE_S
+
+    def __init__(self, folder: Path, stalled_s: float) -> None:
+        self._folder, self._stalled_s = folder, stalled_s
+        self._done_s: float | None = None
+        self._doing: dict[str, tuple[str, float]] = {}
+        self.stalled = ""
+
+    def is_finished(self) -> bool:
+        """Whether the program can be ended now."""
+        now_s = time.monotonic()
+        if self._has_stalled(now_s):
+            return True
+        states = [found.state for found in read_tried(self._folder)]
+        if not states or not all(state in (DONE, FAILED) for state in states):
+            self._done_s = None
+            return False
+        self._done_s = self._done_s or now_s
+        return now_s - self._done_s >= SETTLE_S
+
+    def _has_stalled(self, now_s: float) -> bool:
+        for name, doing in read_journals(self._folder).items():
+            known = self._doing.get(name)
+            if known is None or known[0] != doing:
+                self._doing[name] = (doing, now_s)
+            elif culprit_of(doing) and now_s - known[1] > self._stalled_s:
+                self.stalled = doing
+        return bool(self.stalled)
+
+
+def read_tried(folder: Path) -> list[TriedVariants]:
+    """What the processes have written, by rank; a file that is being written counts as missing."""
+    found = []
+    for file in folder.glob(f"*{TRIED}"):
+        try:
+            found.append(codec.decode(TriedVariants, read_json(file)))
+        except InductorBenchError:
+            continue
+    return sorted(found, key=lambda one: (one.rank or 0, one.pid))
+
+
+def read_journals(folder: Path) -> dict[str, str]:
+    """The last line of each process's journal: what it does for the first time."""
+    found = {}
+    for file in folder.glob(f"*{JOURNAL}"):
+        try:
+            lines = read_text(file).split("\n")
+        except InductorBenchError:
+            continue
+        found[file.name] = next((line.strip() for line in reversed(lines) if line.strip()), "-")
+    return found
+
+
+def culprit_of(line: str) -> str:
+    """The variant that a line of a journal names; empty if the original ran."""
+    slug = line.partition(" ")[0]
+    return "" if slug in ("-", ORIGINAL) else slug
+
+
+@dataclass(frozen=True)
+class ProgramTrials:
+    """Runs the trials of a search.
+
+    ``request`` is the program with its secrets, ``environment`` that of this command, ``python`` the interpreter of a
+    script, ``pins`` the folder of pins if there are any.
+    """
+
+    request: BreakdownRequest
+    folder: OptimizationFolder
+    environment: Mapping[str, str]
+    python: str
+    redaction: Redaction
+    progress: Progress
+    stalled_s: float = STALLED_S
+
+    def run(self, plan: TrialPlan) -> Trial:
+        """Runs one trial, or takes the one that an earlier command has run.
+
+        Raises:
+            InductorBenchError: the program cannot be started, or the folder cannot be written.
+        """
+        known = self.folder.load_trial(plan.name)
+        if known is not None and (known.purpose, known.slugs, known.alternates) == (
+            plan.purpose,
+            plan.slugs,
+            plan.alternates,
+        ):
+            return known
+        work = self.folder.work / plan.name
+        shutil.rmtree(work, ignore_errors=True)
+        observed, log = work / "observed", self.folder.logs / f"{plan.name}.log"
+        observed.mkdir(parents=True)
+        log.unlink(missing_ok=True)
+        write_json(work / REQUEST, codec.encode(request_of(plan)))
+        watch = VariantWatch(observed, self.stalled_s)
+        here = self.request.kind in COMPILED_HERE
+        command = program_command(self.request, work, self.python, work / "refusal.json")
+        began_s = time.monotonic()
+        with nullcontext() if here else DeviceTurn():
+            ended = run_program(
+                self.request, command, self._environment(plan, work), log, self.progress, watch, how=_how(plan)
+            )
+        trial = read_trial(plan, observed, ended, time.monotonic() - began_s, watch.stalled)
+        self.folder.save_trial(trial, self.redaction.text)
+        shutil.rmtree(work, ignore_errors=True)
+        return trial
+
+    def _environment(self, plan: TrialPlan, work: Path) -> dict[str, str]:
+        environment = {name: value for name, value in self.environment.items() if name not in NOT_INHERITED}
+        cache = work / "cache" if plan.cold else self.folder.work / "cache"
+        cache.mkdir(parents=True, exist_ok=True)
+        environment |= {**WARM, CACHE: str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
+        environment = observed_environment(self.request, work, environment)
+        environment |= {
+            "INDUCTOR_BENCH_OBSERVE": "nothing",
+            "INDUCTOR_BENCH_SAMPLES": "",
+            VARIANTS: str((work / REQUEST).resolve()),
+        }
+        return environment | variables_of(plan.candidates if not plan.alternates else ())
+
+
+def variables_of(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """The environment variables that variants set."""
+    settings = (setting for one in candidates for setting in one.settings if setting.kind in (ENVIRONMENT, PINS))
+    return {setting.setting: str(value_of(setting.value)) for setting in settings}
+
+
+def value_of(text: str) -> object:
+    """The value that a text of Python has; the text itself if it is no literal."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def request_of(plan: TrialPlan) -> VariantsRequest:
+    """What the processes of the program are asked to try."""
+    return VariantsRequest(
+        variants=tuple(
+            ProgramVariant(
+                one.slug,
+                tuple(VariantSwitch(each.kind, each.setting, value_of(each.value)) for each in one.settings),
+                one.slug == PLACEBO,
+            )
+            for one in plan.candidates
+        ),
+        alternates=plan.alternates,
+        timed_s=plan.timed_s,
+        least=plan.least,
+        checks=plan.alternates,
+        losses=plan.losses,
+    )
+
+
+def _how(plan: TrialPlan) -> str:
+    what = {"screen": "ranking", "prove": "proving", "combine": "combining", "confirm": "confirming"}[plan.purpose]
+    names = [slug for slug in plan.slugs if slug != PLACEBO]
+    shown = names[0] if len(names) == 1 else plural(len(names), "variant")
+    return f"{plan.name.partition('-')[0]}, {what} {shown}: "
+
+
+# Reads what the processes of one trial measured.
+
+
+def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: float, stalled: str = "") -> Trial:
+    """What one process, or the slowest rank of several, measured.
+
+    Args:
+        plan: what was asked.
+        folder: the folder in which the processes wrote.
+        ended: the end of the program.
+        time_s: how long it ran.
+        stalled: what a variant was doing when it was given up; empty if none was.
+    """
+    tried = read_tried(folder)
+    leading = max(tried, key=_pace, default=None)
+    failures = _failures(plan, folder, ended, stalled, tried)
+    variants = tuple(
+        _variant(number, slug, plan, leading, tried, failures.get(slug, ""))
+        for number, slug in enumerate([ORIGINAL, *plan.slugs] if plan.alternates else plan.slugs)
+    )
+    return Trial(
+        name=plan.name,
+        purpose=plan.purpose,
+        alternates=plan.alternates,
+        slugs=plan.slugs,
+        variants=tuple(one for one in variants if one.times_s or one.failure or one.checks),
+        digests=tuple(StepDigest(one.step, one.norm, one.sums, one.loss) for one in leading.digests) if leading else (),
+        time_s=time_s,
+        device=leading.device if leading else "",
+        source=leading.source if leading else "",
+        failure=_failure(plan, ended, tried, leading),
+        cold=plan.cold,
+        notes=tuple(dict.fromkeys(note for one in tried for note in one.notes)),
+    )
+
+
+def _pace(found: TriedVariants) -> float:
+    times = [sample.time_s for sample in found.samples]
+    return statistics.median(times) if times else 0.0
+
+
+def _failures(
+    plan: TrialPlan, folder: Path, ended: ProcessResult, stalled: str, tried: Sequence[TriedVariants]
+) -> dict[str, str]:
+    """Why variants failed that ended their process."""
+    if stalled:
+        slug, _, what = stalled.partition(" ")
+        return {slug: f"{what or 'it'} had not ended after {STALLED_S:.0f} s"}
+    if ended.ok:
+        return {}
+    culprits = [culprit_of(line) for line in read_journals(folder).values()]
+    said = last_error(ended.tail()) or f"the program {ended.outcome}"
+    found = {slug: said for slug in culprits if slug in plan.slugs}
+    if not found and not plan.alternates and not any(one.samples for one in tried):
+        found = dict.fromkeys(plan.slugs, said)
+    return found
+
+
+def _failure(
+    plan: TrialPlan, ended: ProcessResult, tried: Sequence[TriedVariants], leading: TriedVariants | None
+) -> Failure | None:
+    if leading is not None and leading.samples:
+        return None
+    error = next((one.error for one in tried if one.error), "")
+    if not error and not ended.ok:
+        said = last_error(ended.tail())
+        error = f"the program {ended.outcome}{f': {said}' if said else ''}"
+    return Failure(STAGE, ended.kind, error or NOT_TIMED, f"read {ended.log}", ended.tail())
+
+
+def _variant(
+    number: int,
+    slug: str,
+    plan: TrialPlan,
+    leading: TriedVariants | None,
+    tried: Sequence[TriedVariants],
+    failure: str,
+) -> TrialVariant:
+    """One variant: the times of the leading process, and what any of them says against it."""
+    numbers = {number} if plan.alternates else {0, 1}
+    samples = [one for one in leading.samples if one.variant in numbers] if leading else []
+    states = [state for one in tried for state in one.variants if state.variant in numbers]
+    checks = [check for one in tried for check in one.checks if check.variant in numbers]
+    failed = failure or next((state.failure for state in states if state.failure), "")
+    return TrialVariant(
+        slug=slug,
+        times_s=() if failed else tuple(one.time_s for one in samples),
+        places=() if failed else tuple(one.place for one in samples),
+        compile_time_s=max((state.compile_s for state in states), default=0.0),
+        peak_memory_bytes=_largest(states),
+        refused=tuple(dict.fromkeys(said for state in states for said in state.refused)),
+        failure=failed,
+        checks=tuple(map(_check, checks)),
+    )
+
+
+def _largest(states: Sequence[VariantState]) -> int | None:
+    return max((state.peak_memory_bytes for state in states if state.peak_memory_bytes is not None), default=None)
+
+
+def _check(one: CheckedCallable) -> VariantCheck:
+    return VariantCheck(
+        one.graph, one.outputs, one.gradients, one.worst, one.own, one.reason, one.where, one.is_compared
+    )

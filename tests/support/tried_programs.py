@@ -1,0 +1,136 @@
+"""A program whose step times are drawn, so that a search for settings can be run without a program."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inductor_bench.analysis.optimization.search import OptimizationSearch, TrialPlan
+from inductor_bench.records.base import Failure
+from inductor_bench.records.optimization import (
+    INDUCTOR,
+    NOTHING,
+    ORIGINAL,
+    PLACEBO,
+    MenuRow,
+    ProgramSetting,
+    StepDigest,
+    Trial,
+    TrialVariant,
+    VariantCheck,
+)
+
+
+def menu_row(slug: str, *, alternates: bool = True, numbers: str = NOTHING, setting: str = "") -> MenuRow:
+    """A row that sets one option."""
+    settings = (ProgramSetting(INDUCTOR, setting or slug, "True"),)
+    return MenuRow(slug, slug, settings, "kernels", numbers, alternates, "kernels", bound=0.5)
+
+
+@dataclass
+class DrawnProgram:
+    """Answers the plans of a search.
+
+    ``savings`` has the true share that each row saves, ``pairs`` what two rows save together beyond that. ``scatter``
+    is the standard deviation of steps, ``between`` that of a callable from process to process, ``levels`` that of whole
+    processes; ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
+    """
+
+    seed: int = 0
+    savings: Mapping[str, float] = field(default_factory=dict)
+    pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    step_s: float = 0.02
+    scatter: float = 0.01
+    between: float = 0.001
+    levels: float = 0.02
+    drift: float = 0.0
+    outliers: float = 0.02
+    failures: Mapping[str, str] = field(default_factory=dict)
+    dies: Sequence[str] = ()
+    wrong: Sequence[str] = ()
+    loss_differs: Sequence[str] = ()
+    memory: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 60.0
+    most: int = 60
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.asked: list[TrialPlan] = []
+
+    def run(self, plan: TrialPlan) -> Trial:
+        """What the process measures."""
+        self.asked.append(plan)
+        names = [ORIGINAL, *plan.slugs] if plan.alternates else list(plan.slugs)
+        dead = next((name for name in names if set(name.split("+")) & set(self.dies)), None)
+        if dead is not None:
+            found = (TrialVariant(dead, failure="the process died"),) if dead in plan.slugs else ()
+            failure = Failure("optimize", "exit", "the program died")
+            return Trial(plan.name, plan.purpose, plan.alternates, plan.slugs, found, failure=failure, time_s=5.0)
+        count = min(self.most, max(plan.least, int(plan.timed_s / self.step_s)))
+        level = math.exp(self.random.gauss(0.0, self.levels)) * self.step_s
+        offsets = {name: self._log(name) + self.random.gauss(0.0, self.between) for name in names}
+        times: dict[str, list[float]] = {name: [] for name in names}
+        places: dict[str, list[int]] = {name: [] for name in names}
+        for place, name in enumerate(self._order(names, count)):
+            share = place / (count * len(names))
+            long = 1.5 if self.random.random() < self.outliers else 1.0
+            noise = self.random.gauss(offsets[name] + self.drift * share, self.scatter)
+            times[name].append(level * math.exp(noise) * long)
+            places[name].append(place)
+        variants = tuple(self._variant(name, times[name], places[name]) for name in names)
+        digests = self._digests(plan) if plan.losses else ()
+        return Trial(
+            plan.name,
+            plan.purpose,
+            plan.alternates,
+            plan.slugs,
+            variants,
+            digests,
+            self.seconds,
+            "cuda",
+            "optimizer",
+            cold=plan.cold,
+        )
+
+    def _log(self, name: str) -> float:
+        rows = [] if name in (ORIGINAL, PLACEBO) else name.split("+")
+        together = [share for pair, share in self.pairs.items() if set(pair) <= set(rows)]
+        return sum(math.log(1 - share) for share in [*(self.savings.get(row, 0.0) for row in rows), *together])
+
+    def _order(self, names: Sequence[str], count: int) -> list[str]:
+        order: list[str] = []
+        for _ in range(count):
+            turn = list(names)
+            self.random.shuffle(turn)
+            order += turn
+        return order
+
+    def _variant(self, name: str, times: Sequence[float], places: Sequence[int]) -> TrialVariant:
+        rows = name.split("+")
+        failure = next((self.failures[row] for row in rows if row in self.failures), "")
+        checks = (VariantCheck("0/0", 2, 3, 50.0 if set(rows) & set(self.wrong) else 0.5, 0.1),)
+        memory = next((self.memory[row] for row in rows if row in self.memory), 10**9)
+        if failure:
+            return TrialVariant(name, failure=failure)
+        return TrialVariant(name, tuple(times), tuple(places), 10.0, memory, checks=checks)
+
+    def _digests(self, plan: TrialPlan) -> tuple[StepDigest, ...]:
+        rows = {row for slug in plan.slugs for row in slug.split("+")}
+        factor = 1.5 if rows & set(self.loss_differs) else 1.0
+        return tuple(StepDigest(step, factor, (1.0, 2.0), factor / (1 + step)) for step in range(plan.losses))
+
+
+def searched(
+    program: DrawnProgram, rows: Sequence[MenuRow], budget_s: float = 3600.0, **fields: int
+) -> OptimizationSearch:
+    """A search that has come to its end."""
+    search = OptimizationSearch(rows, program.step_s, budget_s, **fields)
+    plans = search.plans()
+    try:
+        plan = next(plans)
+        while True:
+            plan = plans.send(program.run(plan))
+    except StopIteration:
+        return search
