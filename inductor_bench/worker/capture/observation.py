@@ -37,6 +37,7 @@ from ...messages.observed import (
     VALUES_LIMIT,
     Observation,
 )
+from ...messages.variants import VARIANTS
 from ...records.code import Complaint, Launch
 from ...store import codec
 from ..profile.module_profile import read_switches
@@ -86,10 +87,10 @@ def observe(codecache: ModuleType) -> None:
             _write(folder / f"{owner}{PYTHON_ENDED}", "")
 
     atexit.register(note_end)  # first, so that it comes after the handlers that save
-    steps = StepObserver(_choose_measurement(folder), save_measured)
+    steps = _observer(folder, save_measured)
     steps.begin()
     running.append(steps)
-    only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON)
+    only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON) or bool(os.environ.get(VARIANTS))
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
         leave_uncompiled()
@@ -109,6 +110,15 @@ def observe(codecache: ModuleType) -> None:
     _write(folder / f"{owner}.followed", "")
 
     save_at_exit(steps.finish, save_measured)
+
+
+def _observer(folder: Path, on_done: Callable[[], None]) -> StepObserver:
+    """The observation of this process's steps, of all of its variants if it tries some."""
+    if not os.environ.get(VARIANTS):
+        return StepObserver(_choose_measurement(folder), on_done)
+    from .variants.process import process_variants
+
+    return process_variants().observer(on_done)
 
 
 def _choose_measurement(folder: Path) -> Callable[[CalledGraphs], StepMeasurement]:

@@ -102,7 +102,7 @@ class OutputCheck:
                 return ComparedOutputs(path, math.inf, reason=f"a graph failed with the configs: {words_of(error)}")
             finally:
                 pins.use(False)
-            return _worst(path, tuned, again, own, rounding)
+            return worst_tensor(path, tuned, again, own, rounding)[0]
 
         found = compare(self._pinned)
         if found.is_equal:
@@ -225,11 +225,23 @@ def _leaves(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def _worst(
-    path: str, tuned: Sequence[Any], again: Sequence[Any], own: Sequence[Any], rounding: Rounding
-) -> ComparedOutputs:
-    """The worst tensor, by its difference relative to its tolerance."""
-    worst, tensors, unrepeatable, rounded = ComparedOutputs(path), 0, 0, 0
+def worst_tensor(
+    path: str,
+    tuned: Sequence[Any],
+    again: Sequence[Any],
+    own: Sequence[Any],
+    rounding: Rounding,
+    tolerances: Callable[[torch.dtype], float] = tolerance_of,
+) -> tuple[ComparedOutputs, int]:
+    """The worst tensor, by its difference relative to its tolerance, and its place.
+
+    Args:
+        path: the path of the graph.
+        tuned, again, own: what the graph reads and returns with a change, and twice without.
+        rounding: what other roundings make of the same inputs.
+        tolerances: the difference that is tolerated by element type.
+    """
+    worst, tensors, unrepeatable, rounded, where = ComparedOutputs(path), 0, 0, 0, 0
     for place, (one, repeated, reference) in enumerate(zip(tuned, again, own, strict=True)):
         if not isinstance(reference, torch.Tensor) or reference.numel() == 0:
             continue
@@ -238,17 +250,18 @@ def _worst(
             unrepeatable += 1
             continue
         difference = _difference(one, reference)
-        tolerance = max(tolerance_of(reference.dtype), NOISE_FACTOR * noise)
+        tolerance = max(tolerances(reference.dtype), NOISE_FACTOR * noise)
         if difference > tolerance and rounding.explains(place, difference, whole=not reference.is_floating_point()):
             rounded += 1
             continue
         tensors += 1
         found = ComparedOutputs(path, difference, noise, tolerance)
         if tensors == 1 or found.excess > worst.excess:
-            worst = found
-    return replace(worst, tensors=tensors, unrepeatable=unrepeatable, rounding=rounded)
+            worst, where = found, place
+    return replace(worst, tensors=tensors, unrepeatable=unrepeatable, rounding=rounded), where
 
 
-def _difference(one: torch.Tensor, reference: torch.Tensor) -> float:
-    """The relative difference; infinite where the shapes differ, which may depend on values."""
-    return relative_difference(one, reference) if one.shape == reference.shape else math.inf
+def _difference(one: Any, reference: torch.Tensor) -> float:
+    """The relative difference; infinite where the shapes differ, which may depend on values, or where one is none."""
+    fits = isinstance(one, torch.Tensor) and one.shape == reference.shape
+    return relative_difference(one, reference) if fits else math.inf

@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from ...messages.observed import CAPTURE_FOLDER, EAGER, MODE, NOTHING, OBSERVE, PINS, PYTHON_STARTED
+from ...messages.variants import VARIANTS
 
 CODE_CACHE = "torch._inductor.codecache"
 COMPILER = "torch._inductor.async_compile"
@@ -27,6 +28,8 @@ EAGER_COMPILER = "torch._dynamo"
 
 TORCH = "torch"
 DYNAMO_CALLBACK = "torch._dynamo.callback"
+DYNAMO_CONFIG = "torch._dynamo.config"
+LOADERS = "torch.utils.data.dataloader"
 
 Then = Callable[[ModuleType], None]
 
@@ -41,6 +44,8 @@ def install() -> None:
     waiting: dict[str, Then] = {}
     if os.environ.get(MODE):
         waiting[TORCH] = _set_mode
+    if os.environ.get(VARIANTS):
+        waiting.update({TORCH: _try_variants, DYNAMO_CONFIG: _change_dynamo, LOADERS: _change_loaders})
     if os.environ.get(PINS):
         waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
         waiting.update({LOWERINGS: _pin_calls, GRAPH_COMPILER: _retry_without_pins})
@@ -49,7 +54,7 @@ def install() -> None:
     elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _watch_code_cache
         waiting[PROVENANCE] = _note_layers
-    if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE)):
+    if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE, VARIANTS)):
         waiting.update({TORCH: _observe_uncompiled, DYNAMO_CALLBACK: _hear_compilations})
     for name in [name for name in waiting if name in sys.modules]:
         waiting.pop(name)(sys.modules[name])
@@ -73,6 +78,24 @@ def _set_mode(torch: ModuleType) -> None:
     from .mode_setter import install as install_mode
 
     install_mode(torch)
+
+
+def _try_variants(torch: ModuleType) -> None:
+    from .variants.process import install as install_variants
+
+    install_variants(torch)
+
+
+def _change_dynamo(config: ModuleType) -> None:
+    from .variants.process import change_dynamo
+
+    change_dynamo(config)
+
+
+def _change_loaders(module: ModuleType) -> None:
+    from .variants.process import change_loaders
+
+    change_loaders(module)
 
 
 def _watch_code_cache(codecache: ModuleType) -> None:

@@ -244,11 +244,14 @@ class StepObserver:
         """Whether a pattern of calls may be a part of a step, as where gradients accumulate."""
         if self._waited_cycles >= OPTIMIZER_PATIENCE:
             return False
-        if self._waited_cycles == 0 and not (self._graphs.trains(self._pattern.graphs) and upstream.has_optimizer()):
+        if self._waited_cycles == 0 and not (self._trains() and upstream.has_optimizer()):
             self._waited_cycles = OPTIMIZER_PATIENCE
             return False
         self._waited_cycles += 1
         return True
+
+    def _trains(self) -> bool:
+        return self._graphs.trains(self._pattern.graphs)
 
     def _optimizer_steps(self, optimizer: Any) -> None:
         self._graphs.note_optimizer(optimizer)

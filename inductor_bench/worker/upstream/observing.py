@@ -119,6 +119,19 @@ def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
     return undo
 
 
+def before_optimizer_steps(steps: Callable[[Any], None]) -> Undo:
+    """Calls ``steps`` with the optimizer before each of its steps, as :func:`on_optimizer_steps` does after. (2.13)"""
+    from torch._compile import _disable_dynamo
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    @_disable_dynamo
+    def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
+        steps(optimizer)
+
+    undo: Undo = register_optimizer_step_pre_hook(hook).remove
+    return undo
+
+
 def describe_optimizer(optimizer: Any) -> ObservedOptimizer:
     """What is to be known of an optimizer. (2.13)"""
     kind = type(optimizer)

@@ -1,0 +1,211 @@
+"""Compares what the variants of a graph compute with the original: outputs, changed inputs, and gradients.
+
+All run with the inputs of one call of the program, the same random state, and the same gradients of the outputs. The
+program's tensors are as before afterwards, and none of its gradients is touched.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ....devices.protocol import CPU
+from ....devices.table import DEVICES, device_of
+from ....messages.variants import INCOMPARABLE, ORIGINAL, CheckedCallable
+from ...device.runtimes import runtime_of
+from ...upstream.inductor import clone_input
+from ...upstream.variants import without_compiled_autograd
+from ..output_comparison import TF32_TOLERANCE, are_meaningless, tolerance_of
+from ..pin_outputs import NO_NUMBERS, TF32_EPS, Rounding, round_otherwise, worst_tensor
+from ..step_measurement import words_of
+from .settings import TorchChange, VariantSettings
+from .turns import Turns, VariantGraph
+
+CUDA_GRAPH_RUNS = 3
+"""Runs of a graph until it is replayed: its warm-up, its recording, and a replay."""
+
+COARSE_SETTINGS = ("tf32", "precision", "reduction")
+"""Words in the names of settings that make products less exact."""
+
+
+class GraphCheck:
+    """The comparison of the variants of one graph with the inputs of one call."""
+
+    def __init__(self, turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> None:
+        self._turns, self._graph, self._arguments = turns, graph, arguments
+        self._kept = {place: clone_input(arguments[place]) for place in self._changing()}
+        kinds = {value.device.type for value in arguments if isinstance(value, torch.Tensor)}
+        others = [kind for kind in DEVICES if kind in kinds and not device_of(kind).runs_on_host]
+        self.runs_on_host = not others
+        self._runtime = runtime_of(others[0] if others else CPU.type)
+        self.labels: list[str] = []
+        """What each value of a run is."""
+        self.gradients = 0
+        """The number of gradients among them."""
+
+    def _changing(self) -> list[int]:
+        """The places of strided tensors that the graph changes in place, as far as torch says which."""
+        known, records = self._graph.changed, torch.is_grad_enabled()
+        places = range(len(self._arguments)) if known is None else known
+        found = [place for place in places if isinstance(self._arguments[place], torch.Tensor)]
+        return [place for place in found if not (records and self._arguments[place].requires_grad)]
+
+    def run(self, number: int, *, coarsest: float | None = None) -> list[Any]:
+        """What a variant returns and changes, and its gradients; ``labels`` says what is what.
+
+        Args:
+            number: the variant's.
+            coarsest: how inputs are rounded otherwise; see ``pin_outputs.round_otherwise``.
+        """
+        call = self._graph.own if number == ORIGINAL else self._graph.compiled[number]
+        leaves: dict[int, Any] = {}
+        arguments = [self._argument(place, leaves, coarsest) for place in range(len(self._arguments))]
+        try:
+            with self._turns.in_place_of(number), self._runtime.preserve_random_state(), without_compiled_autograd():
+                result = call(*arguments)
+                outputs = list(result) if isinstance(result, tuple | list) else [result]
+                values = [_copy_of(value) for value in outputs]
+                values += [_copy_of(arguments[place]) for place in self._kept]
+                gradients = self._gradients(outputs, leaves)
+        finally:
+            self._restore()
+        self.labels = [f"output {place}" for place in range(len(outputs))]
+        self.labels += [f"input {place} after the call" for place in self._kept]
+        self.labels += [f"gradient of input {place}" for place in gradients]
+        self.gradients = len(gradients)
+        return [*values, *gradients.values()]
+
+    def _argument(self, place: int, leaves: dict[int, Any], coarsest: float | None) -> Any:
+        """An input: the program's memory without its history, or a copy where the history or the memory matters."""
+        value = self._arguments[place]
+        if not isinstance(value, torch.Tensor):
+            return value
+        copies = coarsest is not None or (value.requires_grad and not value.is_leaf)
+        made = clone_input(value) if copies else value.data
+        if coarsest is not None:
+            with torch.no_grad():
+                round_otherwise(made, coarsest)
+        if value.requires_grad and torch.is_grad_enabled():
+            leaves[place] = made.requires_grad_()
+            return made.clone() if not value.is_leaf else made  # what may be changed in place is no leaf
+        return made
+
+    def _gradients(self, outputs: Sequence[Any], leaves: dict[int, Any]) -> dict[int, Any]:
+        found = [value for value in outputs if isinstance(value, torch.Tensor) and value.requires_grad]
+        if not found or not leaves:
+            return {}
+        seeds = [_seed(value) for value in found]
+        made = torch.autograd.grad(found, list(leaves.values()), seeds, allow_unused=True)
+        return dict(zip(leaves, map(_copy_of, made), strict=True))
+
+    def _restore(self) -> None:
+        with torch.no_grad():
+            for place, before in self._kept.items():
+                _memory(self._arguments[place].data).copy_(_memory(before))
+
+
+def _copy_of(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _memory(value: torch.Tensor) -> torch.Tensor:
+    """All elements between a tensor's first and last one, each once."""
+    if value.numel() == 0:
+        return value.reshape(-1)
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.as_strided((extent,), (1,), value.storage_offset())
+
+
+def _seed(value: torch.Tensor) -> torch.Tensor:
+    """The gradient of an output: the same numbers each time, and a norm of about 1."""
+    if value.numel() == 1:
+        return torch.ones_like(value)
+    random = torch.Generator(value.device).manual_seed(value.numel())
+    made = torch.empty_like(value).normal_(generator=random)
+    return made.mul_(value.numel() ** -0.5)
+
+
+def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> list[CheckedCallable]:
+    """Compares all variants of a graph that can be, with the inputs of the call that comes next."""
+    numbers = [number for number in graph.compiled if not turns.settings[number].failure]
+    reason = _why_not(graph, arguments)
+    if reason:
+        return [_not_compared(number, graph, reason) for number in numbers]
+    try:
+        check = GraphCheck(turns, graph, arguments)
+        own, again = check.run(ORIGINAL), check.run(ORIGINAL)
+    except torch.OutOfMemoryError:
+        return [_not_compared(number, graph, "no memory for a copy of its inputs") for number in numbers]
+    except Exception as error:  # of the original, with these inputs: nothing is known of the variants
+        traceback.print_exc()
+        reason = f"a call with a copy of its inputs failed: {words_of(error)}"
+        return [_not_compared(number, graph, reason) for number in numbers]
+    if are_meaningless(own):
+        return [_not_compared(number, graph, NO_NUMBERS) for number in numbers]
+    found = []
+    for number in numbers:
+        turns.note(number, "is checked")
+        found.append(_check(turns, graph, check, number, own, again))
+    turns.note(turns.variant, "runs")
+    return found
+
+
+def _check(
+    turns: Turns, graph: VariantGraph, check: GraphCheck, number: int, own: Sequence[Any], again: Sequence[Any]
+) -> CheckedCallable:
+    settings = turns.settings[number]
+    replays = settings.options.get("triton.cudagraphs") and not check.runs_on_host
+    if graph.uses_cuda_graphs and not check.runs_on_host:
+        return _not_compared(number, graph, "the program runs it as a CUDA graph")
+    try:
+        for _ in range(CUDA_GRAPH_RUNS if replays else 1):
+            values = check.run(number)
+    except Exception as error:  # whatever a variant raises costs the variant, and not the program
+        turns.fail(number, error)
+        return _not_compared(number, graph, f"it failed: {words_of(error)}")
+    if len(values) != len(own):
+        reason = f"{len(values)} outputs and gradients instead of {len(own)}"
+        return CheckedCallable(number, graph.name, worst=INCOMPARABLE, reason=reason)
+    coarse = _is_coarse(settings)
+    rounding = Rounding(lambda coarsest: check.run(ORIGINAL, coarsest=max(coarsest, TF32_EPS * coarse)), own)
+    worst, place = worst_tensor(graph.name, values, again, own, rounding, _coarse_tolerance if coarse else tolerance_of)
+    excess = min(worst.excess, INCOMPARABLE)
+    if not worst.tensors and worst.unrepeatable:
+        return _not_compared(number, graph, "two calls of the original differ by as much: its outputs are random")
+    return CheckedCallable(
+        number,
+        graph.name,
+        outputs=len(own) - check.gradients,
+        gradients=check.gradients,
+        worst=excess,
+        own=min(worst.own_difference / worst.tolerance, INCOMPARABLE) if worst.tolerance else 0.0,
+        reason="" if excess <= 1 else f"{check.labels[place]} differs by more than rounding explains",
+        where=check.labels[place] if worst.tensors else "",
+    )
+
+
+def _is_coarse(settings: VariantSettings) -> bool:
+    paths = [change.path for change in settings.changes if isinstance(change, TorchChange)]
+    return any(word in path for path in paths for word in COARSE_SETTINGS)
+
+
+def _coarse_tolerance(dtype: torch.dtype) -> float:
+    return max(tolerance_of(dtype), TF32_TOLERANCE if dtype.is_floating_point or dtype.is_complex else 0.0)
+
+
+def _not_compared(number: int, graph: VariantGraph, reason: str) -> CheckedCallable:
+    return CheckedCallable(number, graph.name, reason=reason, is_compared=False)
+
+
+def _why_not(graph: VariantGraph, arguments: Sequence[Any]) -> str:
+    if graph.calls_collectives:
+        return "other processes would have to repeat its collectives"
+    tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+    if any(value.layout != torch.strided for value in tensors):
+        return "an input is not strided"
+    if any(type(value) not in (torch.Tensor, torch.nn.Parameter) for value in tensors):
+        return "an input is a tensor of a kind of its own"
+    return ""

@@ -1,0 +1,254 @@
+"""The settings of variants: what changes at the boundary of a step, and back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ....messages.variants import ALTERNATING, ATTENTION, INDUCTOR, OPTIMIZER, TORCH, ProgramVariant, VariantSwitch
+from ...upstream import variants as upstream
+from ...upstream.observing import before_optimizer_steps
+
+Undo = Callable[[], None]
+
+
+class Change(Protocol):
+    """A change of the process that can be made and undone between two steps."""
+
+    def make(self) -> Undo:
+        """Makes the change; returns what undoes it."""
+
+
+@dataclass(frozen=True)
+class TorchChange:
+    """A setting of torch."""
+
+    path: str
+    value: Any
+
+    def make(self) -> Undo:
+        before = upstream.read_setting(self.path)
+        upstream.write_setting(self.path, self.value)
+        return lambda: upstream.write_setting(self.path, before)
+
+
+@dataclass(frozen=True)
+class AttentionChange:
+    """The backends of scaled_dot_product_attention."""
+
+    names: tuple[str, ...]
+
+    def make(self) -> Undo:
+        before = upstream.read_attention()
+        upstream.write_attention(upstream.attention_of(self.names))
+        return lambda: upstream.write_attention(before)
+
+
+class Optimizers:
+    """The optimizers of the process that have made a step."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Any] = {}
+        """Flags that each optimizer gets before its first step, and keeps."""
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def listen(self) -> None:
+        """Begins to note them; torch has been imported."""
+        before_optimizer_steps(self._note)
+
+    def _note(self, optimizer: Any) -> None:
+        if optimizer in self._known:
+            return
+        self._known.add(optimizer)
+        if self.held and not why_not(optimizer, self.held):
+            _change_optimizer(optimizer, self.held)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._known))
+
+    def why_not(self, flags: dict[str, Any]) -> str:
+        """Why no optimizer can be changed so; empty if one can."""
+        reasons = [why_not(optimizer, flags) for optimizer in self]
+        return "" if "" in reasons else next(iter(reasons), "the program has no optimizer")
+
+
+def why_not(optimizer: Any, flags: dict[str, Any]) -> str:
+    """Why an optimizer cannot have these flags; empty if it can."""
+    from torch.optim.optimizer import _device_dtype_check_for_fused
+
+    name = type(optimizer).__name__
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return f"{name} is not one of torch.optim"
+    missing = [flag for flag in flags if flag not in optimizer.defaults]
+    if missing:
+        return f"{name} has no {missing[0]}"
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        return f"{name} is differentiable"
+    if flags.get("fused"):
+        try:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    _device_dtype_check_for_fused(parameter)
+        except RuntimeError as error:
+            return str(error)
+    return ""
+
+
+AMP = "_step_supports_amp_scaling"
+"""The attribute by which a GradScaler leaves its work to a fused optimizer."""
+
+
+@dataclass(frozen=True)
+class OptimizerChange:
+    """Keys of all groups of the optimizers that have them."""
+
+    flags: dict[str, Any]
+    optimizers: Optimizers
+
+    def make(self) -> Undo:
+        undoings = [_change_optimizer(one, self.flags) for one in self.optimizers if not why_not(one, self.flags)]
+
+        def undo() -> None:
+            for one in undoings:
+                one()
+
+        return undo
+
+
+def _change_optimizer(optimizer: Any, flags: dict[str, Any]) -> Undo:
+    wanted = dict(flags)
+    for one, other in (("fused", "foreach"), ("foreach", "fused")):  # torch refuses both
+        if wanted.get(one):
+            wanted.setdefault(other, False)
+    groups = [(group, {name: group[name] for name in wanted if name in group}) for group in optimizer.param_groups]
+    scales = vars(optimizer).get(AMP)
+    for group, before in groups:
+        group.update({name: wanted[name] for name in before})
+    if flags.get("fused"):
+        setattr(optimizer, AMP, True)
+    _place_step_counts(optimizer)
+
+    def undo() -> None:
+        for group, before in groups:
+            group.update(before)
+        if flags.get("fused"):
+            if scales is None:
+                delattr(optimizer, AMP)
+            else:
+                setattr(optimizer, AMP, scales)
+        _place_step_counts(optimizer)
+
+    return undo
+
+
+def _place_step_counts(optimizer: Any) -> None:
+    """Moves the counts of steps to where the flags need them: beside the parameters, or on the host."""
+    import torch
+
+    moves: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for group in optimizer.param_groups:
+        beside = bool(group.get("fused") or group.get("capturable"))
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            count = state.get("step") if state else None
+            place = parameter.device if beside else torch.device("cpu")
+            if isinstance(count, torch.Tensor) and count.device != place:
+                moves.setdefault((count.device, place), []).append(state)
+    for (_, place), states in moves.items():  # together, because each copy from a device waits for it
+        counts = torch.stack([state["step"] for state in states]).to(place)
+        for state, count in zip(states, counts.unbind(), strict=True):
+            state["step"] = count
+
+
+@dataclass
+class VariantSettings:
+    """What makes one variant, sorted by where it is put in place."""
+
+    number: int
+    slug: str
+    options: dict[str, Any] = field(default_factory=dict)  # of Inductor
+    changes: list[TorchChange | AttentionChange] = field(default_factory=list)  # compilation sees them, too
+    optimizer: OptimizerChange | None = None
+    tag: str = ""  # a part of the keys of torch's caches
+    refused: list[str] = field(default_factory=list)  # reasons why a switch cannot be made
+    applied: list[str] = field(default_factory=list)
+    guards: tuple[tuple[str, Any], ...] = ()  # the settings after whose change Dynamo compiles anew
+    failure: str = ""
+    compile_s: float = 0.0
+    graphs: int = 0
+    peak_memory_bytes: int | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it has compiled graphs of its own."""
+        return bool(self.options or self.changes or self.tag)
+
+    def fail(self, reason: str) -> None:
+        """Gives the variant up; the first reason stays."""
+        self.failure = self.failure or reason
+
+
+def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *, alternates: bool) -> VariantSettings:
+    """Sorts the switches of a variant. What this torch lacks is refused once that is known."""
+    made = VariantSettings(number, variant.slug)
+    flags: dict[str, Any] = {}
+    for switch in variant.switches:
+        if switch.kind == INDUCTOR:
+            made.options[switch.setting.replace("-", "_")] = switch.value
+        elif switch.kind == TORCH:
+            made.changes.append(TorchChange(switch.setting, switch.value))
+        elif switch.kind == ATTENTION:
+            made.changes.append(AttentionChange(tuple(str(switch.value).replace(" ", "").split(","))))
+        elif switch.kind == OPTIMIZER:
+            flags[switch.setting] = switch.value
+        elif alternates:
+            made.refused.append(f"{switch.setting}: it holds from the start of a process only")
+        if switch.kind in ALTERNATING:
+            made.applied.append(name_of(switch))
+    if flags:
+        made.optimizer = OptimizerChange(flags, optimizers)
+    if variant.is_placebo or made.changes:
+        made.tag = f"inductor-bench {variant.slug}"
+    if variant.is_placebo:
+        made.options.update(upstream.PLACEBO_OPTIONS)
+    return made
+
+
+def name_of(switch: VariantSwitch) -> str:
+    """A switch in words."""
+    return f"{switch.setting}={switch.value}"
+
+
+def try_changes(settings: VariantSettings) -> None:
+    """Makes and undoes the changes of a variant once, and refuses what this torch does not know.
+
+    Dynamo and Inductor have been imported.
+    """
+    guards = []
+    for change in settings.changes:
+        name = change.path if isinstance(change, TorchChange) else "attention"
+        try:
+            guarded = upstream.is_guarded(change.make)
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            settings.refused.append(f"{name}: {error}")
+            continue
+        if guarded and isinstance(change, TorchChange):
+            guards.append((change.path, change.value))
+    settings.guards = tuple(guards)
+    missing = [name for name in settings.options if not upstream.has_option(name)]
+    settings.refused += [f"{name}: this torch has no such option" for name in missing]
+    if settings.refused:
+        settings.fail(settings.refused[0])
+
+
+def make_all(changes: Iterable[Change]) -> Undo:
+    """Makes changes; returns what undoes them in the opposite order."""
+    undoings = [change.make() for change in changes]
+
+    def undo() -> None:
+        for one in reversed(undoings):
+            one()
+
+    return undo

@@ -1,0 +1,331 @@
+"""Runs the program's steps with its variants in turn, and times them.
+
+Steps alternate within one process, so that all variants see the same memory, clocks and data. A variant keeps its turn
+for a few steps; on a device the first of them does not count, because the work of the step before it still runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ....devices.table import device_of
+from ....messages.observed import CHECKING, SETTLING
+from ....messages.variants import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
+from ....records.evidence import DONE, FAILED, TIMING
+from ....store import codec
+from ...upstream.variants import counts_of_dynamo
+from ..boundaries import Boundaries, CalledGraphs
+from ..schedule import QUIET_STEPS, StepPlan, agreement_of
+from ..step_clock import Moment, StepClock, has_passed, times_of, wait_for
+from ..step_measurement import no_steps_yet, words_of
+from .gradients import GradientNotes
+from .settings import VariantSettings
+from .turns import Turns
+
+WARM_STEPS = 4
+"""Steps of each variant before the timed ones: its backward graph compiles, and CUDA graphs warm up, are recorded, and
+replayed."""
+
+APART = 3
+"""Turns of variants between two turns of the original, at most, so that each has some of the original near it."""
+
+SAVE_S = 5.0
+"""Seconds after which the samples until then are written, in case the process is ended."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One step of the schedule."""
+
+    variant: int
+    is_timed: bool
+
+
+def order_of(turn: int, variants: Sequence[int]) -> list[int]:
+    """The order of the original and the variants in one round.
+
+    Each round begins with another variant, and every second one runs backwards, so that drifts cancel.
+    """
+    if not variants:
+        return [ORIGINAL]
+    place = turn % len(variants)
+    turned = [*variants[place:], *variants[:place]]
+    if turn % 2:
+        turned.reverse()
+    found = []
+    for count, number in enumerate(turned):
+        found += [ORIGINAL, number] if count % APART == 0 else [number]
+    return found
+
+
+def schedule_of(variants: Sequence[int], samples: int, *, runs_on_host: bool) -> list[Turn]:
+    """All steps after the comparison of what the variants compute.
+
+    Args:
+        variants: their numbers, without the original.
+        samples: the number of timed steps of each.
+        runs_on_host: whether no work of one step may still run in the next one.
+    """
+    held, lead = (2, 0) if runs_on_host else (4, 1)
+    turns = [Turn(number, False) for number in (ORIGINAL, *variants) for _ in range(WARM_STEPS)]
+    for count in range(math.ceil(samples / (held - lead))):
+        for number in order_of(count, variants):
+            turns += [Turn(number, step >= lead) for step in range(held)]
+    return turns
+
+
+def count_samples(step_s: float, time_s: float, least: int, most: int) -> int:
+    """The number of timed steps for a time, within limits."""
+    return max(1, least, min(most, math.ceil(time_s / max(step_s, 1e-6))))
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """One timed step, whose end the device may not have reached."""
+
+    variant: int
+    place: int
+    begin: Moment
+    end: Moment
+
+
+class VariantTrial:
+    """The trial of one process; it stands in the place of ``step_measurement.Measurement``.
+
+    Args:
+        folder: the folder of the capture.
+        graphs: the graphs of the process.
+        turns: its variants.
+        gradients: the notes on the gradients of its first steps.
+    """
+
+    def __init__(self, folder: Path, graphs: CalledGraphs, turns: Turns, gradients: GradientNotes) -> None:
+        self.is_noisy = self.is_odd = self.is_recording = self.is_ours = self.looks_for_outer = False
+        self.excluded_s = 0.0
+        seen = no_steps_yet()
+        self.found = TriedVariants(seen.pid, "", SETTLING, seen.rank)
+        self._path = folder / f"{os.getpid()}{TRIED}"
+        self._graphs, self._turns, self._gradients = graphs, turns, gradients
+        self._clock, self._agreement = StepClock(), agreement_of(os.environ, folder)
+        self._plan: StepPlan | None = None
+        self._schedule: list[Turn] = []
+        self._timed: list[TimedStep] = []
+        self._done: list[VariantSample] = []
+        self._begun: tuple[Turn, Moment] | None = None
+        self._quiet, self._last_s, self._step_s, self._saved_s = -1, 0.0, 0.0, 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.found.state in (DONE, FAILED)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether nothing is decided yet."""
+        return self._plan is None
+
+    def note_compiler(self) -> None:
+        """Nothing is to be noted: the first step is not measured."""
+
+    def note_compilation(self) -> None:
+        """Nothing is to be noted, either."""
+
+    def note_pattern(self) -> None:
+        """The steps settle as any others."""
+
+    def restart(self) -> None:
+        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+        self._turns.use(self._turns.held)
+        self._turns.check = None
+        self._schedule, self._timed, self._done, self._begun = [], [], [], None
+        self._plan, self._quiet = None, -1
+        if self._agreement.decides:
+            self._agreement.decide(StepPlan())
+        self.found = replace(self.found, state=SETTLING)
+
+    def call_graph(self, number: int, original: object, compiled: object, inputs: object) -> object:
+        """Is not called: nothing is recorded."""
+        raise AssertionError("a trial records nothing")
+
+    def pass_within_window(self, number: int, arrived_s: float) -> bool:
+        """Something is done at each boundary."""
+        return False
+
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None:
+        """Crosses a boundary: the step of this number begins here."""
+        if self._clock.device != self._graphs.device and self._graphs.device:
+            self._clock.use(self._graphs.device)
+        if self._clock.is_recording_graph():
+            return
+        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or busy, False, False
+        self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
+        self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
+        if self._plan is None:
+            self._settle(number, noisy)
+        elif not self._agreement.decides and self._agreement.read() != self._plan:
+            self.restart()
+            return
+        if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
+            self._go_on(number - self._plan.begin, number, arrived_s, noisy=noisy)
+
+    def _settle(self, number: int, noisy: bool) -> None:
+        self._quiet = 0 if noisy or not self._gradients.is_complete else self._quiet + 1
+        plan = self._agreement.read()
+        if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
+            request = self._turns.request
+            samples = count_samples(self._step_s, request.timed_s, request.least, request.most)
+            self._agreement.decide(StepPlan(number + self._agreement.lead, samples))
+            plan = self._agreement.read()
+        if plan.begin is not None and plan.end is not None:
+            self._plan = plan
+
+    def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
+        """The work at the boundary where step ``place`` of the trial begins."""
+        if place == 0:
+            self._begin_checks()
+            return
+        if not self._schedule:
+            self._make_schedule()
+        self._end_step(place - 1, number, arrived_s, noisy=noisy)
+        if place > len(self._schedule):
+            self._complete(DONE)
+            return
+        self._begin_step(self._schedule[place - 1], number)
+
+    def _begin_checks(self) -> None:
+        self._turns.refuse_optimizers()
+        if self._turns.request.checks:
+            from .checks import check_graph
+
+            self._turns.check, self._turns.watches = check_graph, True
+        self._write(CHECKING)
+
+    def _make_schedule(self) -> None:
+        """The steps from here on. Ranks keep places for all variants, so that their turns stay the same."""
+        assert self._plan is not None and self._plan.end is not None
+        if self._turns.request.alternates:
+            alone = self._agreement.decides and not self._agreement.lead
+            variants = [one.number for one in (self._turns.alive if alone else self._turns.settings[1:])]
+            on_host = device_of(self._clock.device).runs_on_host
+            self._schedule = schedule_of(variants, self._plan.end if variants else 0, runs_on_host=on_host)
+        else:
+            self._schedule = [Turn(self._turns.held, False)] * WARM_STEPS
+            self._schedule += [Turn(self._turns.held, True)] * self._plan.end
+        self._write(TIMING)
+
+    # The steps
+
+    def _begin_step(self, turn: Turn, number: int) -> None:
+        """Begins a step; the change between two variants belongs to neither."""
+        turns = self._turns
+        if turn.variant not in (ORIGINAL, *(one.number for one in turns.alive)):
+            turn = Turn(turns.held, False)
+        if turn.variant != turns.variant:
+            self._read_memory(turns.active)
+            turns.use(turn.variant)
+            self._reset_memory()
+        self._begun = turn, self._clock.read(number, time.perf_counter())
+
+    def _end_step(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        turn, begin = begun
+        failed = self._turns.settings[turn.variant].failure
+        if turn.is_timed and not noisy and not failed and number == begin.number + 1:
+            self._timed.append(TimedStep(turn.variant, place, begin, self._clock.read(number, arrived_s)))
+        if time.perf_counter() - self._saved_s > SAVE_S:
+            self._collect()
+            self._write(self.found.state)
+
+    def _collect(self) -> None:
+        """Reads the times of the steps that the device has passed."""
+        passed = [one for one in self._timed if has_passed([one.end])]
+        self._timed = self._timed[len(passed) :]
+        for one in passed:
+            self._done.append(VariantSample(one.variant, times_of([one.begin, one.end]).steps_s[0], one.place))
+
+    def _read_memory(self, settings: VariantSettings) -> None:
+        if device_of(self._clock.device).runs_on_host:
+            return
+        from ...device.runtimes import runtime_of
+
+        peak = runtime_of(self._clock.device).peak_memory_bytes()
+        if peak is not None and self._begun_is_timed(settings):
+            settings.peak_memory_bytes = max(peak, settings.peak_memory_bytes or 0)
+
+    def _begun_is_timed(self, settings: VariantSettings) -> bool:
+        return any(one.variant == settings.number for one in self._timed[-1:])
+
+    def _reset_memory(self) -> None:
+        if not device_of(self._clock.device).runs_on_host:
+            from ...device.runtimes import runtime_of
+
+            runtime_of(self._clock.device).reset_peak_memory()
+
+    # The end
+
+    def _complete(self, state: str) -> None:
+        self._read_memory(self._turns.active)
+        self._turns.end()
+        if self._timed:
+            wait_for([self._timed[-1].end])
+        self._collect()
+        self._write(state)
+
+    def leave_child(self) -> None:
+        """Does nothing: no thread is lost in a forked child."""
+
+    def give_way(self) -> None:
+        """Steps under the program's own profiler do not count anyway."""
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the trial because of an error of its own."""
+        self._turns.end()
+        self.found = replace(self.found, error=words_of(error))
+        self._write(FAILED)
+
+    def finish(self, boundaries: Boundaries) -> None:
+        """Ends the trial with the program; the steps that were timed until then are kept."""
+        raised = getattr(sys, "last_value", None)
+        if raised is not None and self._turns.variant != ORIGINAL:
+            self._turns.active.fail(f"the program ended in its step: {words_of(raised)}")
+        self._complete(self.found.state)
+
+    def _write(self, state: str) -> None:
+        turns = self._turns
+        self.found = replace(
+            self.found,
+            state=state,
+            samples=tuple(self._done),
+            checks=tuple(turns.checks),
+            variants=tuple(map(_state_of, turns.settings)),
+            digests=tuple(self._gradients.digests),
+            notes=tuple(turns.notes),
+            counts=counts_of_dynamo(),
+        )
+        temporary = self._path.with_suffix(".part")
+        temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
+        temporary.replace(self._path)
+        self._saved_s = time.perf_counter()
+
+
+def _state_of(settings: VariantSettings) -> VariantState:
+    refused = settings.refused
+    return VariantState(
+        settings.number,
+        settings.compile_s,
+        settings.peak_memory_bytes,
+        () if settings.failure and refused else tuple(settings.applied),
+        tuple(refused),
+        settings.failure,
+        settings.graphs,
+    )

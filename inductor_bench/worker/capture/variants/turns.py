@@ -1,0 +1,301 @@
+"""Whose turn it is: compiles each graph of the program once for each variant, and calls that of the active one.
+
+Dynamo captures the program once, as without variants. The backward graph of a call belongs to the variant that ran the
+forward graph. No failure of a variant reaches the program while the original can take its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ....messages.variants import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
+from ...upstream import variants as upstream
+from ..step_measurement import words_of
+from .settings import Optimizers, Undo, VariantSettings, make_all, settings_of, try_changes
+
+JOURNAL_BYTES = 200
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
+
+
+@dataclass
+class VariantGraph:
+    """One graph of Dynamo, compiled for each variant."""
+
+    number: int  # in the order of compilation
+    name: str
+    own: Callable[..., Any]  # the original
+    callables: list[Callable[..., Any]]  # by the numbers of variants; those without one of their own call the original
+    compiled: dict[int, Callable[..., Any]] = field(default_factory=dict)  # those that have one of their own
+    changed: tuple[int, ...] | None = None  # the places of inputs that it changes; ``None`` if that is unknown
+    uses_cuda_graphs: bool = False  # whether the original runs as a CUDA graph
+    calls_collectives: bool = False
+    is_checked: bool = False
+
+
+Check = Callable[["Turns", VariantGraph, Sequence[Any]], list[CheckedCallable]]
+NoteCall = Callable[[int, Sequence[Any]], None]
+
+
+class Turns:
+    """The variants of this process, and which of them is active.
+
+    Args:
+        request: the variants.
+        folder: the folder of the capture, in which the journal lies.
+    """
+
+    def __init__(self, request: VariantsRequest, folder: Path) -> None:
+        self.variant = ORIGINAL
+        """The number of the active variant."""
+        self.watches = False
+        """Whether the next call of a graph is looked at before it is made."""
+        self.note_call: NoteCall | None = None
+        """Hears of each call of a graph, while steps are delimited by the pattern of calls."""
+        self.check: Check | None = None
+        """Compares the variants of a graph before its next call, once that is asked for."""
+        self.request = request
+        self.optimizers = Optimizers()
+        self.checks: list[CheckedCallable] = []
+        self.notes: list[str] = []
+        self.settings = [VariantSettings(ORIGINAL, "original")]
+        for number, variant in enumerate(request.variants, 1):
+            self.settings.append(settings_of(number, variant, self.optimizers, alternates=request.alternates))
+        self.held = ORIGINAL if request.alternates else len(self.settings[:2]) - 1
+        """The variant that is active where none is being timed: the original if they alternate."""
+        self.is_over = False
+        """Whether nothing is compiled for variants any more."""
+        self._graphs: list[VariantGraph] = []
+        self._undo_optimizer: Undo = _nothing
+        self._undo_changes: Undo = _nothing
+        self._in_place = ORIGINAL  # the variant whose changes are in place
+        self._is_prepared = False
+        self._folder, self._journal = folder, -1
+        self._compiling = 0
+
+    # Whose turn it is
+
+    @property
+    def active(self) -> VariantSettings:
+        """The settings of the active variant."""
+        return self.settings[self.variant]
+
+    @property
+    def alive(self) -> list[VariantSettings]:
+        """The variants that can be timed, without the original."""
+        differing = {row.variant for row in self.checks if row.reason and row.is_compared}
+        return [one for one in self.settings[1:] if not one.failure and one.number not in differing]
+
+    def hold(self) -> None:
+        """Makes the variant that holds from the start the active one; its optimizer flags wait for optimizers."""
+        optimizer = self.settings[self.held].optimizer
+        if optimizer:
+            self.optimizers.held = optimizer.flags
+        self.use(self.held)
+
+    def use(self, number: int) -> None:
+        """Makes a variant the active one."""
+        if number == self.variant:
+            return
+        self._undo_optimizer()
+        self._undo_optimizer = _nothing
+        self.variant = number
+        self.note(number, "runs")
+        try:
+            self._put_in_place(number)
+            optimizer = self.settings[number].optimizer
+            self._undo_optimizer = optimizer.make() if optimizer else _nothing
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            self.fail(number, error)
+
+    def _put_in_place(self, number: int) -> None:
+        """Makes the changes that compilation sees, after those that are in place were undone."""
+        self._undo_changes()
+        self._undo_changes, self._in_place = _nothing, ORIGINAL
+        self._undo_changes = make_all(self.settings[number].changes)
+        self._in_place = number
+
+    @contextlib.contextmanager
+    def in_place_of(self, number: int) -> Iterator[None]:
+        """The settings of a variant instead of those of the active one, apart from the optimizer's."""
+        before = self._in_place
+        if before == number:
+            yield
+            return
+        self._put_in_place(number)
+        try:
+            yield
+        finally:
+            self._put_in_place(before)
+
+    def note(self, number: int, what: str) -> None:
+        """Writes into the journal what is about to happen, which may end this process."""
+        if self._journal < 0:
+            path = self._folder / f"{os.getpid()}{JOURNAL}"
+            self._journal = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        text = "-" if number == self.held else f"{self.settings[number].slug} {what}"
+        os.pwrite(self._journal, f"{text:<{JOURNAL_BYTES}}"[:JOURNAL_BYTES].encode() + b"\n", 0)
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Gives a variant up: the original takes its place in all graphs."""
+        import torch
+
+        traceback.print_exception(error)
+        self.settings[number].fail(words_of(error))
+        for graph in self._graphs:
+            graph.callables[number] = graph.own
+            graph.compiled.pop(number, None)
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()
+
+    def refuse_optimizers(self) -> None:
+        """Gives variants up that change flags of optimizers which no optimizer of the program can have."""
+        for settings in self.settings[1:]:
+            reason = self.optimizers.why_not(settings.optimizer.flags) if settings.optimizer else ""
+            if reason:
+                settings.refused.append(f"{', '.join(settings.optimizer.flags)}: {reason}")
+                settings.fail(settings.refused[-1])
+
+    # The compilation
+
+    def compile(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **keywords: Any) -> Any:
+        """Compiles a graph for the original and for all variants; returns what calls the active one's."""
+        if self.is_over or not self.settings[1:]:
+            return original(backend, module, inputs, **keywords)
+        self._prepare()
+        wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
+        if not self.request.alternates and not self.request.checks:
+            return self._compile_held(original, backend, module, inputs, **keywords)
+        copies = {one.number: upstream.copy_graph(module) for one in wanted}
+        collectives = upstream.calls_collectives(module)
+        begin_s = time.perf_counter()
+        with self.in_place_of(ORIGINAL):
+            own = original(backend, module, inputs, **keywords)
+            changed = upstream.changed_inputs(len(inputs))
+        self.settings[ORIGINAL].compile_s += time.perf_counter() - begin_s
+        self.settings[ORIGINAL].graphs += 1
+        options = {**upstream.options_of(backend), **(keywords.get("config_patches") or {})}
+        graph = VariantGraph(
+            len(self._graphs),
+            f"graph {len(self._graphs)}",
+            own,
+            [own] * len(self.settings),
+            changed=changed,
+            uses_cuda_graphs=bool(options.get("triton.cudagraphs", upstream.option("triton.cudagraphs"))),
+            calls_collectives=collectives,
+        )
+        self._graphs.append(graph)
+        for settings in wanted:
+            self._compile_variant(graph, settings, backend, copies.pop(settings.number), inputs, options)
+        self.watches = True
+        return self._dispatcher(graph)
+
+    def _compile_held(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **more: Any) -> Any:
+        """Compiles a graph for the variant that holds from the start; for the original if that fails."""
+        settings = self.settings[self.held]
+        if settings.failure:
+            return original(backend, module, inputs, **more)
+        spare, begin_s = upstream.copy_graph(module), time.perf_counter()
+        try:
+            made = original(upstream.with_options(backend, settings.options), module, inputs, **more)
+        except Exception as error:  # whatever a compiler raises is the variant's
+            self.fail(settings.number, error)
+            return original(backend, spare, inputs, **more)
+        settings.compile_s += time.perf_counter() - begin_s
+        settings.graphs += 1
+        return made
+
+    def _prepare(self) -> None:
+        """Looks, once Inductor is there, which variants can be compiled, and how often Dynamo has to."""
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        for settings in self.settings[1:]:
+            try_changes(settings)
+        kinds = {settings.guards for settings in self.settings}
+        if len(kinds) > 1:
+            upstream.allow_recompilations(len(kinds))
+
+    def _compiled_now(self) -> list[VariantSettings]:
+        """The variants that may run what Dynamo captures now: those with the active one's guarded settings."""
+        if not self.request.alternates:
+            return [self.settings[self.held]] if self.held else []
+        return [one for one in self.settings[1:] if one.guards == self.active.guards]
+
+    def _compile_variant(
+        self, graph: VariantGraph, settings: VariantSettings, backend: Any, module: Any, inputs: Any, options: Any
+    ) -> None:
+        surround = partial(self._compiling_for, settings)
+        try:
+            made = upstream.compile_as(backend, module, list(inputs), {**options, **settings.options}, surround)
+        except Exception as error:  # whatever a compiler raises costs the variant, and not the program
+            self.fail(settings.number, error)
+            return
+        settings.graphs += 1
+        graph.compiled[settings.number] = made
+        graph.callables[settings.number] = self._falling_back(settings.number, made, graph.own)
+
+    @contextlib.contextmanager
+    def _compiling_for(self, settings: VariantSettings) -> Iterator[None]:
+        """Compiles inside with a variant's settings, and adds the time to its own."""
+        outermost, begin_s = not self._compiling, time.perf_counter()
+        self._compiling += 1
+        self.note(settings.number, "compiles")
+        try:
+            with self.in_place_of(settings.number), upstream.cache_tag(settings.tag):
+                yield
+        finally:
+            self._compiling -= 1
+            self.note(self.variant, "runs")
+            if outermost:
+                settings.compile_s += time.perf_counter() - begin_s
+
+    def _falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                return made(*arguments)
+            except Exception as error:  # the original takes the variant's place, and raises what is the program's
+                self.fail(number, error)
+            return own(*arguments)
+
+        return call
+
+    # The calls
+
+    def _dispatcher(self, graph: VariantGraph) -> Callable[..., Any]:
+        callables = graph.callables
+
+        def dispatch(*arguments: Any) -> Any:
+            if self.watches:
+                self._look_at(graph, arguments)
+            return callables[self.variant](*arguments)
+
+        return dispatch
+
+    def _look_at(self, graph: VariantGraph, arguments: Sequence[Any]) -> None:
+        if self.note_call is not None:
+            self.note_call(graph.number, arguments)
+        if self.check is not None and not graph.is_checked:
+            graph.is_checked = True
+            self.checks += self.check(self, graph, arguments)
+        waits = self.request.checks and any(not one.is_checked for one in self._graphs)
+        self.watches = self.note_call is not None or waits
+
+    def end(self) -> None:
+        """Makes the original the active one for the rest of the process, and frees what the variants hold."""
+        self.use(self.held)
+        self.is_over = True
+        if self.held == ORIGINAL:
+            for graph in self._graphs:
+                graph.compiled.clear()
+                graph.callables[:] = [graph.own] * len(self.settings)

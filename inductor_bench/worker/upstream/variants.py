@@ -1,0 +1,281 @@
+"""Compiles one graph of Dynamo in several ways, and changes settings of torch, through private names of both.
+
+The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+Compile = Callable[..., Any]
+"""Compiles a graph; see :func:`compile_as`."""
+
+Surround = Callable[[], AbstractContextManager[None]]
+
+PLACEBO_OPTIONS = {"triton.unique_kernel_names": False}
+"""Options by which Inductor writes other text for the same Triton kernels, so that they are compiled once more."""
+
+
+def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces the call of ``torch.compile``'s Inductor backend by ``make(call)``. (2.13; 2.9, 2.15 read only)
+
+    Dynamo calls it with the object that holds the options, the graph's module and its inputs. Ahead-of-time
+    compilation, whose class is derived from that of the object, is left as it is.
+    """
+    import torch
+
+    kind = torch._TorchCompileInductorWrapper
+    original = kind.__call__
+    replaced = make(original)
+
+    @functools.wraps(original)
+    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return (replaced if type(self) is kind else original)(self, *arguments, **keywords)
+
+    kind.__call__ = call  # type: ignore[method-assign]
+
+
+def options_of(backend: Any) -> dict[str, Any]:
+    """Inductor's options in an object of that class."""
+    return dict(backend.config)
+
+
+def with_options(backend: Any, options: Mapping[str, Any]) -> Any:
+    """Such an object with further options."""
+    made = copy.copy(backend)
+    made.config = {**backend.config, **options}
+    return made
+
+
+def has_option(name: str) -> bool:
+    """Whether this torch has an option of Inductor."""
+    from torch._inductor import config
+
+    return name.replace("-", "_") in config.get_config_copy()
+
+
+def option(name: str) -> Any:
+    """The value of an option of Inductor."""
+    from torch._inductor import config
+
+    return config.get_config_copy()[name]
+
+
+def copy_graph(module: Any) -> Any:
+    """A copy of a graph's module with graphs of its own and the same parameters. (2.13)
+
+    Compilation changes the graph, and reads what Dynamo notes of its inputs beside their ``meta``.
+    """
+    from torch.fx import GraphModule
+
+    graph = copy.deepcopy(module.graph)
+    made = GraphModule(module, graph, class_name=type(module).__name__)
+    for name, child in list(module.named_children()):
+        if isinstance(child, GraphModule) and name in dict(made.named_children()):
+            setattr(made, name, copy_graph(child))
+    made.meta = copy.copy(getattr(module, "meta", {}))
+    for name, value in vars(module).items():
+        if name not in vars(made):
+            vars(made)[name] = value
+    for one, other in zip(module.graph.nodes, graph.nodes, strict=True):
+        source = getattr(one, "_dynamo_source", None)
+        if source is not None:
+            other._dynamo_source = source
+    return made
+
+
+def compile_as(
+    backend: Any, module: Any, inputs: Sequence[Any], options: Mapping[str, Any], surround: Surround
+) -> Callable[..., Any]:
+    """Compiles a graph beside its first compilation.
+
+    Args:
+        backend: the object of :func:`around_backend`, whose name of the region it gets.
+        module: a copy of the graph's module, which is changed.
+        inputs: the graph's inputs, as Dynamo gives them.
+        options: all of Inductor's options.
+        surround: entered around the compilation, and around that of the backward graph, which may come much later.
+    """
+    from torch._inductor import compile_fx
+
+    inner = compile_fx.compile_fx_inner
+
+    @functools.wraps(inner)
+    def surrounded(*arguments: Any, **keywords: Any) -> Any:
+        with surround():
+            return inner(*arguments, **keywords)
+
+    more = {}
+    if "compile_region_name" in inspect.signature(compile_fx.compile_fx).parameters:
+        more["compile_region_name"] = getattr(backend, "name", None)
+    with _own_context(), surround():
+        made: Callable[..., Any] = compile_fx.compile_fx(
+            module, inputs, inner_compile=surrounded, config_patches=dict(options), **more
+        )
+    return made
+
+
+@contextlib.contextmanager
+def _own_context() -> Iterator[None]:
+    """A copy of what torch notes while it traces, so that a compilation leaves no trace in that of the original."""
+    from torch._guards import TracingContext, tracing
+
+    current = TracingContext.try_get()
+    if current is None:
+        yield
+        return
+    own = copy.copy(current)
+    own.guards_context = copy.copy(current.guards_context)
+    own.guards_context.aotautograd_guards = list(current.guards_context.aotautograd_guards)
+    own.fw_metadata, own.output_strides = None, None
+    with tracing(own):
+        yield
+
+
+def changed_inputs(inputs: int) -> tuple[int, ...] | None:
+    """The places of the inputs that the graph that was just compiled changes; ``None`` if torch does not say. (2.13)"""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    facts = getattr(getattr(context, "fw_metadata", None), "input_info", None)
+    if facts is None or len(facts) != inputs:
+        return None
+    return tuple(place for place, fact in enumerate(facts) if fact.mutates_data or fact.mutates_metadata)
+
+
+def calls_collectives(module: Any) -> bool:
+    """Whether a graph, or one within it, exchanges data with other processes."""
+    from torch.fx import GraphModule
+
+    graphs = [one.graph for one in module.modules() if isinstance(one, GraphModule)]
+    return any("c10d" in str(node.target) for graph in graphs for node in graph.nodes)
+
+
+def cache_tag(tag: str) -> AbstractContextManager[None]:
+    """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (2.9 to 2.13)"""
+    from torch.compiler import config
+
+    made: AbstractContextManager[None] = config.patch(cache_key_tag=config.cache_key_tag + tag)
+    return made
+
+
+def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
+    """Whether Dynamo compiles anew after a change of a global setting. (2.9 to 2.13)
+
+    Args:
+        change: makes the change, and returns what undoes it.
+    """
+    from torch._dynamo.convert_frame import GlobalStateGuard
+
+    guard = GlobalStateGuard()
+    undo = change()
+    try:
+        return not guard.check()
+    finally:
+        undo()
+
+
+def allow_recompilations(factor: int) -> None:
+    """Raises Dynamo's limits of compilations of one function by a factor. (2.9 to 2.13)"""
+    from torch._dynamo import config
+
+    for name in ("recompile_limit", "accumulated_recompile_limit"):
+        if hasattr(config, name):
+            setattr(config, name, getattr(config, name) * factor)
+
+
+def counts_of_dynamo() -> dict[str, int]:
+    """The numbers of frames, graphs and graph breaks until now. (2.13)"""
+    from torch._dynamo.utils import counters
+
+    return {
+        "frames": counters["frames"]["ok"],
+        "graphs": counters["stats"]["unique_graphs"],
+        "breaks": sum(counters["graph_break"].values()),
+    }
+
+
+def without_compiled_autograd() -> AbstractContextManager[None]:
+    """Leaves the backward passes inside to torch's engine. (2.13)"""
+    from torch._dynamo import compiled_autograd
+
+    made: AbstractContextManager[None] = compiled_autograd._disable()
+    return made
+
+
+# Settings of torch that may change between two steps.
+
+
+def read_setting(path: str) -> Any:
+    """The value of an attribute's path below ``torch``, or what ``get_…`` returns for the path of a ``set_…``.
+
+    Raises:
+        AttributeError: this torch has no such setting.
+    """
+    owner, name = _owner(path)
+    if name.startswith("set_"):
+        return getattr(owner, name.replace("set_", "get_", 1))()
+    return getattr(owner, name)
+
+
+def write_setting(path: str, value: Any) -> None:
+    """Changes such a setting."""
+    owner, name = _owner(path)
+    if name.startswith("set_"):
+        getattr(owner, name)(value)
+    else:
+        setattr(owner, name, value)
+
+
+def _owner(path: str) -> tuple[Any, str]:
+    import torch
+
+    found: Any = torch
+    *places, name = path.removeprefix("torch.").split(".")
+    for place in places:
+        found = getattr(found, place)
+    return found, name
+
+
+Attention = tuple[tuple[bool, ...], tuple[int, ...]]
+"""Which of the backends of scaled_dot_product_attention are enabled, and their order."""
+
+_BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
+_NAMES = {"flash": "FLASH_ATTENTION", "mem_efficient": "EFFICIENT_ATTENTION", "math": "MATH", "cudnn": "CUDNN_ATTENTION"}
+
+
+def read_attention() -> Attention:
+    """What scaled_dot_product_attention may choose from. (2.9 to 2.13)"""
+    import torch
+
+    enabled = tuple(bool(getattr(torch.backends.cuda, f"{name}_sdp_enabled")()) for name in _BACKENDS)
+    return enabled, tuple(map(int, torch._C._get_sdp_priority_order()))
+
+
+def write_attention(choice: Attention) -> None:
+    """Puts such a choice in place."""
+    import torch
+
+    for name, enabled in zip(_BACKENDS, choice[0], strict=True):
+        getattr(torch.backends.cuda, f"enable_{name}_sdp")(enabled)
+    torch._C._set_sdp_priority_order(list(choice[1]))
+
+
+def attention_of(names: Sequence[str]) -> Attention:
+    """The choice of these backends, by their names in ``SDPBackend``, in their order.
+
+    Raises:
+        AttributeError: this torch has no such backend.
+    """
+    import torch
+    from torch.nn.attention import SDPBackend
+
+    wanted = [int(getattr(SDPBackend, name)) for name in names]
+    others = [int(one) for one in torch._C._get_sdp_priority_order() if int(one) not in wanted]
+    return tuple(_NAMES[name] in names for name in _BACKENDS), (*wanted, *others)
