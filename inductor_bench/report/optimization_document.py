@@ -108,8 +108,8 @@ def headline(found: Optimization) -> str:
     if winner is not None:
         gain = winner.gain
         return (
-            f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step (\N{MINUS SIGN}{_percent(gain.share)}, "
-            f"{interval(gain)}): {plural(len(winner.slugs), 'setting')} of {tried} tried"
+            f"{_whole(gain)} (\N{MINUS SIGN}{_percent(gain.share)}, {interval(gain)}): "
+            f"{plural(len(winner.slugs), 'setting')} of {tried} tried"
         )
     step = units.seconds(found.step_time_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]

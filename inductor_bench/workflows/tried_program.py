@@ -187,7 +187,7 @@ class ProgramTrials:
         environment |= {**WARM, CACHE: str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
         environment = observed_environment(self.request, work, environment)
         environment |= {
-            "INDUCTOR_BENCH_OBSERVE": "nothing",
+            "INDUCTOR_BENCH_OBSERVE": "steps",
             "INDUCTOR_BENCH_SAMPLES": "",
             VARIANTS: str((work / REQUEST).resolve()),
         }

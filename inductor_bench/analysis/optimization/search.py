@@ -182,10 +182,10 @@ class OptimizationSearch:
         return Candidate(name_of(slugs), settings)
 
     def _has_time(self, purpose: str, processes: int = 1, share: float = 1.0) -> bool:
-        """Whether so many processes end before this share of the time is spent, as far as earlier ones tell."""
+        """Whether so many processes end within this share of the search's time, as far as earlier ones tell."""
         alike = [trial.time_s for trial in self.trials if trial.purpose == purpose]
         each = statistics.median(alike or [trial.time_s for trial in self.trials] or [0.0])
-        return self.spent_s + processes * each <= share * self._budget_s
+        return self.spent_s + processes * each <= self._before_s + share * (self._budget_s - self._before_s)
 
     # Ranking.
 
@@ -407,13 +407,7 @@ class OptimizationSearch:
         full = name_of(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
         names = [ORIGINAL, full, *(name_of(without(kept, slug)) for slug in alone)]
-        begun, losses = len(self.trials), self._losses
-        for name in names:
-            yield from self._run_alone(CONFIRM, name, losses=losses, cold=True)
-        for name in reversed(names):
-            if self._has_time(CONFIRM) or name in (ORIGINAL, full):
-                yield from self._run_alone(CONFIRM, name, losses=losses)
-        trials = self.trials[begun:]
+        trials = yield from self._run_in_turn(names, alone)
         whole = judge_alone(trials, full)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
@@ -430,8 +424,30 @@ class OptimizationSearch:
             self._set(slug, own=own)
             if not _is_faster(own):
                 return self._give_up([slug], REDUNDANT, "beside the others it saves nothing more")
-        self._win(kept, whole if alone or gain is None else gain, steps, whole, trials)
+        if alone:
+            gain = whole
+        elif gain is None:
+            gain = self._rows[kept[0]].proven
+            self._set(kept[0], own=gain)
+        self._win(kept, gain, steps, whole, trials)
         return []
+
+    def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Generator[TrialPlan, Trial, Sequence[Trial]]:
+        """Runs processes of their own: A B B A; more of them if they alone can say what some rows save."""
+        begun, losses = len(self.trials), self._losses
+        for name in names:
+            yield from self._run_alone(CONFIRM, name, losses=losses, cold=True)
+        for name in reversed(names):
+            if self._has_time(CONFIRM) or name in names[:2]:
+                yield from self._run_alone(CONFIRM, name, losses=losses)
+        for _ in range(LOOKS - 1 if alone else 0):
+            trials = self.trials[begun:]
+            gains = [judge_alone(trials, names[1], name) for name in names if name != names[1]]
+            if all(_is_faster(gain) for gain in gains) or not self._has_time(CONFIRM, 2 * len(names)):
+                break
+            for name in (*names, *reversed(names)):
+                yield from self._run_alone(CONFIRM, name)
+        return self.trials[begun:]
 
     @property
     def _losses(self) -> int:

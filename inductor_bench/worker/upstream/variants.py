@@ -247,7 +247,12 @@ Attention = tuple[tuple[bool, ...], tuple[int, ...]]
 """Which of the backends of scaled_dot_product_attention are enabled, and their order."""
 
 _BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
-_NAMES = {"flash": "FLASH_ATTENTION", "mem_efficient": "EFFICIENT_ATTENTION", "math": "MATH", "cudnn": "CUDNN_ATTENTION"}
+_NAMES = {
+    "flash": "FLASH_ATTENTION",
+    "mem_efficient": "EFFICIENT_ATTENTION",
+    "math": "MATH",
+    "cudnn": "CUDNN_ATTENTION",
+}
 
 
 def read_attention() -> Attention:

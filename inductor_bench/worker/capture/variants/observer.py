@@ -74,4 +74,3 @@ def _first_parameter(arguments: Sequence[Any]) -> int | None:
     import torch
 
     return next((place for place, one in enumerate(arguments) if isinstance(one, torch.nn.Parameter)), None)
-

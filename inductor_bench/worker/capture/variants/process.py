@@ -82,4 +82,3 @@ def change_loaders(module: Any) -> None:
     held = process_variants().held
     if held is not None:
         held.change_loaders(module)
-

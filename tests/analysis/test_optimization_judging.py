@@ -1,0 +1,161 @@
+"""What the samples of variants prove: pairs, placebos, processes of their own, and the band of gradients and losses."""
+
+import math
+import random
+
+import pytest
+from tried_programs import DrawnProgram
+
+from inductor_bench.analysis.optimization.judging import (
+    LEAST_PAIRS,
+    digests_differ,
+    judge,
+    judge_alone,
+    paired_logs,
+    placebo_log,
+    scatter_of,
+    seems_faster,
+    student_quantile,
+)
+from inductor_bench.analysis.optimization.search import Candidate, TrialPlan
+from inductor_bench.records.optimization import (
+    FASTER,
+    ORIGINAL,
+    PLACEBO,
+    SLOWER,
+    UNDECIDED,
+    StepDigest,
+    Trial,
+    TrialVariant,
+    VariantCheck,
+)
+
+
+def trials_of(program: DrawnProgram, *slugs: str, count: int = 2, alternates: bool = True) -> list[Trial]:
+    candidates = [Candidate(PLACEBO)] * alternates + [Candidate(slug) for slug in slugs]
+    plans = [TrialPlan(f"{number}", "prove", tuple(candidates), alternates, 6.0, 24) for number in range(count)]
+    return [program.run(plan) for plan in plans]
+
+
+@pytest.mark.parametrize(
+    ("freedom", "confidence", "known"), [(1, 0.95, 12.706), (4, 0.999, 8.610), (8, 0.99, 3.355), (15, 0.95, 2.131)]
+)
+def test_quantiles_of_student_are_those_of_tables(freedom: int, confidence: float, known: float) -> None:
+    assert student_quantile(freedom, confidence) == pytest.approx(known, abs=5e-4)
+
+
+def test_a_step_is_in_one_pair_and_meets_its_nearest_neighbour() -> None:
+    variant = TrialVariant("a", (2.0, 4.0, 8.0), (1, 2, 9))
+    base = TrialVariant(ORIGINAL, (1.0, 2.0, 4.0), (0, 3, 8))
+    assert paired_logs(variant, base) == pytest.approx([math.log(2.0)] * 3)
+    assert paired_logs(variant, TrialVariant(ORIGINAL, (1.0,), (0,))) == pytest.approx([math.log(2.0)])
+
+
+@pytest.mark.parametrize("saving", [0.02, 0.05])
+def test_a_true_gain_lies_in_its_interval(saving: float) -> None:
+    hits = 0
+    for seed in range(40):
+        found = judge(trials_of(DrawnProgram(seed, {"a": saving}), "a", count=4), "a")
+        assert found is not None
+        hits += found.low <= saving <= found.high
+        assert found.verdict in (FASTER, UNDECIDED)
+    assert hits >= 39
+
+
+def test_what_makes_the_step_longer_is_slower() -> None:
+    found = judge(trials_of(DrawnProgram(0, {"a": -0.05}), "a", count=4), "a")
+    assert found is not None and found.verdict == SLOWER and found.share < -0.04
+
+
+def test_one_process_decides_nothing() -> None:
+    found = judge(trials_of(DrawnProgram(0, {"a": 0.3}), "a", count=1), "a")
+    assert found is not None and found.verdict == UNDECIDED and found.share == pytest.approx(0.3, abs=0.02)
+
+
+def test_what_does_not_beat_the_placebo_is_no_gain() -> None:
+    """Both processes show 3%, and the placebo of one shows as much."""
+    program = DrawnProgram(0, {"a": 0.03}, between=0.0)
+    honest, disturbed = trials_of(program, "a")
+    slow = {one.slug: tuple(1.04 * time_s for time_s in one.times_s) for one in disturbed.variants}
+    variants = tuple(
+        one if one.slug != PLACEBO else TrialVariant(PLACEBO, slow[PLACEBO], one.places) for one in disturbed.variants
+    )
+    trials = [honest, Trial(**{**vars(disturbed), "variants": variants})]
+    found = judge(trials, "a")
+    assert found is not None and found.verdict == UNDECIDED and found.placebo > 0.03
+    assert not seems_faster(found, alternated=True)
+
+
+def test_processes_that_disagree_decide_nothing() -> None:
+    faster, slower = trials_of(DrawnProgram(0, {"a": 0.1}), "a", count=1), trials_of(DrawnProgram(1, {"a": -0.1}), "a")
+    found = judge([*faster, *slower], "a")
+    assert found is not None and found.verdict == UNDECIDED
+
+
+def test_few_steps_decide_nothing() -> None:
+    program = DrawnProgram(0, {"a": 0.3}, most=5)
+    found = judge(trials_of(program, "a"), "a")
+    assert found is not None and found.samples < LEAST_PAIRS and found.verdict == UNDECIDED
+
+
+def test_a_drift_and_long_steps_do_not_hide_a_gain() -> None:
+    program = DrawnProgram(3, {"a": 0.05}, drift=0.5, outliers=0.2)
+    found = judge(trials_of(program, "a", count=4), "a")
+    assert found is not None and found.verdict == FASTER and found.share == pytest.approx(0.05, abs=0.02)
+
+
+def test_a_placebo_that_failed_says_nothing() -> None:
+    (trial,) = trials_of(DrawnProgram(0), "a", count=1)
+    assert placebo_log(trial) is not None
+    failed = tuple(TrialVariant(PLACEBO, failure="x") if one.slug == PLACEBO else one for one in trial.variants)
+    assert placebo_log(Trial(**{**vars(trial), "variants": failed})) is None
+    assert scatter_of([]).reach(2, 0.99) == math.inf
+
+
+def test_processes_of_their_own_are_judged_by_their_scatter() -> None:
+    program = DrawnProgram(0, {"a": 0.3, "b": 0.01}, levels=0.01)
+    trials = [
+        trial
+        for name in (ORIGINAL, "a", "b", "b", "a", ORIGINAL) * 2
+        for trial in trials_of(program, name, count=1, alternates=False)
+    ]
+    large, small = judge_alone(trials, "a"), judge_alone(trials, "b")
+    assert large is not None and large.verdict == FASTER and large.low < 0.3 < large.high
+    assert small is not None and small.verdict == UNDECIDED
+    assert judge_alone(trials, "c") is None
+
+
+def digests(seed: int, factor: float = 1.0, steps: int = 50) -> tuple[StepDigest, ...]:
+    draw = random.Random(seed)
+    return tuple(
+        StepDigest(step, factor * draw.uniform(0.999, 1.001), (1.0, 2.0), 2.0 / (1 + step)) for step in range(steps)
+    )
+
+
+def test_gradients_within_the_band_of_the_original_agree() -> None:
+    assert digests_differ([digests(0), digests(1)], digests(2)) == ""
+    assert digests_differ([], digests(2)) == "" and digests_differ([digests(0)], ()) == ""
+
+
+def test_gradients_beyond_the_band_differ() -> None:
+    assert digests_differ([digests(0), digests(1)], digests(2, 1.1)).startswith(
+        "the norm of the gradients differs in 50"
+    )
+
+
+def test_a_loss_that_is_no_number_differs() -> None:
+    wrong = [StepDigest(one.step, one.norm, one.sums, math.nan) for one in digests(2)]
+    assert "the loss differs in 50 of 50 steps" in digests_differ([digests(0), digests(1)], wrong)
+
+
+def test_a_parameter_without_gradient_differs() -> None:
+    dropped = [StepDigest(one.step, one.norm, (0.0, 2.0), one.loss) for one in digests(2)]
+    said = digests_differ([digests(0)], dropped)
+    assert said == "the gradient of parameter 0 has a norm of 0 instead of 1"
+
+
+def test_a_difference_counts_beyond_what_the_original_differs_from_itself() -> None:
+    assert VariantCheck("0/0", 1, 1, 3.0, 0.1).differs
+    assert not VariantCheck("0/0", 1, 1, 3.0, 2.0).differs
+    assert not VariantCheck("0/0", 1, 1, 0.5, 0.1).differs
+    assert not VariantCheck("0/0", 0, 0, 9.0, 0.1, is_compared=False).differs

@@ -1,0 +1,223 @@
+"""The search for faster settings, over programs whose steps are drawn."""
+
+import pytest
+from tried_programs import DrawnProgram, menu_row, searched
+
+from inductor_bench.analysis.optimization.search import MOST_FINALISTS, NO_TIME, OptimizationSearch, conflict
+from inductor_bench.records.optimization import (
+    COMBINE,
+    CONFIRM,
+    DIFFERS,
+    FAILED,
+    KEPT,
+    LOST,
+    OPTIMIZER,
+    ORIGINAL,
+    PROVE,
+    REDUNDANT,
+    SCREEN,
+    SUMS,
+    UNPROVEN,
+    UNTRIED,
+    MenuRow,
+    ProgramSetting,
+)
+
+ROWS = [menu_row(f"row-{number}") for number in range(6)]
+
+
+def states(search: OptimizationSearch) -> dict[str, str]:
+    return {row.slug: row.state for row in search.rows}
+
+
+def test_menus_that_change_nothing_have_no_winner() -> None:
+    """200 searches, whose steps scatter, drift and jump, and whose processes differ."""
+    kinds: list[dict[str, float]] = [
+        {},
+        {"between": 0.005},
+        {"scatter": 0.03, "between": 0.002},
+        {"drift": 0.2},
+        {"outliers": 0.2},
+    ]
+    won = [
+        (kind, seed)
+        for kind in kinds
+        for seed in range(40)
+        if searched(DrawnProgram(seed, **kind), ROWS).winner is not None  # type: ignore[arg-type]
+    ]
+    assert len(won) <= 1
+
+
+@pytest.mark.parametrize(("saving", "least"), [(0.01, 16), (0.02, 19), (0.03, 20)])
+def test_planted_gains_are_found(saving: float, least: int) -> None:
+    found = [searched(DrawnProgram(seed, {"row-3": saving}), ROWS).winner for seed in range(20)]
+    assert sum(one is not None and one.slugs == ("row-3",) for one in found) >= least
+    for one in found:
+        assert one is None or one.gain.low <= saving <= one.gain.high
+
+
+def test_a_claim_rests_on_fresh_processes() -> None:
+    program = DrawnProgram(0, {"row-3": 0.1})
+    search = searched(program, ROWS)
+    assert search.winner is not None and search.winner.gain.processes >= 2
+    asked = [(plan.purpose, plan.slugs) for plan in program.asked]
+    assert asked[0] == (SCREEN, ("placebo", *(row.slug for row in ROWS)))
+    assert [purpose for purpose, _ in asked[1:3]] == [PROVE] * 2 and all("row-3" in slugs for _, slugs in asked[1:3])
+    assert asked[-4:] == [(CONFIRM, (name,)) for name in (ORIGINAL, "row-3", "row-3", ORIGINAL)]
+    assert [plan.cold for plan in program.asked][-4:] == [True, True, False, False]
+
+
+def test_winners_are_combined_and_each_is_taken_out() -> None:
+    program = DrawnProgram(0, {"row-1": 0.1, "row-4": 0.05})
+    search = searched(program, ROWS)
+    assert search.winner is not None and search.winner.slugs == ("row-1", "row-4")
+    assert search.winner.gain.share == pytest.approx(1 - 0.9 * 0.95, abs=0.01)
+    owns = {row.slug: row.own.share for row in search.rows if row.own is not None}
+    assert owns == pytest.approx({"row-1": 0.1, "row-4": 0.05}, abs=0.01)
+    steps = [time_s / search.winner.gain.before_s for _, time_s in search.winner.steps]
+    assert steps == pytest.approx([0.9, 0.9 * 0.95], abs=0.01)
+    (combined, _) = [plan.slugs for plan in program.asked if plan.purpose == COMBINE][:2]
+    assert combined == ("placebo", "row-1", "row-1+row-4", "row-4")
+
+
+def test_what_adds_nothing_to_the_others_is_left_out() -> None:
+    search = searched(DrawnProgram(0, {"row-1": 0.1, "row-4": 0.05}, {("row-1", "row-4"): -1 / 0.95 + 1}), ROWS)
+    assert search.winner is not None and search.winner.slugs == ("row-1",)
+    assert states(search)["row-4"] == REDUNDANT
+
+
+def test_a_combination_that_fails_leaves_the_better_setting() -> None:
+    program = DrawnProgram(0, {"row-1": 0.1, "row-4": 0.05})
+    run = program.run
+
+    def failing(plan: object) -> object:
+        trial = run(plan)  # type: ignore[arg-type]
+        variants = tuple(
+            type(one)(one.slug, failure="overwritten") if one.slug == "row-1+row-4" else one for one in trial.variants
+        )
+        return type(trial)(**{**vars(trial), "variants": variants})
+
+    program.run = failing  # type: ignore[method-assign, assignment]
+    search = searched(program, ROWS)
+    assert search.winner is not None and search.winner.slugs == ("row-1",)
+    assert [row.reason for row in search.rows if row.state == REDUNDANT] == [
+        "together with row-1 it fails: overwritten"
+    ]
+
+
+def test_a_setting_that_is_set_by_a_better_one_is_not_combined() -> None:
+    rows = [menu_row("fast", setting="x"), menu_row("faster", setting="x"), menu_row("other")]
+    search = searched(DrawnProgram(0, {"fast": 0.05, "faster": 0.1}), rows)
+    assert search.winner is not None and search.winner.slugs == ("faster",)
+    assert states(search)["fast"] == REDUNDANT
+
+
+def test_two_ways_of_an_optimizer_exclude_each_other() -> None:
+    fused, foreach = (
+        MenuRow(name, name, (ProgramSetting(OPTIMIZER, name, "True"),), "optimizer", SUMS, True, "")
+        for name in ("fused", "foreach")
+    )
+    assert conflict(fused, foreach) and not conflict(fused, menu_row("a"))
+
+
+def test_a_variant_with_wrong_numbers_is_never_advised() -> None:
+    for seed in range(20):
+        search = searched(DrawnProgram(seed, {"row-1": 0.3, "row-2": 0.05}, wrong=("row-1",)), ROWS)
+        assert states(search)["row-1"] == DIFFERS
+        assert search.winner is not None and search.winner.slugs == ("row-2",)
+
+
+def test_a_result_whose_gradients_differ_is_not_advised() -> None:
+    rows = [*ROWS[:2], menu_row("sums", numbers=SUMS)]
+    search = searched(DrawnProgram(0, {"row-1": 0.1, "sums": 0.2}, loss_differs=("sums",)), rows)
+    assert states(search)["sums"] == DIFFERS
+    assert search.winner is not None and search.winner.slugs == ("row-1",)
+    nothing = searched(DrawnProgram(0, {"row-1": 0.1}, loss_differs=("row-1",)), rows)
+    assert nothing.winner is None and states(nothing)["row-1"] == DIFFERS
+
+
+def test_a_variant_that_fails_is_a_row_with_its_reason() -> None:
+    search = searched(DrawnProgram(0, {"row-2": 0.1}, failures={"row-0": "no such kernel"}), ROWS)
+    failed = next(row for row in search.rows if row.slug == "row-0")
+    assert (failed.state, failed.reason) == (FAILED, "no such kernel")
+    assert search.winner is not None and search.winner.slugs == ("row-2",)
+
+
+def test_a_variant_that_ends_the_process_does_not_take_the_others_with_it() -> None:
+    search = searched(DrawnProgram(0, {"row-2": 0.1}, dies=("row-0", "row-4")), ROWS)
+    assert [row.slug for row in search.rows if row.state == FAILED] == ["row-0", "row-4"]
+    assert search.winner is not None and search.winner.slugs == ("row-2",)
+
+
+def test_a_process_that_dies_for_no_known_reason_is_divided() -> None:
+    program = DrawnProgram(0, {"row-2": 0.1})
+    run = program.run
+
+    def dying(plan: object) -> object:
+        trial = run(plan)  # type: ignore[arg-type]
+        if "row-5" in plan.slugs:  # type: ignore[attr-defined]
+            return type(trial)(**{**vars(trial), "variants": ()})
+        return trial
+
+    program.run = dying  # type: ignore[method-assign, assignment]
+    search = searched(program, ROWS)
+    assert [row.slug for row in search.rows if row.state == FAILED] == ["row-5"]
+    assert search.winner is not None and search.winner.slugs == ("row-2",)
+
+
+def test_memory_beyond_the_limit_is_refused() -> None:
+    program = DrawnProgram(0, {"row-1": 0.2, "row-2": 0.1}, memory={"row-1": 80 * 10**9})
+    search = searched(program, ROWS, max_memory_bytes=70 * 10**9)
+    assert states(search)["row-1"] == FAILED
+    assert search.winner is not None and search.winner.slugs == ("row-2",)
+
+
+def test_rows_that_cannot_alternate_take_turns_as_processes() -> None:
+    rows = [menu_row("a"), menu_row("loader", alternates=False), menu_row("threads", alternates=False)]
+    program = DrawnProgram(0, {"loader": 0.3}, levels=0.005)
+    search = searched(program, rows)
+    assert search.winner is not None and search.winner.slugs == ("loader",)
+    assert states(search) == {"a": LOST, "loader": KEPT, "threads": LOST}
+    alone = [plan.slugs[0] for plan in program.asked if plan.purpose == SCREEN and not plan.alternates]
+    assert alone == [ORIGINAL, "loader", "threads", ORIGINAL]
+    assert [plan.slugs[0] for plan in program.asked if plan.purpose == PROVE][:4] == [
+        *(ORIGINAL, "loader", "loader", ORIGINAL)
+    ]
+
+
+def test_rows_of_both_kinds_are_combined() -> None:
+    rows = [menu_row("a"), menu_row("loader", alternates=False)]
+    search = searched(DrawnProgram(0, {"loader": 0.3, "a": 0.2}, levels=0.002), rows, 7200.0)
+    assert search.winner is not None and set(search.winner.slugs) == {"a", "loader"}
+    assert search.winner.gain.share == pytest.approx(1 - 0.7 * 0.8, abs=0.02)
+
+
+def test_what_had_no_time_says_so() -> None:
+    rows = [menu_row(f"row-{number}") for number in range(40)]
+    search = searched(DrawnProgram(0), rows, 300.0)
+    late = [row for row in search.rows if row.state == UNTRIED]
+    assert late and all(row.reason == NO_TIME for row in late)
+    assert search.spent_s <= 300.0
+    hurried = searched(DrawnProgram(0, {"row-2": 0.1}), ROWS, 100.0)
+    assert hurried.winner is None and states(hurried)["row-2"] == UNPROVEN
+
+
+def test_only_the_best_are_proven() -> None:
+    rows = [menu_row(f"row-{number}") for number in range(8)]
+    search = searched(DrawnProgram(0, {row.slug: 0.02 * number + 0.02 for number, row in enumerate(rows)}), rows)
+    unproven = [row.slug for row in search.rows if row.state == UNPROVEN]
+    assert unproven == ["row-0", "row-1"][: len(rows) - MOST_FINALISTS]
+
+
+def test_a_row_with_a_reason_is_not_tried() -> None:
+    rows = [MenuRow(**{**vars(ROWS[0]), "reason": "denied"}), ROWS[1]]
+    program = DrawnProgram(0, {"row-0": 0.5})
+    search = searched(program, rows)
+    assert states(search)["row-0"] == UNTRIED and all("row-0" not in plan.slugs for plan in program.asked)
+
+
+def test_the_same_answers_lead_to_the_same_questions() -> None:
+    plans = [DrawnProgram(5, {"row-1": 0.1, "row-4": 0.05}) for _ in range(2)]
+    for program in plans:
+        searched(program, ROWS)
+    assert plans[0].asked == plans[1].asked
