@@ -103,6 +103,10 @@ LANES = {
     "modes": Lane(
         ("modes", "train.py", "--mode", "eager", "--mode", "default", "--rounds", "1", "--steps", "20", "-o", "modes"),
     ),
+    "optimize": Lane(
+        ("optimize", "made", "--budget", "60", "--deny", "cpp-wrapper,max-autotune", "--force"),
+        "made/optimized/optimization.json",
+    ),
     "compare": Lane(("compare", "train.py", "--runs", "1", "--force", "-o", "compared"), "compared/*/record.json"),
     "extract": Lane(("extract", "made/modules/forward.py", "-o", NEW)),
     "kernel": Lane(("kernel", "made#cpp_*", "--autotune", "--budget", "4")),

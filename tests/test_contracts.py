@@ -58,6 +58,7 @@ INNER: dict[str, set[str]] = {
     "worker/capture": {"upstream", "device", "profile"},
     "worker/bench": {"upstream", "device"},
     "workflows/modules": set(),
+    "workflows/optimizing": {"modules"},
     "report/run": set(),
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""

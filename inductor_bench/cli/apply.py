@@ -13,6 +13,7 @@ from ..report.formats import View
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
 from ..report.terminal import document_text
+from ..store.optimization_folder import RECORD as OPTIMIZATION
 from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
 from .options import ResultFolder, make_request, request_options
@@ -38,6 +39,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, **values: 
 
     RUN/tuned has the configs in the form that Inductor reads, a module with one line to add, and a page about them.
     Another torch, Triton or device than the RUN's is refused.
+    RUN may also be the folder RUN/optimized of a search: the program runs with the settings that `optimize` found.
 
     Exit code: that of the program; 0 or 1 without one, and with --verify; 2 for a request that cannot be carried out.
     """
@@ -45,6 +47,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, **values: 
 
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
     _check(request, known)
+    if run is not None and (run / OPTIMIZATION).is_file():
+        return _run_optimized(request, run, Console(quiet=values["quiet"], verbose=values["verbose"]))
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
         outcome = run_apply(request, console)
         if outcome.exit_code is None:
@@ -55,6 +59,23 @@ def command(context: click.Context, /, run: Path | None, known: bool, **values: 
             for line in document_text(states_document(outcome.kernels), console.columns).splitlines():
                 console.note(line)  # stdout is the program's
     return EXIT_OK if outcome.exit_code is None else outcome.exit_code
+
+
+def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int:
+    """Runs a program with the settings that ``optimize`` found."""
+    from ..workflows.optimizing.optimized_program import run_optimized
+
+    example = f"inductor-bench apply {folder} -- python train.py"
+    if not request.command:
+        raise UsageError(f"{folder} has settings for a program, and no program was given", example)
+    if request.verify:
+        raise UsageError("--verify is for the configs of kernels: optimize has proven its settings", example)
+    with console:
+        found = run_optimized(folder, request.command)
+        for words in found.refused:
+            console.note(f"without effect: {words}")
+        console.note(f"ran with {', '.join(found.settings)}")
+    return found.exit_code
 
 
 def _check(request: ApplyRequest, known: bool) -> None:

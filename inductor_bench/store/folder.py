@@ -151,8 +151,11 @@ OWN_FILES = {
     "tables": ("*.csv",),
     "plots": ("*.png",),
     "tuned": ("tuned.py", "lookup_table.json", "README.md"),
+    "optimized": ("optimization.json", PAGE, "apply.py", "README.md", "program.diff", LOCK),
+    "optimized/trials": ("*.json",),
+    "optimized/logs": ("*.log",),
 }
-"""The files of a run: patterns of names by folder."""
+"""The files of a run: patterns of names by folder. A folder stands before those in it."""
 
 
 @contextlib.contextmanager
@@ -236,7 +239,7 @@ def remove_run(folder: RunFolder) -> None:
     try:
         for path in _own_files(folder):
             path.unlink(missing_ok=True)
-        for name in filter(None, OWN_FILES):
+        for name in filter(None, reversed(OWN_FILES)):
             _remove_empty(folder.path / name)
         if folder.work.is_symlink():
             folder.work.unlink()

@@ -148,7 +148,7 @@ class ProgramRunner:
         how = f"{place.name}, round {place.round + 1} of {rounds}: "
         environment = self._environment_of(place, work, observed, other.device if other else "")
         with nullcontext() if here else DeviceTurn():
-            ended = run_program(request, command, environment, log, self._progress, watch, how=how)
+            ended = run_program(request, command, environment, log, self._progress, watch.is_finished, how=how)
         return self._read(place, ended, observed, refusal, other)
 
     def _environment_of(self, place: ProcessTurn, work: Path, observed: Path, device: str) -> dict[str, str]:

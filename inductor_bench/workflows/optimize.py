@@ -43,9 +43,9 @@ from .breakdown import StoppedBreakdown, run_breakdown
 from .mode_process import read_option
 from .modules.program_run import interpreter_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
-from .optimized_files import write_optimized
+from .optimizing.optimized_files import write_optimized
+from .optimizing.tried_program import STALLED_S, ProgramTrials
 from .progress import Progress
-from .tried_program import STALLED_S, ProgramTrials
 
 CALLED = "inductor_bench.optimize(…)"
 ACCEPTED = "give a RUN, a script, FILE.py:FACTORY, timm:NAME, or a command after --"

@@ -11,6 +11,7 @@ from inductor_bench.records.batch import Batch
 from inductor_bench.records.comparison import BatchComparison, RunComparison, TimedPair
 from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.records.mode_comparison import ModeComparison, ModesByModel
+from inductor_bench.records.optimization import Optimization
 from inductor_bench.records.run import Run
 from inductor_bench.workflows.kernel import KernelOutcome
 
@@ -44,6 +45,7 @@ DOCUMENTS = (
     Document("A comparison of two batches", "The same command prints it for two batches.", BatchComparison),
     Document("A comparison of modes", "`modes.json` in the folder of `inductor-bench modes`.", ModeComparison),
     Document("Modes of a list", "`inductor-bench modes LIST --format json` prints it.", ModesByModel),
+    Document("A search of optimize", "`optimization.json` in the folder of `inductor-bench optimize`.", Optimization),
     Document("Timed kernels", "`inductor-bench kernel FILE --format json` prints it.", KernelOutcome),
     Document("Two kernels", "`inductor-bench kernel FILE --compare OTHER --format json` prints it.", TimedPair),
     Document("An extraction", "`kernels.json` beside the kernels' files: a list of these objects.", ExtractedKernel),

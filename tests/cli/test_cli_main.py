@@ -146,7 +146,7 @@ def test_the_hint_of_a_full_disk_names_only_an_option_that_the_verb_has(
 
 def test_apply_and_kernel_write_where_their_input_lies() -> None:
     outputs = {verb for verb in entry.VERBS if entry._takes_output([verb])}
-    assert outputs == {"batch", "breakdown", "compare", "extract", "modes"}
+    assert outputs == {"batch", "breakdown", "compare", "extract", "modes", "optimize"}
     assert not entry._takes_output([]) and not entry._takes_output(["measure"])
 
 

@@ -42,6 +42,7 @@ from inductor_bench.records.request import (
     ExtractRequest,
     KernelRequest,
     ModesRequest,
+    OptimizeRequest,
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.model_list import read_list
@@ -54,6 +55,7 @@ VERBS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "apply": (ApplyRequest, {"run": None}, ["--known"]),
     "compare": (CompareRequest, {}, ["a.py"]),
     "modes": (ModesRequest, {}, ["a.py"]),
+    "optimize": (OptimizeRequest, {}, ["a.py"]),
     "doctor": (DoctorRequest, {}, []),
 }
 """The request of each verb, its fields that are no options, and what its command line needs beside the options."""
@@ -62,6 +64,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 seconds = st.floats(min_value=1e-9, max_value=1e9)
 counts = st.integers(min_value=1, max_value=10**9)
 BY_KIND: dict[str, st.SearchStrategy[Any]] = {
+    "duration": st.integers(1, 10**6).map(float),
     "seconds": seconds,
     "size": counts,
     "file": st.just(Path(__file__)),

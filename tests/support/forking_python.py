@@ -43,7 +43,7 @@ COMPILERS = (
 
 VERBS = (
     *("cli.breakdown", "cli.extract", "cli.kernel", "cli.apply", "cli.batch", "cli.compare", "cli.modes", "cli.report"),
-    *("cli.query", "cli.doctor", "report.html", "report.terminal", "report.markdown"),
+    *("cli.optimize", "cli.query", "cli.doctor", "report.html", "report.terminal", "report.markdown"),
 )
 """What the tool's commands import of it."""
 

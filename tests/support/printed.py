@@ -16,6 +16,7 @@ from inductor_bench.report import (
     kernel_document,
     models_document,
     modes_document,
+    optimization_document,
     query_document,
 )
 from inductor_bench.report.document import Document
@@ -34,6 +35,7 @@ RESULTS: Mapping[str, Formats[Any]] = {
     "batch comparison": comparison_document.BATCH_FORMATS,
     "modes": modes_document.FORMATS,
     "modes of a list": models_document.LIST_FORMATS,
+    "optimization": optimization_document.FORMATS,
     "query": query_document.FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,

@@ -212,7 +212,7 @@ class OptimizationSearch:
         missing = []
         for slug in group:
             found = trial.variant(slug)
-            if found is None or (not found.failure and not found.times_s):
+            if found is None or not (found.failure or found.times_s or any(one.differs for one in found.checks)):
                 missing.append(slug)
             elif found.failure and len(group) > 1 and _lacks_memory(found.failure):
                 missing.append(slug)  # the others took it, perhaps

@@ -88,7 +88,7 @@ def _run_eager(
     command = program_command(request, work, python, work / "refusal.json")
     watch = StepWatch(work, True, lambda: None)
     log = folder.logs / "eager.log"
-    return run_program(request, command, observed, log, progress, watch, how="without compilation: ")
+    return run_program(request, command, observed, log, progress, watch.is_finished, how="without compilation: ")
 
 
 def eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:

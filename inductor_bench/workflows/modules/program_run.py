@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
-from ...launch.process import ProcessResult, run_process
+from ...launch.process import WAKE_S, ProcessResult, run_process
 from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
@@ -136,17 +136,6 @@ def _order(file: Path) -> tuple[int, ...]:
 def started_python(folder: Path) -> bool:
     """Whether a Python process of the program read the capture's configuration."""
     return (folder / PYTHON_STARTED).exists()
-
-
-class EndWatch(Protocol):
-    """Says, while a program runs, whether it can be ended."""
-
-    @property
-    def ask_s(self) -> float:
-        """Seconds between two questions."""
-
-    def is_finished(self) -> bool:
-        """Whether the program can be ended now."""
 
 
 # Reads a command line that starts a program: the program's name and arguments in it, and its interpreter.
@@ -275,7 +264,7 @@ def capture_program(
 
     tell = partial(progress.note, MEASURED)
     watch = StepWatch(work / "observed", request.stop, tell, *map(look, looks or ()))
-    ended = run_program(request, command, observed, log, progress, watch)
+    ended = run_program(request, command, observed, log, progress, watch.is_finished, ask_s=watch.ask_s)
     found = read_program(work, ended.log, environment, is_whole=ended.ok, reader=reader)
     capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)
     failures = found.failures
@@ -346,10 +335,13 @@ def run_program(
     environment: dict[str, str],
     log: Path,
     progress: Progress,
-    watch: EndWatch,
+    is_finished: Callable[[], bool],
     how: str = "",
+    ask_s: float = WAKE_S,
 ) -> ProcessResult:
-    """Runs the command of a request to its end, or until its ``watch`` ends it; ``how`` begins the shown line.
+    """Runs the command of a request to its end, or until ``is_finished``; ``how`` begins the shown line.
+
+    ``is_finished`` is asked every ``ask_s`` seconds.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -365,8 +357,8 @@ def run_program(
         log=log,
         timeout_s=request.timeout_s,
         on_line=progress.output,
-        is_finished=watch.is_finished,
-        ask_s=watch.ask_s,
+        is_finished=is_finished,
+        ask_s=ask_s,
     )
 
 

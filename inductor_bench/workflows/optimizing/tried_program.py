@@ -11,12 +11,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.findings.finding import plural
-from ..analysis.optimization.search import Candidate, TrialPlan
-from ..errors import InductorBenchError
-from ..launch.diagnosis import last_error
-from ..launch.process import WAKE_S, ProcessResult
-from ..messages.variants import (
+from ...analysis.findings.finding import plural
+from ...analysis.optimization.search import Candidate, TrialPlan
+from ...errors import InductorBenchError
+from ...launch.diagnosis import last_error
+from ...launch.process import ProcessResult
+from ...messages.variants import (
     JOURNAL,
     TRIED,
     VARIANTS,
@@ -27,10 +27,10 @@ from ..messages.variants import (
     VariantState,
     VariantSwitch,
 )
-from ..records.base import Failure
-from ..records.evidence import DONE, FAILED
-from ..records.model_sources import COMPILED_HERE
-from ..records.optimization import (
+from ...records.base import Failure
+from ...records.evidence import DONE, FAILED
+from ...records.model_sources import COMPILED_HERE
+from ...records.optimization import (
     ENVIRONMENT,
     ORIGINAL,
     PINS,
@@ -40,16 +40,16 @@ from ..records.optimization import (
     TrialVariant,
     VariantCheck,
 )
-from ..records.request import BreakdownRequest
-from ..store import codec
-from ..store.files import read_json, read_text, write_json
-from ..store.lock import DeviceTurn
-from ..store.optimization_folder import OptimizationFolder
-from ..store.redaction import Redaction
-from .mode_process import CACHE, NOT_INHERITED
-from .modules.measured_environment import WARM, observed_environment
-from .modules.program_run import program_command, run_program
-from .progress import Progress
+from ...records.request import BreakdownRequest
+from ...store import codec
+from ...store.files import read_json, read_text, write_json
+from ...store.lock import DeviceTurn
+from ...store.optimization_folder import OptimizationFolder
+from ...store.redaction import Redaction
+from ..mode_process import CACHE, NOT_INHERITED
+from ..modules.measured_environment import WARM, observed_environment
+from ..modules.program_run import program_command, run_program
+from ..progress import Progress
 
 STAGE = "optimize"
 
@@ -72,8 +72,6 @@ class VariantWatch:
         folder: the folder in which the processes write.
         stalled_s: seconds that a variant may take for one thing.
     """
-
-    ask_s = WAKE_S
 
     def __init__(self, folder: Path, stalled_s: float) -> None:
         self._folder, self._stalled_s = folder, stalled_s
@@ -171,9 +169,10 @@ class ProgramTrials:
         here = self.request.kind in COMPILED_HERE
         command = program_command(self.request, work, self.python, work / "refusal.json")
         began_s = time.monotonic()
+        environment = self._environment(plan, work)
         with nullcontext() if here else DeviceTurn():
             ended = run_program(
-                self.request, command, self._environment(plan, work), log, self.progress, watch, how=_how(plan)
+                self.request, command, environment, log, self.progress, watch.is_finished, how=_how(plan)
             )
         trial = read_trial(plan, observed, ended, time.monotonic() - began_s, watch.stalled)
         self.folder.save_trial(trial, self.redaction.text)
@@ -208,17 +207,15 @@ def value_of(text: str) -> object:
         return text
 
 
+def switches_of(candidate: Candidate) -> tuple[VariantSwitch, ...]:
+    """The settings of a variant as its process takes them."""
+    return tuple(VariantSwitch(one.kind, one.setting, value_of(one.value)) for one in candidate.settings)
+
+
 def request_of(plan: TrialPlan) -> VariantsRequest:
     """What the processes of the program are asked to try."""
     return VariantsRequest(
-        variants=tuple(
-            ProgramVariant(
-                one.slug,
-                tuple(VariantSwitch(each.kind, each.setting, value_of(each.value)) for each in one.settings),
-                one.slug == PLACEBO,
-            )
-            for one in plan.candidates
-        ),
+        variants=tuple(ProgramVariant(one.slug, switches_of(one), one.slug == PLACEBO) for one in plan.candidates),
         alternates=plan.alternates,
         timed_s=plan.timed_s,
         least=plan.least,

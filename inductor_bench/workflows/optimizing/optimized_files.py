@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..errors import InductorBenchError
-from ..records.optimization import (
+from ...errors import InductorBenchError
+from ...records.optimization import (
     ATTENTION,
     COMPILE,
     DYNAMO,
@@ -22,10 +22,10 @@ from ..records.optimization import (
     Optimization,
     ProgramSetting,
 )
-from ..source.program_patch import OPTIMIZERS, difference, with_keywords, with_lines
-from ..source.standalone_header import docstring, plain
-from ..store.files import read_text, remove_file, write_text
-from ..store.optimization_folder import APPLY, DIFF, LINES, OptimizationFolder
+from ...source.program_patch import OPTIMIZERS, difference, with_keywords, with_lines
+from ...source.standalone_header import docstring, plain
+from ...store.files import read_text, remove_file, write_text
+from ...store.optimization_folder import APPLY, DIFF, LINES, OptimizationFolder
 from .tried_program import value_of
 
 _ABOUT = """Settings that make {title} faster.

@@ -1,0 +1,70 @@
+"""Runs any program with the settings that a search found, unchanged."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...analysis.optimization.search import Candidate, name_of
+from ...errors import InductorBenchError
+from ...launch.process import run_in_terminal
+from ...launch.worker import expose_package, join_paths
+from ...messages.variants import VARIANTS, ProgramVariant, VariantsRequest
+from ...store import codec
+from ...store.files import write_json
+from ...store.optimization_folder import OptimizationFolder
+from ..modules.measured_environment import SITE
+from ..pins import users_environment
+from .optimized_files import winning_settings
+from .tried_program import REQUEST, read_tried, switches_of, variables_of
+
+
+@dataclass(frozen=True)
+class OptimizedProcess:
+    """The end of a program that ran with the settings."""
+
+    exit_code: int
+    settings: tuple[str, ...]  # the settings
+    refused: tuple[str, ...]  # those that had no effect, each with its reason
+
+
+def is_optimized(folder: Path) -> bool:
+    """Whether a folder holds a search of ``optimize``."""
+    return OptimizationFolder(folder).exists()
+
+
+def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
+    """Runs a program with the settings of a search, in this terminal.
+
+    Raises:
+        InductorBenchError: the search found none, or the program cannot be started.
+    """
+    found = OptimizationFolder(folder).load()
+    settings = winning_settings(found)
+    if found.winner is None:
+        raise InductorBenchError(
+            f"{folder} holds no setting that is proven", "inductor-bench optimize searches for some"
+        )
+    candidate = Candidate(name_of(found.winner.slugs), settings)
+    work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
+    try:
+        variant = ProgramVariant(candidate.slug, switches_of(candidate))
+        request = VariantsRequest((variant,), alternates=False, timed_s=0.0, least=0, most=0, checks=False)
+        write_json(work / REQUEST, codec.encode(request))
+        environment = users_environment()
+        environment |= {
+            "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
+            "INDUCTOR_BENCH_OBSERVE": "steps",
+            "INDUCTOR_BENCH_PROFILES": "0",
+            VARIANTS: str((work / REQUEST).resolve()),
+            "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+            **variables_of([candidate]),
+        }
+        code = run_in_terminal(command, environment)
+        refused = dict.fromkeys(said for one in read_tried(work) for state in one.variants for said in state.refused)
+        return OptimizedProcess(code, tuple(setting.words for setting in settings), tuple(refused))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,105 @@
+"""The menu of settings for recorded runs."""
+
+import json
+from dataclasses import fields, replace
+from zipfile import ZipFile
+
+import pytest
+from conftest import ROOT
+
+from inductor_bench.analysis.optimization.menu import ALTERNATING, ASKED_FOR, LEAST_SHARE, OWN, make_menu
+from inductor_bench.analysis.optimization.menu_entries import MENU, THREADS
+from inductor_bench.analysis.optimization.step_facts import StepFacts
+from inductor_bench.messages import variants
+from inductor_bench.records import optimization
+from inductor_bench.records.optimization import GROUPS, INDUCTOR, PRECISION, SUGGESTED, UNTRIED, MenuRow, ProgramSetting
+from inductor_bench.records.run import Run
+from inductor_bench.store import codec
+
+
+def recorded(name: str) -> Run:
+    with ZipFile(ROOT / "tests" / "data" / "documented" / f"{name}.zip") as archive:
+        (record,) = (place for place in archive.namelist() if place.endswith("record.json"))
+        return codec.decode(Run, codec.upgrade(json.loads(archive.read(record)), record))
+
+
+def menu_of(name: str, **options: object) -> dict[str, MenuRow]:
+    return {row.slug: row for row in make_menu(StepFacts(recorded(name)), **options)}  # type: ignore[arg-type]
+
+
+def test_a_step_that_waits_for_launches_may_take_cuda_graphs_and_a_fused_optimizer() -> None:
+    rows = menu_of("blocks")
+    tried = [slug for slug, row in rows.items() if row.state == UNTRIED and not row.reason]
+    assert {"cudagraphs", "fused-optimizer", "attention-cudnn"} <= set(tried)
+    assert rows["cudagraphs"].bound == pytest.approx(0.4426, abs=1e-3)
+    assert all(rows[slug].bound is None or (rows[slug].bound or 0.0) >= LEAST_SHARE for slug in tried)
+
+
+def test_what_can_save_little_is_not_tried_and_says_how_little() -> None:
+    rows = menu_of("train")
+    assert rows["fused-optimizer"].reason == "it can save at most 0.5% of the step"
+    assert rows["channels-last"].reason == "it can save at most 0% of the step"
+
+
+def test_graphs_that_are_replayed_already_are_not_tried() -> None:
+    rows = menu_of("decode")
+    assert rows["cudagraphs"].reason == "the step replays CUDA graphs already"
+    assert rows["fused-optimizer"].reason == "the step has no eager optimizer"
+    assert not rows["freezing"].reason and menu_of("train")["freezing"].reason == "it is for inference"
+
+
+def test_precision_is_tried_only_if_it_is_allowed() -> None:
+    assert menu_of("train")["tf32"].reason == "it changes the precision of numbers: --allow tf32 tries it"
+    assert not menu_of("train", allowed=("tf32",))["tf32"].reason
+    assert all(entry.numbers == PRECISION for entry in MENU if entry.group in ASKED_FOR)
+
+
+def test_a_denied_group_is_not_tried() -> None:
+    assert menu_of("blocks", denied=("cudagraphs",))["cudagraphs"].reason == "denied by --deny"
+
+
+def test_options_are_asked_of_torch() -> None:
+    options = {one.setting: "None" for entry in MENU for one in entry.settings if one.kind == INDUCTOR}
+    del options["combo_kernels"]
+    options["triton.mix_order_reduction"] = "True"
+    rows = menu_of("blocks", options=options)
+    assert rows["combo-kernels"].reason == "this torch has no option combo_kernels"
+    assert rows["mix-order-reduction"].reason == "it is set already"
+    assert not rows["no-mix-order-reduction"].reason
+
+
+def test_settings_of_the_user_are_rows_of_their_own() -> None:
+    settings = (ProgramSetting(INDUCTOR, "x", "1"), ProgramSetting("environment", "Y", "'2'"))
+    rows = menu_of("train", own=settings)
+    own = [row for row in rows.values() if row.group == OWN]
+    assert [(row.settings, row.alternates, row.reason) for row in own] == [
+        ((settings[0],), True, ""),
+        ((settings[1],), False, ""),
+    ]
+
+
+def test_guards_are_only_named() -> None:
+    row = menu_of("blocks")["skip-guards"]
+    assert row.state == SUGGESTED and not row.settings and row.bound == pytest.approx(0.02, abs=1e-3)
+
+
+def test_without_a_profiled_step_nothing_bounds_a_row() -> None:
+    run = replace(recorded("train"), program=replace(recorded("train").program, parts=()))  # type: ignore[type-var]
+    rows = {row.slug: row for row in make_menu(StepFacts(run))}
+    assert rows["cudagraphs"].bound is None and not rows["cudagraphs"].reason
+
+
+def test_groups_and_kinds_are_those_that_the_menu_uses() -> None:
+    assert {entry.group for entry in (*MENU, THREADS)} == set(GROUPS)
+    assert ALTERNATING == variants.ALTERNATING
+    names = ("INDUCTOR", "DYNAMO", "TORCH", "OPTIMIZER", "ATTENTION", "LOADER", "COMPILE", "ENVIRONMENT", "PINS")
+    assert all(getattr(optimization, name) == getattr(variants, name) for name in names)
+    assert optimization.MEMORY_FORMAT == variants.LAYOUT
+
+
+def test_each_row_says_all_about_itself() -> None:
+    slugs = [entry.slug for entry in MENU]
+    assert len(set(slugs)) == len(slugs) and not any("+" in slug for slug in slugs)
+    for entry in MENU:
+        assert entry.title and entry.why and entry.source and entry.settings, entry.slug
+    assert {item.name for item in fields(MenuRow)} >= {"bound", "numbers", "fails", "source", "reason"}

@@ -1,0 +1,122 @@
+"""What a search for faster settings says."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from printed import printed
+from tried_programs import DrawnProgram, menu_row, searched
+
+from inductor_bench.analysis.optimization.search import NO_TIME, OptimizationSearch
+from inductor_bench.records.optimization import SUGGESTED, SUMS, MenuRow, Optimization
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Environment, Versions
+from inductor_bench.report.formats import View
+from inductor_bench.report.optimization_document import FORMATS, headline
+from inductor_bench.store.optimization_folder import OptimizationFolder
+
+
+def optimization(search: OptimizationSearch, **fields: object) -> Optimization:
+    """The record of a search."""
+    found = Optimization(
+        format=1,
+        tool_version="0.1.0",
+        created="2026-11-26T12:00:00+00:00",
+        command="inductor-bench optimize train.py",
+        target="train.py",
+        title="train.py",
+        request=BreakdownRequest("train.py", "script"),
+        environment=Environment(Versions("3.12", "2.11.0")),
+        step_time_s=0.02,
+        budget_s=1200.0,
+        rows=search.rows,
+        trials=tuple(search.trials),
+        winner=search.winner,
+        spent_s=search.spent_s,
+        is_complete=True,
+    )
+    return replace(found, **fields)  # type: ignore[arg-type]
+
+
+ROWS = [
+    *(menu_row(name) for name in ("cudagraphs", "fused-optimizer", "combo-kernels", "crash", "wrong")),
+    replace(menu_row("tf32"), reason="it changes the precision of numbers: --allow tf32 tries it"),
+    replace(menu_row("guards"), state=SUGGESTED, reason="only you can promise it", settings=(), bound=0.02),
+]
+
+
+def two_winners() -> OptimizationSearch:
+    program = DrawnProgram(
+        0, {"cudagraphs": 0.1, "fused-optimizer": 0.05}, failures={"crash": "no such kernel"}, wrong=("wrong",)
+    )
+    return searched(program, ROWS)
+
+
+def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
+    text = headline(optimization(two_winners()))
+    assert text.startswith("19.") and " → " in text and " a step (\N{MINUS SIGN}14." in text
+    assert "%, 99.9% interval " in text and text.endswith("%): 2 settings of 5 tried")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "20.0 ms a step: of 5 settings tried none is faster"),
+        ({"is_complete": False}, "20.0 ms a step: not finished, 5 settings tried"),
+        ({"rows": tuple(ROWS[5:])}, "20.0 ms a step: nothing was tried"),
+    ],
+)
+def test_a_search_without_a_winner_says_so(fields: dict[str, object], said: str) -> None:
+    rows = [row if row.slug not in ("crash", "wrong") else menu_row(row.slug) for row in ROWS]
+    assert headline(optimization(searched(DrawnProgram(0), rows), **fields)) == said
+
+
+def test_each_row_of_the_menu_stands_in_one_place_with_its_reason(tmp_path: Path) -> None:
+    text = printed(FORMATS.get("table"), optimization(two_winners()), View(tmp_path / "optimized", columns=140))
+    for said in (
+        "What each setting saves",
+        "no such kernel",
+        "numbers differ",
+        "--allow tf32 tries it",
+        "only you can promise it",
+        "inductor-bench apply",
+    ):
+        assert said in text, said
+    assert text.index("+ cudagraphs") < text.index("+ fused-optimizer") < text.index("What each setting saves")
+
+
+@pytest.mark.parametrize("form", FORMATS.names)
+def test_each_format_names_all_rows(form: str) -> None:
+    text = printed(FORMATS.get(form), optimization(two_winners()), View(columns=160))
+    for row in ROWS:
+        assert row.slug in text, (form, row.slug)
+
+
+def test_what_had_no_time_is_gone_on_with(tmp_path: Path) -> None:
+    rows = [menu_row(f"row-{number}") for number in range(40)]
+    found = optimization(searched(DrawnProgram(0), rows, 300.0), budget_s=300.0)
+    assert any(row.reason == NO_TIME for row in found.rows)
+    text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
+    assert "run --budget 10m" in text
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    folder = OptimizationFolder(tmp_path / "optimized")
+    folder.make()
+    found = optimization(two_winners())
+    folder.save(found, lambda text: text)
+    read = folder.load()
+    assert read.rows == found.rows and read.winner == found.winner
+    assert all(not one.times_s for trial in read.trials for one in trial.variants)
+    folder.trials.mkdir()
+    folder.save_trial(found.trials[0], lambda text: text)
+    assert folder.load_trial(found.trials[0].name) == found.trials[0] and folder.load_trial("02-x") is None
+
+
+def test_secrets_are_kept_out_of_the_record(tmp_path: Path) -> None:
+    folder = OptimizationFolder(tmp_path)
+    row = MenuRow("a", "hunter2", (), "own", SUMS, True, "")
+    folder.save(
+        replace(optimization(two_winners()), rows=(row,), winner=None), lambda text: text.replace("hunter2", "***")
+    )
+    assert "hunter2" not in folder.record.read_text() and folder.load().rows[0].title == "***"

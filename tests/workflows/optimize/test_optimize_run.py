@@ -1,0 +1,169 @@
+"""The search over a RUN: where it lies, what goes on after an interruption, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from conftest import ROOT
+from tried_programs import DrawnProgram
+
+from inductor_bench.analysis.optimization.search import TrialPlan
+from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.optimization import KEPT, Trial
+from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
+from inductor_bench.records.run import Environment
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows import optimize
+from inductor_bench.workflows.optimize import OptimizeInterrupted, run_optimize
+from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
+from inductor_bench.workflows.progress import Silent
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A RUN whose program is here."""
+    with ZipFile(ROOT / "tests" / "data" / "documented" / "blocks.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    (record,) = (tmp_path / "unpacked").rglob("record.json")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(optimize, "look", lambda *_: (Environment(), None))
+    folder = RunFolder(record.parent)
+    found = folder.load()
+    Path("blocks.py").write_text("import torch\noptimizer = torch.optim.AdamW(p)\n")
+    folder.save(
+        replace(
+            found, target="blocks.py", request=replace(found.request, target="blocks.py", kind="script", arguments=())
+        )
+    )
+    return record.parent
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> DrawnProgram:
+    """Stands for the program in all trials."""
+    drawn = DrawnProgram(0, {"fused-optimizer": 0.1, "cudagraphs": 0.2}, step_s=0.023, most=40)
+    own = ProgramTrials.run
+
+    def run(self: ProgramTrials, plan: TrialPlan) -> Trial:
+        known = self.folder.load_trial(plan.name)
+        if known is not None:
+            return own(self, plan)
+        trial = drawn.run(plan)
+        self.folder.save_trial(trial, self.redaction.text)
+        return trial
+
+    monkeypatch.setattr(ProgramTrials, "run", run)
+    return drawn
+
+
+def request(target: Path | str, **fields: object) -> OptimizeRequest:
+    return OptimizeRequest(program=BreakdownRequest(str(target)), **fields)  # type: ignore[arg-type]
+
+
+def test_a_run_is_searched_and_its_folder_has_what_a_user_needs(run: Path, program: DrawnProgram) -> None:
+    outcome = run_optimize(request(run), Silent())
+    found = outcome.found
+    assert outcome.measured and outcome.folder == run / "optimized" and found.is_complete
+    assert found.winner is not None and found.winner.slugs == ("cudagraphs", "fused-optimizer")
+    assert found.files == ("apply.py", "README.md", "program.diff")
+    assert "+optimizer = torch.optim.AdamW(p, fused=True)" in (outcome.folder / "program.diff").read_text()
+    compile((outcome.folder / "apply.py").read_text(), "apply.py", "exec")
+    assert "fused=True" in (outcome.folder / "README.md").read_text()
+    assert not (outcome.folder / ".work").exists()
+
+
+def test_the_same_command_runs_nothing_again(run: Path, program: DrawnProgram) -> None:
+    first = run_optimize(request(run), Silent())
+    program.asked.clear()
+    again = run_optimize(request(run), Silent())
+    assert not again.measured and not program.asked and again.found == first.found
+
+
+def test_an_interrupted_search_goes_on(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = program.run
+
+    def interrupted(plan: TrialPlan) -> Trial:
+        if len(program.asked) == 3:
+            raise KeyboardInterrupt
+        return drawn(plan)
+
+    monkeypatch.setattr(program, "run", interrupted)
+    with pytest.raises(OptimizeInterrupted) as stop:
+        run_optimize(request(run), Silent())
+    shown = stop.value.outcome.found
+    assert not shown.is_complete and len(shown.trials) == 3 and shown.winner is None and shown.tried
+    monkeypatch.setattr(program, "run", drawn)
+    found = run_optimize(request(run), Silent()).found
+    assert found.is_complete and found.trials[:3] == shown.trials
+    assert [row.slug for row in found.rows if row.state == KEPT] == ["cudagraphs", "fused-optimizer"]
+    assert len({plan.name for plan in program.asked}) == len(program.asked), "no trial ran twice"
+
+
+def test_more_time_goes_on_with_what_had_none(run: Path, program: DrawnProgram) -> None:
+    short = run_optimize(request(run, budget_s=130.0), Silent()).found
+    assert short.is_complete and short.winner is None
+    longer = run_optimize(request(run, budget_s=3000.0), Silent()).found
+    assert longer.winner is not None and longer.budget_s == 3000.0
+
+
+def test_force_begins_anew(run: Path, program: DrawnProgram) -> None:
+    run_optimize(request(run), Silent())
+    count = len(program.asked)
+    program.asked.clear()
+    anew = OptimizeRequest(program=BreakdownRequest(str(run), force=True))
+    assert run_optimize(anew, Silent()).measured and len(program.asked) == count
+
+
+def test_groups_are_denied_and_unknown_ones_are_refused(run: Path, program: DrawnProgram) -> None:
+    found = run_optimize(request(run, denied=("cudagraphs",)), Silent()).found
+    assert found.winner is not None and found.winner.slugs == ("fused-optimizer",)
+    assert found.row("cudagraphs").reason == "denied by --deny"
+    with pytest.raises(UsageError, match="no group has this name"):
+        run_optimize(request(run, allowed=("tf33",)), Silent())
+    with pytest.raises(UsageError, match="with other options"):
+        run_optimize(request(run), Silent())
+
+
+def test_options_of_the_user_are_tried(run: Path, program: DrawnProgram) -> None:
+    found = run_optimize(
+        request(run, inductor=("inductor.epilogue_fusion=false",), variables=(("A_B", "1"),)), Silent()
+    ).found
+    own = [(row.title, row.alternates) for row in found.rows if row.group == "own"]
+    assert own == [("inductor epilogue_fusion=False", True), ("environment A_B='1'", False)]
+    assert any("own-1" in plan.slugs for plan in program.asked)
+
+
+def test_another_command_may_stand_for_that_of_the_run(run: Path, program: DrawnProgram) -> None:
+    asked = OptimizeRequest(program=BreakdownRequest(str(run), arguments=("python", "blocks.py", "--more")))
+    assert run_optimize(asked, Silent()).found.request.arguments == ("python", "blocks.py", "--more")
+
+
+def test_a_run_whose_program_is_gone_is_refused(run: Path, program: DrawnProgram) -> None:
+    Path("blocks.py").unlink()
+    with pytest.raises(UsageError, match="is not here"):
+        run_optimize(request(run), Silent())
+
+
+def test_a_run_with_a_hidden_secret_is_refused(run: Path) -> None:
+    folder = RunFolder(run)
+    found = folder.load()
+    folder.save(replace(found, request=replace(found.request, arguments=("--token", "***"))))
+    with pytest.raises(UsageError, match="secrets were left out"):
+        run_optimize(request(run), Silent())
+
+
+def test_a_run_without_steps_is_refused(run: Path) -> None:
+    folder = RunFolder(run)
+    folder.save(replace(folder.load(), program=None))
+    with pytest.raises(InductorBenchError, match="has no step of the program"):
+        run_optimize(request(run), Silent())
+
+
+def test_a_module_is_no_program(tmp_path: Path) -> None:
+    module = tmp_path / "c.py"
+    module.write_text("# AOT ID: ['0_forward']\n")
+    with pytest.raises(UsageError, match="optimize runs a program"):
+        run_optimize(request(module), Silent())
