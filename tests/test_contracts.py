@@ -131,6 +131,10 @@ EDGES: dict[str, tuple[str, ...]] = {
         "worker/capture/named_models.py",
         "worker/bench/library_choices.py",
     ),
+    "options, flags and arguments, whose names are torch's": (
+        "worker/capture/variants/settings.py",
+        "worker/upstream/variants.py",
+    ),
     "keyword arguments of matplotlib": ("report/run/plot_parts.py",),
 }
 """The files that may say ``dict[str, Any]``, by the reason. Everywhere else known fields have a dataclass."""
@@ -139,6 +143,8 @@ BROAD_EXCEPT = {
     "worker/__main__.py",
     "cli/main.py",
     "worker/capture/pinned.py",
+    "worker/capture/variants/checks.py",
+    "worker/capture/variants/turns.py",
 }
 """Where a process ends, and where a failure of ours must not end the user's program."""
 

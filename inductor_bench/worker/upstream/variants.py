@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -111,13 +112,14 @@ def compile_as(
         with surround():
             return inner(*arguments, **keywords)
 
-    more = {}
+    more: Any = {}
     if "compile_region_name" in inspect.signature(compile_fx.compile_fx).parameters:
         more["compile_region_name"] = getattr(backend, "name", None)
     with _own_context(), surround():
-        made: Callable[..., Any] = compile_fx.compile_fx(
+        compiled: Any = compile_fx.compile_fx(
             module, inputs, inner_compile=surrounded, config_patches=dict(options), **more
         )
+    made: Callable[..., Any] = compiled
     return made
 
 
@@ -149,6 +151,15 @@ def changed_inputs(inputs: int) -> tuple[int, ...] | None:
     return tuple(place for place, fact in enumerate(facts) if fact.mutates_data or fact.mutates_metadata)
 
 
+def compilation_of(inputs: Sequence[Any]) -> tuple[str, str]:
+    """Dynamo's number of the compilation that runs, and what it compiles: the frame, and its inputs' shapes. (2.13)"""
+    from torch._guards import CompileContext
+
+    number = CompileContext.current_compile_id()
+    shapes = [(str(getattr(one, "dtype", "")), str(tuple(getattr(one, "shape", ())))) for one in inputs]
+    return str(number), f"{getattr(number, 'frame_id', number)} {shapes}"
+
+
 def calls_collectives(module: Any) -> bool:
     """Whether a graph, or one within it, exchanges data with other processes."""
     from torch.fx import GraphModule
@@ -159,8 +170,7 @@ def calls_collectives(module: Any) -> bool:
 
 def cache_tag(tag: str) -> AbstractContextManager[None]:
     """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (2.9 to 2.13)"""
-    from torch.compiler import config
-
+    config: Any = importlib.import_module("torch.compiler.config")
     made: AbstractContextManager[None] = config.patch(cache_key_tag=config.cache_key_tag + tag)
     return made
 
@@ -171,9 +181,8 @@ def is_guarded(change: Callable[[], Callable[[], None]]) -> bool:
     Args:
         change: makes the change, and returns what undoes it.
     """
-    from torch._dynamo.convert_frame import GlobalStateGuard
-
-    guard = GlobalStateGuard()
+    convert_frame: Any = importlib.import_module("torch._dynamo.convert_frame")
+    guard = convert_frame.GlobalStateGuard()
     undo = change()
     try:
         return not guard.check()

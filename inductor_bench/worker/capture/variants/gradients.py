@@ -43,7 +43,7 @@ class GradientNotes:
         def backward(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
             if not self.is_complete and tensor.numel() == 1:
                 self._losses.append(tensor.detach().clone())
-            return original(tensor, *arguments, **keywords)
+            return original(tensor, *arguments, **keywords)  # type: ignore[no-untyped-call]
 
         torch.Tensor.backward = backward  # type: ignore[assignment]
         stop = before_optimizer_steps(self._note)

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ....messages.variants import COMPILE, DYNAMO, ENVIRONMENT, LAYOUT, LOADER, PINS, VariantSwitch
-from .settings import VariantSettings, name_of
+from .settings import Values, VariantSettings, name_of
 
 
 class HeldSettings:
@@ -46,7 +46,7 @@ class HeldSettings:
 
         torch.compile = compile
 
-    def _changed(self, keywords: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    def _changed(self, keywords: Values, arguments: Values) -> Values:
         """The keywords with a variant's; torch takes a mode or options, and not both."""
         if keywords.get("options") and arguments.get("mode"):
             from ...upstream.inductor import options_of_mode
@@ -100,7 +100,7 @@ class HeldSettings:
 
         module.DataLoader.__init__ = init
 
-    def _values(self, kind: str) -> dict[str, Any]:
+    def _values(self, kind: str) -> Values:
         return {name: switch.value for name, switch in self._by_kind.get(kind, {}).items()}
 
     def _apply(self, kind: str, name: str = "") -> None:

@@ -12,6 +12,8 @@ from ...upstream import variants as upstream
 from ...upstream.observing import before_optimizer_steps
 
 Undo = Callable[[], None]
+Values = dict[str, Any]
+"""Values of options, flags and arguments, by the names that torch gives them."""
 
 
 class Change(Protocol):
@@ -50,7 +52,7 @@ class Optimizers:
     """The optimizers of the process that have made a step."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Any] = {}
+        self.held: Values = {}
         """Flags that each optimizer gets before its first step, and keeps."""
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -68,13 +70,13 @@ class Optimizers:
     def __iter__(self) -> Any:
         return iter(list(self._known))
 
-    def why_not(self, flags: dict[str, Any]) -> str:
+    def why_not(self, flags: Values) -> str:
         """Why no optimizer can be changed so; empty if one can."""
         reasons = [why_not(optimizer, flags) for optimizer in self]
         return "" if "" in reasons else next(iter(reasons), "the program has no optimizer")
 
 
-def why_not(optimizer: Any, flags: dict[str, Any]) -> str:
+def why_not(optimizer: Any, flags: Values) -> str:
     """Why an optimizer cannot have these flags; empty if it can."""
     from torch.optim.optimizer import _device_dtype_check_for_fused
 
@@ -104,7 +106,7 @@ AMP = "_step_supports_amp_scaling"
 class OptimizerChange:
     """Keys of all groups of the optimizers that have them."""
 
-    flags: dict[str, Any]
+    flags: Values
     optimizers: Optimizers
 
     def make(self) -> Undo:
@@ -117,7 +119,7 @@ class OptimizerChange:
         return undo
 
 
-def _change_optimizer(optimizer: Any, flags: dict[str, Any]) -> Undo:
+def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
     wanted = dict(flags)
     for one, other in (("fused", "foreach"), ("foreach", "fused")):  # torch refuses both
         if wanted.get(one):
@@ -147,7 +149,7 @@ def _place_step_counts(optimizer: Any) -> None:
     """Moves the counts of steps to where the flags need them: beside the parameters, or on the host."""
     import torch
 
-    moves: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    moves: dict[tuple[Any, Any], list[Values]] = {}
     for group in optimizer.param_groups:
         beside = bool(group.get("fused") or group.get("capturable"))
         for parameter in group["params"]:
@@ -168,7 +170,7 @@ class VariantSettings:
 
     number: int
     slug: str
-    options: dict[str, Any] = field(default_factory=dict)  # of Inductor
+    options: Values = field(default_factory=dict)  # of Inductor
     changes: list[TorchChange | AttentionChange] = field(default_factory=list)  # compilation sees them, too
     optimizer: OptimizerChange | None = None
     tag: str = ""  # a part of the keys of torch's caches
@@ -193,7 +195,7 @@ class VariantSettings:
 def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *, alternates: bool) -> VariantSettings:
     """Sorts the switches of a variant. What this torch lacks is refused once that is known."""
     made = VariantSettings(number, variant.slug)
-    flags: dict[str, Any] = {}
+    flags: Values = {}
     for switch in variant.switches:
         if switch.kind == INDUCTOR:
             made.options[switch.setting.replace("-", "_")] = switch.value

@@ -32,8 +32,8 @@ def _nothing() -> None:
 class VariantGraph:
     """One graph of Dynamo, compiled for each variant."""
 
-    number: int  # in the order of compilation
-    name: str
+    number: int  # of what is compiled; the same where Dynamo compiles it anew for a variant's settings
+    name: str  # Dynamo's number of the compilation
     own: Callable[..., Any]  # the original
     callables: list[Callable[..., Any]]  # by the numbers of variants; those without one of their own call the original
     compiled: dict[int, Callable[..., Any]] = field(default_factory=dict)  # those that have one of their own
@@ -76,6 +76,7 @@ class Turns:
         self.is_over = False
         """Whether nothing is compiled for variants any more."""
         self._graphs: list[VariantGraph] = []
+        self._numbers: dict[str, int] = {}  # the number of each thing that was compiled
         self._undo_optimizer: Undo = _nothing
         self._undo_changes: Undo = _nothing
         self._in_place = ORIGINAL  # the variant whose changes are in place
@@ -161,9 +162,10 @@ class Turns:
     def refuse_optimizers(self) -> None:
         """Gives variants up that change flags of optimizers which no optimizer of the program can have."""
         for settings in self.settings[1:]:
-            reason = self.optimizers.why_not(settings.optimizer.flags) if settings.optimizer else ""
+            flags = settings.optimizer.flags if settings.optimizer else {}
+            reason = self.optimizers.why_not(flags) if flags else ""
             if reason:
-                settings.refused.append(f"{', '.join(settings.optimizer.flags)}: {reason}")
+                settings.refused.append(f"{', '.join(flags)}: {reason}")
                 settings.fail(settings.refused[-1])
 
     # The compilation
@@ -176,6 +178,7 @@ class Turns:
         wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         if not self.request.alternates and not self.request.checks:
             return self._compile_held(original, backend, module, inputs, **keywords)
+        name, what = upstream.compilation_of(inputs)
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
         collectives = upstream.calls_collectives(module)
         begin_s = time.perf_counter()
@@ -186,8 +189,8 @@ class Turns:
         self.settings[ORIGINAL].graphs += 1
         options = {**upstream.options_of(backend), **(keywords.get("config_patches") or {})}
         graph = VariantGraph(
-            len(self._graphs),
-            f"graph {len(self._graphs)}",
+            self._numbers.setdefault(what, len(self._numbers)),
+            name,
             own,
             [own] * len(self.settings),
             changed=changed,
