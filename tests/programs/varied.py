@@ -1,0 +1,51 @@
+"""A small compiled program, of which variants are tried: ``varied.py KIND STEPS [DEVICE]``."""
+
+import sys
+
+import torch
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+kind, steps = sys.argv[1], int(sys.argv[2])
+device = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+width = 16 if device == "cpu" else 512
+blocks = 1 if device == "cpu" else 6
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.norm(values + self.down(torch.relu(self.up(values))))
+
+
+@torch.compile
+def loss_of(values: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return ((values - wanted) ** 2).mean()
+
+
+model = torch.nn.Sequential(*(Block() for _ in range(blocks))).to(device)
+values, wanted = torch.randn(2, 64, width, device=device)
+if kind == "serve":
+    served = torch.compile(model.eval())
+    with torch.no_grad():
+        for _ in range(steps):
+            served(values)
+else:
+    model.compile()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    parts = 3 if kind == "accumulate" else 1
+    for _ in range(steps):
+        for _ in range(parts):
+            loss = loss_of(model(values), wanted) / parts
+            loss.backward()  # type: ignore[no-untyped-call]
+        if kind == "crash" and optimizer.param_groups[0]["foreach"]:
+            raise ValueError("foreach is on")
+        optimizer.step()
+        optimizer.zero_grad()
+    print(f"loss {loss.item():.6f}")
+counters = sys.modules["torch._dynamo.utils"].counters
+print("dynamo", counters["frames"]["ok"], counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
