@@ -125,8 +125,7 @@ def headline(found: Optimization) -> str:
 
 def interval(gain: MeasuredGain) -> str:
     """The interval of a saving: ``99.9% interval 18.6 to 20.1%``."""
-    low, high = (max(-9.99, min(9.99, share)) * 100 for share in (gain.low, gain.high))
-    return f"{CONFIDENCE} interval {low:.1f} to {high:.1f}%"
+    return f"{CONFIDENCE} interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
 
 
 def _percent(share: float) -> str:
@@ -204,7 +203,7 @@ def gain_cell(gain: MeasuredGain | None) -> Cell:
     if gain is None:
         return Cell("")
     text = _percent(gain.share)
-    if abs(gain.low) < 1 and abs(gain.high) < 1:
+    if gain.low > -1:
         text += f" ({gain.low * 100:.1f} to {gain.high * 100:.1f})"
     return Cell(text, gain.share)
 
@@ -329,8 +328,8 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
     program = _program(found)
     if found.winner is not None:
         yield f"inductor-bench apply {place} -- {program}", "runs the program with the settings, unchanged"
-        if "program.diff" in found.files:
-            yield f"patch {shlex.quote(found.target)} {place}/program.diff", "writes them into the program"
+        if "settings.diff" in found.files:
+            yield f"patch {shlex.quote(found.target)} {place}/settings.diff", "writes them into the program"
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
     late = [row for row in found.rows if row.state == UNPROVEN or "--budget" in row.reason]

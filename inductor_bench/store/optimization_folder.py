@@ -16,7 +16,7 @@ from .lock import LOCK
 
 RECORD = "optimization.json"
 FORMAT = 1
-APPLY, LINES, DIFF = "apply.py", "README.md", "program.diff"
+APPLY, LINES, DIFF = "apply.py", "README.md", "settings.diff"
 """What is written for the user: a module, the lines to paste, and the change of the program's file."""
 
 _DAMAGED = "take it from a copy, or search again with --force"

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from tried_programs import DrawnProgram
@@ -138,18 +139,30 @@ def test_gradients_within_the_band_of_the_original_agree() -> None:
 
 
 def test_gradients_beyond_the_band_differ() -> None:
-    assert digests_differ([digests(0), digests(1)], digests(2, 1.1)).startswith(
-        "the norm of the gradients differs in 50"
-    )
+    said = digests_differ([digests(0), digests(1)], digests(2, 1.1))
+    assert said.startswith("the norm of the gradients differs in 20 of the first 20 steps")
+
+
+def test_later_steps_of_a_chaotic_training_may_part() -> None:
+    parted = [
+        replace(one, norm=one.norm * 1.3, loss=(one.loss or 0.0) * 1.04) if one.step > 60 else one
+        for one in digests(2, steps=200)
+    ]
+    assert digests_differ([digests(0, steps=200)] * 2, parted) == ""
+
+
+def test_a_training_that_converges_elsewhere_differs() -> None:
+    worse = [replace(one, loss=(one.loss or 0.0) + 0.1) if one.step > 20 else one for one in digests(2, steps=200)]
+    assert "the mean loss of 180 later steps is" in digests_differ([digests(0, steps=200)] * 2, worse)
 
 
 def test_a_loss_that_is_no_number_differs() -> None:
-    wrong = [StepDigest(one.step, one.norm, one.sums, math.nan) for one in digests(2)]
-    assert "the loss differs in 50 of 50 steps" in digests_differ([digests(0), digests(1)], wrong)
+    wrong = [replace(one, loss=math.nan) for one in digests(2)]
+    assert "the loss differs in 20 of the first 20 steps" in digests_differ([digests(0), digests(1)], wrong)
 
 
 def test_a_parameter_without_gradient_differs() -> None:
-    dropped = [StepDigest(one.step, one.norm, (0.0, 2.0), one.loss) for one in digests(2)]
+    dropped = [replace(one, sums=(0.0, 2.0)) for one in digests(2)]
     said = digests_differ([digests(0)], dropped)
     assert said == "the gradient of parameter 0 has a norm of 0 instead of 1"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...records.optimization import (
@@ -36,6 +36,9 @@ LOOKS = 3
 
 LEAST_PAIRS = samples_needed(1 - (1 - CONFIDENCE) / LOOKS)
 """The number of pairs of steps without which nothing is decided."""
+
+MOST_LOG = math.log(10.0)
+"""The largest logarithm that an end of an interval has: a tenth of the step, or ten times as much."""
 
 CLEAR = 0.003
 """Smallest share of a step that a change has to save in the ranking, to be looked at again."""
@@ -220,7 +223,7 @@ def _gain(
     *,
     enough: bool,
 ) -> MeasuredGain:
-    low, high = (share_of(max(min(log, 50.0), -50.0)) for log in reversed(interval))
+    low, high = (share_of(max(min(log, MOST_LOG), -MOST_LOG)) for log in reversed(interval))
     share = share_of(middle)
     return MeasuredGain(
         share=share,
@@ -294,41 +297,66 @@ def seems_faster(gain: MeasuredGain | None, *, alternated: bool) -> bool:
 # Gradients and losses.
 
 
+EARLY = 20
+"""The number of steps in which gradients and losses are compared one by one. Training is chaotic: what differs in the
+last bit differs visibly some hundred steps later, so that only the mean of later losses says something."""
+
 TOLERATED = 0.02
-"""Relative difference of a norm of gradients, or of a loss, up to which settings that change rounding count as equal,
-if the original itself repeats exactly."""
+"""Relative difference of a norm of gradients, or of a loss, in an early step up to which settings that change rounding
+count as equal, if the original itself repeats exactly."""
 
 MOST_OUTSIDE = 0.05
-"""Share of the steps that may lie outside of the band."""
+"""Share of the early steps that may lie outside of the band."""
+
+LATE = 0.05
+"""Relative difference of the mean of later losses that is tolerated. Half of their standard deviation is, too."""
 
 
 def digests_differ(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
     """How the gradients and losses of a process with the changes leave the band of those without; empty if they do not.
 
-    The band of a step reaches from the smallest to the largest value of the original's processes, and beyond them by
-    as much as they lie apart, or by :data:`TOLERATED` if that is more. Training is chaotic: later steps of two
-    processes part, so that single steps may lie outside of it.
+    The band of an early step reaches from the smallest to the largest value of the original's processes, and beyond
+    them by as much as they lie apart, or by :data:`TOLERATED` if that is more.
 
     Args:
         originals: the digests of processes without the changes.
         changed: those of a process with them.
     """
-    if not changed or not any(originals):
+    known = [one for one in originals if one]
+    if not changed or not known:
         return ""
-    for what, values, others in (
-        ("the norm of the gradients", _norms(changed), [_norms(one) for one in originals]),
-        ("the loss", _losses(changed), [_losses(one) for one in originals]),
-    ):
-        steps = sorted(set(values).intersection(*map(set, others)))
-        outside = [step for step in steps if not _is_inside(values[step], [one[step] for one in others])]
-        if len(outside) > MOST_OUTSIDE * len(steps):
-            step = outside[0]
-            before = others[0][step]
-            return (
-                f"{what} differs in {len(outside)} of {len(steps)} steps: {values[step]:.6g} instead of {before:.6g} "
-                f"at step {step}"
-            )
-    return _parameters_differ(originals, changed)
+    for what, read in (("the norm of the gradients", _norms), ("the loss", _losses)):
+        said = _early_differ(what, read(changed), [read(one) for one in known])
+        if said:
+            return said
+    losses = [_losses(one) for one in known]
+    return _parameters_differ(known[0][0], changed[0]) or _late_differ(_losses(changed), losses)
+
+
+def _early_differ(what: str, values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
+    steps = sorted(set(values).intersection(*map(set, others)))[:EARLY]
+    outside = [step for step in steps if not _is_inside(values[step], [one[step] for one in others])]
+    if len(outside) <= MOST_OUTSIDE * len(steps):
+        return ""
+    step = outside[0]
+    return (
+        f"{what} differs in {len(outside)} of the first {len(steps)} steps: {values[step]:.6g} instead of "
+        f"{others[0][step]:.6g} at step {step}"
+    )
+
+
+def _late_differ(values: Mapping[int, float], others: Sequence[Mapping[int, float]]) -> str:
+    """Whether the mean of the losses after the early steps differs."""
+    steps = sorted(set(values).intersection(*map(set, others)))[EARLY:]
+    if len(steps) < EARLY:
+        return ""
+    ours = statistics.fmean(values[step] for step in steps)
+    theirs = [statistics.fmean(one[step] for step in steps) for one in others]
+    middle, apart = statistics.fmean(theirs), max(theirs) - min(theirs)
+    scatter = statistics.stdev(others[0][step] for step in steps)
+    if abs(ours - middle) <= max(2 * apart, LATE * abs(middle), scatter / 2):
+        return ""
+    return f"the mean loss of {len(steps)} later steps is {ours:.6g} instead of {middle:.6g}"
 
 
 def _norms(digests: Iterable[StepDigest]) -> dict[int, float]:
@@ -347,12 +375,11 @@ def _is_inside(value: float, others: Sequence[float]) -> bool:
     return low - margin <= value <= high + margin
 
 
-def _parameters_differ(originals: Sequence[Sequence[StepDigest]], changed: Sequence[StepDigest]) -> str:
+def _parameters_differ(original: StepDigest, changed: StepDigest) -> str:
     """Whether a parameter that had gradients in the first step has none, or the other way round."""
-    first = next((one[0] for one in originals if one), None)
-    if first is None or len(first.sums) != len(changed[0].sums):
+    if len(original.sums) != len(changed.sums):
         return ""
-    pairs = enumerate(zip(changed[0].sums, first.sums, strict=True))
+    pairs = enumerate(zip(changed.sums, original.sums, strict=True))
     wrong = next(((place, ours, theirs) for place, (ours, theirs) in pairs if (ours == 0) != (theirs == 0)), None)
     if wrong is None:
         return ""

@@ -163,7 +163,7 @@ class OptimizationSearch:
         candidates: Iterable[Candidate],
         *,
         alternates: bool,
-        timed_s: float = SCREENED_S,
+        timed_s: float | None = None,
         losses: int = 0,
         cold: bool = False,
     ) -> Generator[TrialPlan, Trial, Trial]:
@@ -171,7 +171,7 @@ class OptimizationSearch:
         factor = min(4.0, max(0.2, self._budget_s / USUAL_S))
         least = LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
         name = f"{len(self.trials) + 1:02}-{purpose}"
-        plan = TrialPlan(name, purpose, candidates, alternates, timed_s * factor, least, losses, cold)
+        plan = TrialPlan(name, purpose, candidates, alternates, (timed_s or SCREENED_S) * factor, least, losses, cold)
         trial = yield plan
         self.trials.append(trial)
         return trial
@@ -293,6 +293,7 @@ class OptimizationSearch:
                 if self._rows[slug].state == UNPROVEN:
                     self._set(slug, proven=self._judge_fresh(PROVE, slug))
                     self._note_proof(slug, is_last=look + 1 == LOOKS)
+            self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
     def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
@@ -332,10 +333,11 @@ class OptimizationSearch:
     # The combination.
 
     def _without_conflicts(self, proven: Sequence[str]) -> list[str]:
-        """The proven rows, the best first, without those that set what a better one sets."""
+        """The rows, the best first, without those that set what a better one sets that is proven."""
         kept: list[str] = []
         for slug in sorted(proven, key=lambda slug: -_proven_share(self._rows[slug])):
-            better = next((one for one in kept if conflict(self._rows[one], self._rows[slug])), None)
+            sure = (one for one in kept if _is_faster(self._rows[one].proven))
+            better = next((one for one in sure if conflict(self._rows[one], self._rows[slug])), None)
             if better is None:
                 kept.append(slug)
             else:

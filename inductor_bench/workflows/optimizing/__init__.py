@@ -1,4 +1,4 @@
 """The parts of ``optimize``: one process with variants, and what is written and run for the user.
 
-Of ``workflows`` it may import ``modules``, and the files above it.
+Of ``workflows`` it may import ``modules``.
 """

@@ -266,7 +266,7 @@ def page_text(found: Optimization, settings: Sequence[ProgramSetting], folder: P
         f"{command}    # any program, unchanged",
         "```",
         "",
-        "To paste (`program.diff` has the change of the program's file if each line has a place in it):",
+        "To paste (`settings.diff` has the change of the program's file if each line has a place in it):",
         "",
         "```python",
         *map(plain, lines_of(settings)),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 from conftest import ROOT
+from documented import documented
 from tried_programs import DrawnProgram
 
 from inductor_bench.analysis.optimization.search import TrialPlan
+from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.optimization import KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
@@ -68,8 +71,8 @@ def test_a_run_is_searched_and_its_folder_has_what_a_user_needs(run: Path, progr
     found = outcome.found
     assert outcome.measured and outcome.folder == run / "optimized" and found.is_complete
     assert found.winner is not None and found.winner.slugs == ("cudagraphs", "fused-optimizer")
-    assert found.files == ("apply.py", "README.md", "program.diff")
-    assert "+optimizer = torch.optim.AdamW(p, fused=True)" in (outcome.folder / "program.diff").read_text()
+    assert found.files == ("apply.py", "README.md", "settings.diff")
+    assert "+optimizer = torch.optim.AdamW(p, fused=True)" in (outcome.folder / "settings.diff").read_text()
     compile((outcome.folder / "apply.py").read_text(), "apply.py", "exec")
     assert "fused=True" in (outcome.folder / "README.md").read_text()
     assert not (outcome.folder / ".work").exists()
@@ -160,6 +163,70 @@ def test_a_run_without_steps_is_refused(run: Path) -> None:
     folder.save(replace(folder.load(), program=None))
     with pytest.raises(InductorBenchError, match="has no step of the program"):
         run_optimize(request(run), Silent())
+
+
+# The commands of docs/optimize.md
+
+
+def test_a_command_is_broken_down_first(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def break_down(asked: BreakdownRequest, progress: object) -> None:
+        assert asked.output is not None and asked.stop
+        made.append(asked)
+        folder = RunFolder(asked.output)
+        folder.path.mkdir(parents=True)
+        folder.save(replace(RunFolder(run).load(), target=asked.target, request=replace(asked, output=None)))
+
+    monkeypatch.setattr(optimize, "run_breakdown", break_down)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    Path("train.py").write_text("import torch\n")
+    assert main(documented("inductor-bench optimize -- python train.py")) == 0
+    (asked,) = made
+    assert (asked.kind, asked.target, asked.arguments) == ("command", "train.py", ("python", "train.py"))
+    assert Path("runs/train-optimize/optimized/report.html").is_file()
+
+
+def test_a_command_has_limits_and_groups(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(optimize, "run_optimize", lambda request, console: seen.append(request) or stop())
+    words = documented(
+        "inductor-bench optimize --budget 5m --allow tf32 --deny cudagraphs --max-memory 70GB -- python train.py"
+    )
+    assert main(words) == 1
+    (asked,) = seen
+    assert (asked.budget_s, asked.allowed, asked.denied) == (300.0, ("tf32",), ("cudagraphs",))
+    assert asked.max_memory_bytes == 70 * 10**9 and asked.program.arguments == ("python", "train.py")
+
+
+def stop() -> None:
+    raise InductorBenchError("seen")
+
+
+def test_the_result_is_shown_and_a_program_runs_with_it(
+    run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(documented("inductor-bench optimize runs/train", {"runs/train": run})) == 0
+    assert "2 settings of " in capfd.readouterr().out
+    told = Path("told.txt")
+    monkeypatch.setenv("PATH", f"{Path.cwd()}:/usr/bin:/bin")
+    Path("python").write_text(f'#!/bin/sh\ncat "$INDUCTOR_BENCH_VARIANTS" > {told.absolute()}\nexit 7\n')
+    Path("python").chmod(0o755)
+    words = documented(
+        "inductor-bench apply runs/train-optimize/optimized -- python train.py",
+        {"runs/train-optimize/optimized": run / "optimized"},
+    )
+    assert main(words) == 7
+    asked = json.loads(told.read_text())
+    assert asked["alternates"] is False and asked["most"] == 0
+    assert [one["setting"] for one in asked["variants"][0]["switches"]] == ["triton.cudagraphs", "fused"]
+
+
+def test_a_search_without_a_result_runs_no_program(run: Path, program: DrawnProgram) -> None:
+    program.savings = {}
+    run_optimize(request(run), Silent())
+    assert main(["apply", str(run / "optimized"), "--", "true"]) == 1
+    assert main(["apply", str(run / "optimized")]) == 2
 
 
 def test_a_module_is_no_program(tmp_path: Path) -> None:
