@@ -1,4 +1,4 @@
-"""Variants of a small program on a GPU, alternated in one process: CUDA graphs, fused AdamW, a placebo, wrong kernels."""
+"""Variants of a small program on a GPU in one process: CUDA graphs, fused AdamW, a placebo, wrong kernels."""
 
 from __future__ import annotations
 

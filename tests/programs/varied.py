@@ -1,5 +1,7 @@
 """A small compiled program, of which variants are tried: ``varied.py KIND STEPS [DEVICE]``."""
 
+import os
+import signal
 import sys
 
 import torch
@@ -42,8 +44,11 @@ else:
         for _ in range(parts):
             loss = loss_of(model(values), wanted) / parts
             loss.backward()  # type: ignore[no-untyped-call]
-        if kind == "crash" and optimizer.param_groups[0]["foreach"]:
-            raise ValueError("foreach is on")
+        if optimizer.param_groups[0]["foreach"]:
+            if kind == "crash":
+                raise ValueError("foreach is on")
+            if kind == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
         optimizer.zero_grad()
     print(f"loss {loss.item():.6f}")

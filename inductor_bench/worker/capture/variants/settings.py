@@ -67,6 +67,11 @@ class Optimizers:
         if self.held and not why_not(optimizer, self.held):
             _change_optimizer(optimizer, self.held)
 
+    @property
+    def are_known(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
     def __iter__(self) -> Any:
         return iter(list(self._known))
 

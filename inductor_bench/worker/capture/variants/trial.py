@@ -177,7 +177,8 @@ class VariantTrial:
             self._go_on(number - self._plan.begin, number, arrived_s, noisy=noisy)
 
     def _settle(self, number: int, noisy: bool) -> None:
-        self._quiet = 0 if noisy or not self._gradients.is_complete else self._quiet + 1
+        waits = not self._gradients.is_complete and self._turns.optimizers.are_known
+        self._quiet = 0 if noisy or waits else self._quiet + 1
         plan = self._agreement.read()
         if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
             request = self._turns.request

@@ -1,0 +1,207 @@
+"""What the variants of a graph compute is compared with the original, and leaves no trace in the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from inductor_bench.messages.variants import (  # noqa: E402
+    ATTENTION,
+    INCOMPARABLE,
+    INDUCTOR,
+    LOADER,
+    OPTIMIZER,
+    TORCH,
+    CheckedCallable,
+    ProgramVariant,
+    VariantsRequest,
+    VariantSwitch,
+)
+from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
+from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
+from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
+
+Function = Callable[..., Any]
+
+
+def turns_of(folder: Path, *switches: VariantSwitch) -> Turns:
+    """The turns of one variant."""
+    return Turns(VariantsRequest((ProgramVariant("other", switches),), True), folder)
+
+
+def compare(folder: Path, own: Function, other: Function, *inputs: Any, **facts: Any) -> CheckedCallable:
+    """The comparison of two functions that stand for the compiled graph of the original and of a variant."""
+    graph = VariantGraph(0, "0/0", own, [own, other], {1: other}, **facts)
+    (found,) = check_graph(turns_of(folder), graph, inputs)
+    return found
+
+
+def parameter(*shape: int) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.randn(*shape, generator=torch.Generator().manual_seed(0)))
+
+
+def test_equal_functions_agree_in_outputs_and_gradients(tmp_path: Path) -> None:
+    weight, values = parameter(8, 8), torch.ones(4, 8)
+    found = compare(tmp_path, lambda w, v: (v @ w,), lambda w, v: (torch.matmul(v, w),), weight, values, changed=())
+    assert (found.reason, found.outputs, found.gradients, found.is_compared) == ("", 1, 1, True)
+    assert weight.grad is None and values.grad is None and found.graph == "0/0"
+
+
+def test_a_wrong_output_a_wrong_gradient_and_a_dropped_one_are_told_apart(tmp_path: Path) -> None:
+    weight, bias = parameter(8, 8), parameter(8)
+
+    def own(w: Any, b: Any) -> tuple[Any, ...]:
+        return ((w * 2).sum(0) + b,)
+
+    wrong = compare(tmp_path, own, lambda w, b: ((w * 2.1).sum(0) + b,), weight, bias)
+    assert wrong.where == "output 0" and wrong.reason.startswith("output 0 differs") and wrong.worst > 1
+    gradient = compare(
+        tmp_path,
+        own,
+        lambda w, b: (own(w, b)[0].detach() + 3 * w.sum(0) - 3 * w.detach().sum(0) + b * 0,),
+        weight,
+        bias,
+    )
+    assert gradient.where == "gradient of input 1"
+    dropped = compare(tmp_path, own, lambda w, b: (own(w, b.detach()),)[0], weight, bias)
+    assert dropped.where == "gradient of input 1" and dropped.worst == INCOMPARABLE
+
+
+def test_inputs_that_a_graph_changes_are_compared_and_restored(tmp_path: Path) -> None:
+    buffer = torch.zeros(6)[::2]
+
+    def count(by: float) -> Function:
+        return lambda one, value: (one.add_(by * value), value * 1)[1:]
+
+    assert compare(tmp_path, count(1), count(1), buffer, torch.ones(3)).reason == ""
+    wrong = compare(tmp_path, count(1), count(2), buffer, torch.ones(3))
+    assert wrong.where == "input 0 after the call"
+    assert buffer.tolist() == [0, 0, 0] and buffer._version == 0
+
+
+def test_an_input_with_a_history_is_copied_and_its_history_stays(tmp_path: Path) -> None:
+    weight = parameter(4)
+    hidden = weight * 2
+    called: list[str] = []
+    hidden.register_hook(lambda gradient: called.append("hook"))
+    found = compare(tmp_path, lambda v: (v.mul_(3),), lambda v: (v.mul_(3),), hidden, changed=(0,))
+    assert (found.reason, found.gradients, called) == ("", 1, [])
+    assert torch.equal(hidden, weight * 2)
+    hidden.sum().backward()
+    assert weight.grad is not None and called == ["hook"]
+
+
+def test_random_numbers_are_the_same_in_all_variants_and_in_the_program(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    found = compare(tmp_path, lambda v: (v * torch.rand(3),), lambda v: (torch.rand(3) * v,), torch.ones(3))
+    assert found.reason == "" and torch.equal(torch.rand(3), expected)
+
+
+def test_outputs_that_the_original_does_not_repeat_are_not_compared(tmp_path: Path) -> None:
+    counter = iter(range(100))
+    found = compare(tmp_path, lambda v: (v * next(counter),), lambda v: (v,), torch.ones(3))
+    assert not found.is_compared and "random" in found.reason
+
+
+def test_a_variant_that_fails_is_given_up_and_the_original_takes_its_place(tmp_path: Path) -> None:
+    def fails(value: Any) -> Any:
+        raise RuntimeError("no kernel")
+
+    turns = turns_of(tmp_path)
+    graph = VariantGraph(0, "0/0", torch.neg, [torch.neg, fails], {1: fails})
+    turns._graphs.append(graph)
+    (found,) = check_graph(turns, graph, [torch.ones(2)])
+    assert not found.is_compared and turns.settings[1].failure == "RuntimeError: no kernel"
+    assert graph.callables == [torch.neg, torch.neg] and turns.alive == []
+
+
+def test_a_graph_with_collectives_or_an_original_that_fails_is_not_compared(tmp_path: Path) -> None:
+    found = compare(tmp_path, torch.neg, torch.neg, torch.ones(2), calls_collectives=True)
+    assert not found.is_compared and "collectives" in found.reason
+    found = compare(tmp_path, lambda: None, torch.neg, torch.ones(2))
+    assert not found.is_compared and "failed" in found.reason
+
+
+def test_settings_change_with_the_turn_and_come_back(tmp_path: Path) -> None:
+    before = torch.backends.cudnn.benchmark
+    turns = turns_of(
+        tmp_path,
+        VariantSwitch(TORCH, "torch.backends.cudnn.benchmark", not before),
+        VariantSwitch(TORCH, "torch.set_float32_matmul_precision", "high"),
+        VariantSwitch(ATTENTION, "backends", "MATH,EFFICIENT_ATTENTION"),
+    )
+    turns.use(1)
+    assert torch.backends.cudnn.benchmark is not before and torch.get_float32_matmul_precision() == "high"
+    assert not torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()
+    with turns.in_place_of(0):
+        assert torch.backends.cudnn.benchmark is before and torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cudnn.benchmark is not before
+    turns.use(0)
+    assert torch.backends.cudnn.benchmark is before and torch.get_float32_matmul_precision() == "highest"
+    assert torch.backends.cuda.flash_sdp_enabled()
+
+
+def test_what_this_torch_lacks_or_what_cannot_alternate_is_refused(tmp_path: Path) -> None:
+    switches = (
+        VariantSwitch(TORCH, "torch.backends.nothing.benchmark", True),
+        VariantSwitch(INDUCTOR, "no_option", 1),
+        VariantSwitch(LOADER, "num_workers", 2),
+    )
+    for switch in switches:
+        (settings,) = turns_of(tmp_path, switch).settings[1:]
+        variant_settings.try_changes(settings)
+        assert settings.failure.startswith(switch.setting) and settings.failure == settings.refused[0]
+
+
+def optimizer_of(kind: Any = torch.optim.AdamW, **options: Any) -> Any:
+    weight = parameter(3)
+    optimizer = kind([weight], lr=0.1, **options)
+    weight.grad = torch.ones(3)
+    return optimizer
+
+
+def test_the_flags_of_an_optimizer_change_and_come_back(tmp_path: Path) -> None:
+    turns = turns_of(tmp_path, VariantSwitch(OPTIMIZER, "fused", True))
+    optimizer = optimizer_of(foreach=True)
+    reference = optimizer_of(foreach=True)
+    turns.optimizers._known.add(optimizer)
+    for number in (0, 1, 0, 1):
+        turns.use(number)
+        (group,) = optimizer.param_groups
+        assert (group["fused"], group["foreach"]) == ((True, False) if number else (None, True))
+        optimizer.step()
+        reference.step()
+    turns.use(0)
+    one, other = (each.param_groups[0]["params"][0] for each in (optimizer, reference))
+    assert torch.allclose(one, other) and optimizer.state[one]["step"] == 4
+    assert "_step_supports_amp_scaling" not in vars(optimizer)
+
+
+def test_a_flag_that_no_optimizer_has_is_refused(tmp_path: Path) -> None:
+    flags = {"fused": True}
+    assert variant_settings.why_not(optimizer_of(torch.optim.RMSprop), flags) == "RMSprop has no fused"
+    assert "differentiable" in variant_settings.why_not(optimizer_of(differentiable=True), flags)
+
+    class Own(torch.optim.AdamW):
+        pass
+
+    assert variant_settings.why_not(optimizer_of(Own), flags) == "Own is not one of torch.optim"
+    turns = turns_of(tmp_path, VariantSwitch(OPTIMIZER, "fused", True))
+    turns.refuse_optimizers()
+    assert turns.settings[1].failure == "fused: the program has no optimizer"
+
+
+def test_the_journal_names_the_variant_that_runs(tmp_path: Path) -> None:
+    turns = turns_of(tmp_path)
+    turns.use(1)
+    (journal,) = tmp_path.glob("*.journal")
+    assert journal.read_text().split() == ["other", "runs"]
+    turns.use(0)
+    assert journal.read_text().split() == ["-"]

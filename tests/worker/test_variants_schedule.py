@@ -1,0 +1,53 @@
+"""In which order the variants of a program take turns, and how many of their steps are timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from inductor_bench.messages.variants import ORIGINAL
+from inductor_bench.worker.capture.variants.trial import APART, WARM_STEPS, Turn, count_samples, order_of, schedule_of
+
+
+@pytest.mark.parametrize("variants", [1, 2, 3, 7])
+def test_each_round_has_each_variant_once_and_the_original_near_each(variants: int) -> None:
+    numbers = range(1, variants + 1)
+    for count in range(2 * variants):
+        order = order_of(count, numbers)
+        turns = Counter(order)
+        assert [turns[number] for number in numbers] == [1] * variants
+        places = [place for place, number in enumerate(order) if number == ORIGINAL]
+        assert all(min(abs(place - own) for own in places) <= APART for place in range(len(order)))
+
+
+def test_over_all_rounds_no_variant_stands_earlier_than_another() -> None:
+    sums: Counter[int] = Counter()
+    for count in range(12):
+        for place, number in enumerate(one for one in order_of(count, range(1, 7)) if one):
+            sums[number] += place
+    assert max(sums.values()) - min(sums.values()) <= 12
+
+
+def test_steps_before_the_timed_ones_warm_each_variant_up() -> None:
+    schedule = schedule_of([1, 2], 6, runs_on_host=True)
+    warm = 3 * WARM_STEPS
+    assert not any(turn.is_timed for turn in schedule[:warm])
+    assert Counter(turn.variant for turn in schedule[:warm]) == {0: WARM_STEPS, 1: WARM_STEPS, 2: WARM_STEPS}
+    assert Counter(turn.variant for turn in schedule[warm:]) == {0: 6, 1: 6, 2: 6}
+    assert all(turn.is_timed for turn in schedule[warm:])
+
+
+def test_on_a_device_the_first_step_of_a_turn_does_not_count() -> None:
+    schedule = schedule_of([1], 6, runs_on_host=False)[2 * WARM_STEPS :]
+    assert schedule[:8] == [Turn(0, step > 0) for step in range(4)] + [Turn(1, step > 0) for step in range(4)]
+    assert sum(turn.is_timed for turn in schedule if turn.variant == 1) == 6
+
+
+def test_without_variants_the_original_is_warmed_up_only() -> None:
+    assert schedule_of([], 0, runs_on_host=True) == [Turn(ORIGINAL, False)] * WARM_STEPS
+
+
+@pytest.mark.parametrize(("step_s", "samples"), [(1.0, 10), (0.1, 30), (0.001, 100), (0.0, 100)])
+def test_the_number_of_timed_steps_follows_from_their_time_within_limits(step_s: float, samples: int) -> None:
+    assert count_samples(step_s, 3.0, 10, 100) == samples
