@@ -59,12 +59,12 @@ class HeldSettings:
     def _change_layout(self, torch: Any, model: Any) -> None:
         module = getattr(model, "__self__", model)  # ``Module.compile`` passes a method
         if not isinstance(module, torch.nn.Module):
-            self._settings.refused.append("channels_last: what is compiled is a function, not a module")
+            self._refuse("channels_last: what is compiled is a function, not a module")
             return
         try:
             module.to(memory_format=torch.channels_last)
         except RuntimeError as error:
-            self._settings.refused.append(f"channels_last: {error}")
+            self._refuse(f"channels_last: {error}")
             return
         self._apply(LAYOUT)
 
@@ -72,7 +72,7 @@ class HeldSettings:
         """Changes options of Dynamo; its config has been imported."""
         for name, value in self._values(DYNAMO).items():
             if not hasattr(config, name):
-                self._settings.refused.append(f"{name}: this torch has no such option")
+                self._refuse(f"{name}: this torch has no such option")
                 continue
             setattr(config, name, value)
             self._apply(DYNAMO, name)
@@ -93,12 +93,17 @@ class HeldSettings:
             try:
                 original(loader, *positional, **wanted)
             except (TypeError, ValueError) as error:
-                self._settings.refused.append(f"DataLoader: {error}")
+                self._refuse(f"DataLoader: {error}")
                 original(loader, *positional, **keywords)
                 return
             self._apply(LOADER)
 
         module.DataLoader.__init__ = init
+
+    def _refuse(self, reason: str) -> None:
+        """Notes what had no effect somewhere; the variant goes on, because it may have one elsewhere."""
+        if reason not in self._settings.refused:
+            self._settings.refused.append(reason)
 
     def _values(self, kind: str) -> Values:
         return {name: switch.value for name, switch in self._by_kind.get(kind, {}).items()}

@@ -192,6 +192,11 @@ class VariantSettings:
         """Whether it has compiled graphs of its own."""
         return bool(self.options or self.changes or self.tag)
 
+    def refuse(self, reason: str) -> None:
+        """Gives the variant up, because a switch of it cannot be made."""
+        self.refused.append(reason)
+        self.fail(reason)
+
     def fail(self, reason: str) -> None:
         """Gives the variant up; the first reason stays."""
         self.failure = self.failure or reason
@@ -211,7 +216,7 @@ def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *,
         elif switch.kind == OPTIMIZER:
             flags[switch.setting] = switch.value
         elif alternates:
-            made.refused.append(f"{switch.setting}: it holds from the start of a process only")
+            made.refuse(f"{switch.setting}: it holds from the start of a process only")
         if switch.kind in ALTERNATING:
             made.applied.append(name_of(switch))
     if flags:
@@ -239,15 +244,14 @@ def try_changes(settings: VariantSettings) -> None:
         try:
             guarded = upstream.is_guarded(change.make)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-            settings.refused.append(f"{name}: {error}")
+            settings.refuse(f"{name}: {error}")
             continue
         if guarded and isinstance(change, TorchChange):
             guards.append((change.path, change.value))
     settings.guards = tuple(guards)
-    missing = [name for name in settings.options if not upstream.has_option(name)]
-    settings.refused += [f"{name}: this torch has no such option" for name in missing]
-    if settings.refused:
-        settings.fail(settings.refused[0])
+    for name in settings.options:
+        if not upstream.has_option(name):
+            settings.refuse(f"{name}: this torch has no such option")
 
 
 def make_all(changes: Iterable[Change]) -> Undo:

@@ -165,8 +165,7 @@ class Turns:
             flags = settings.optimizer.flags if settings.optimizer else {}
             reason = self.optimizers.why_not(flags) if flags else ""
             if reason:
-                settings.refused.append(f"{', '.join(flags)}: {reason}")
-                settings.fail(settings.refused[-1])
+                settings.refuse(f"{', '.join(flags)}: {reason}")
 
     # The compilation
 
