@@ -17,8 +17,9 @@ kinds, figures and places are compared, never sentences.
 Recall is the share of the defects that are found, precision that of the judged findings that are not false.
 ``--alone`` breaks nothing down: it runs each program by itself with its defect and without, and prints what the defect
 costs by the program's own stopwatch. ``--gpus`` spreads the programs over GPUs of one host, one program on each; those
-of several ranks take two. A GPU that is named twice runs two programs at a time. ``--twins`` breaks down the programs with ``DEFECT=0``, which have no defect then: only
-precision is left. ``--cpu`` leaves out programs whose defect is none on a CPU.
+of several ranks take two. A GPU that is named twice runs two programs at a time. ``--twins`` breaks down the programs
+with ``DEFECT=0``, which have no defect then: only precision is left. ``--cpu`` leaves out programs whose defect is none
+on a CPU.
 
 ``FOLDER`` gets ``table.json``, and of each program the screen and what the tool printed beside it; ``--keep`` also
 keeps the RUNs there.

@@ -17,6 +17,7 @@ from ..analysis.optimization.step_facts import StepFacts
 from ..errors import InductorBenchError, UsageError
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
+from ..literals import MASK
 from ..messages.job_requests import TellEnvironment, TellOptions
 from ..records.model_sources import COMMAND, PROGRAMS
 from ..records.optimization import (
@@ -37,7 +38,7 @@ from ..store.files import own_folder, refuse_link
 from ..store.folder import RunFolder
 from ..store.lock import locked
 from ..store.optimization_folder import FORMAT, OptimizationFolder
-from ..store.redaction import MASK, Redaction
+from ..store.redaction import Redaction
 from ..version import __version__
 from .breakdown import StoppedBreakdown, run_breakdown
 from .mode_process import read_option
