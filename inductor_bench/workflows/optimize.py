@@ -168,7 +168,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
             return folder, program, 0.0
     began_s = time.monotonic()
     force = program.force or folder.record.is_file()
-    making = replace(program, output=folder.path, force=force, stop=_can_stop(program), plots=False)
+    making = replace(asked, output=folder.path, force=force, stop=_can_stop(program), plots=False)
     try:
         run_breakdown(making, progress)
     except StoppedBreakdown as stop:

@@ -20,6 +20,7 @@ from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import optimize
+from inductor_bench.workflows.modules.targets import resolve_target
 from inductor_bench.workflows.optimize import OptimizeInterrupted, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
@@ -176,14 +177,15 @@ def test_a_command_is_broken_down_first(run: Path, program: DrawnProgram, monkey
         made.append(asked)
         folder = RunFolder(asked.output)
         folder.path.mkdir(parents=True)
-        folder.save(replace(RunFolder(run).load(), target=asked.target, request=replace(asked, output=None)))
+        resolved = resolve_target(asked).resolved(asked)
+        folder.save(replace(RunFolder(run).load(), target=resolved.target, request=replace(resolved, output=None)))
 
     monkeypatch.setattr(optimize, "run_breakdown", break_down)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     Path("train.py").write_text("import torch\n")
     assert main(documented("inductor-bench optimize -- python train.py")) == 0
     (asked,) = made
-    assert (asked.kind, asked.target, asked.arguments) == ("command", "train.py", ("python", "train.py"))
+    assert (asked.kind, asked.target, asked.arguments) == ("", "", ("python", "train.py"))  # as the breakdown is typed
     assert Path("runs/train-optimize/optimized/report.html").is_file()
 
 
