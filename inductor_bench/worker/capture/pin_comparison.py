@@ -6,9 +6,7 @@ outputs of every graph, then steps are timed without a profiler, then some are p
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 import traceback
 from collections.abc import Callable
@@ -19,13 +17,13 @@ from typing import Any
 from ...devices.table import device_of
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedStep, ComparedSteps
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
-from ...store import codec
 from ..upstream.inductor import profiler_range
+from .alternation import AlternatingSteps
 from .boundaries import Boundaries, CalledGraphs
 from .pinned import PinnedKernels, save_states
 from .recording import Recording, mark_boundary
-from .schedule import QUIET_STEPS, StepPlan, agreement_of
-from .step_clock import Moment, StepClock, times_of, wait_for
+from .schedule import StepPlan
+from .step_clock import Moment, times_of, wait_for
 from .step_measurement import PROFILER_ERRORS, no_steps_yet, words_of
 
 # The steps of a comparison: how many there are, and which of them run the pins.
@@ -70,8 +68,8 @@ class _Sample:
     end: Moment
 
 
-class PinComparison:
-    """The comparison of one process; it stands in the place of ``steps.measurement.Measurement``.
+class PinComparison(AlternatingSteps[ComparedSteps]):
+    """The comparison of one process.
 
     Args:
         folder: the folder of the capture.
@@ -80,46 +78,25 @@ class PinComparison:
     """
 
     def __init__(self, folder: Path, graphs: CalledGraphs, pinned: PinnedKernels) -> None:
-        self.is_noisy = self.is_odd = self.is_recording = self.is_ours = self.looks_for_outer = False
-        self.excluded_s = 0.0
         seen = no_steps_yet()
-        self.found = ComparedSteps(seen.pid, "", SETTLING, seen.rank)
-        self._path = folder / f"{os.getpid()}.compared.json"
-        self._graphs, self._pinned = graphs, pinned
-        self._clock, self._agreement = StepClock(), agreement_of(os.environ, folder)
+        super().__init__(folder, graphs, ComparedSteps(seen.pid, "", SETTLING, seen.rank), ".compared.json")
+        self._pinned = pinned
         self._check: Any = None
         self._recording: Recording | None = None
         self._samples: list[_Sample] = []
         self._flags: list[bool] = []
         self._moment: Moment | None = None
         self._tuned = False
-        self._quiet = -1
-        self._last_s = self._step_s = 0.0
-        self._plan: StepPlan | None = None
-        self._steps = 0
 
     @property
     def is_complete(self) -> bool:
         return self.found.state in (DONE, FAILED, CUDA_GRAPHS)
 
-    def note_compiler(self) -> None:
-        """Nothing is to be noted: the first step is not measured."""
-
-    def note_compilation(self) -> None:
-        """Nothing is to be noted, either."""
-
-    def note_pattern(self) -> None:
-        """The steps settle as any others."""
-
-    def restart(self) -> None:
-        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+    def _forget(self) -> None:
         self._give_up_recording()
         self._use(False)
-        self._samples, self._flags, self._moment, self._plan, self._quiet = [], [], None, None, -1
+        self._samples, self._flags, self._moment = [], [], None
         self.is_recording = False
-        if self._agreement.decides:
-            self._agreement.decide(StepPlan())
-        self.found = replace(self.found, state=SETTLING)
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
         """Calls a graph, and compares its outputs in the step for that."""
@@ -128,53 +105,21 @@ class PinComparison:
                 return original(compiled, inputs)
         return self._check.call(self._graphs.records[number].path, original, compiled, inputs)
 
-    def pass_within_window(self, number: int, arrived_s: float) -> bool:
-        """Something is done at each boundary."""
-        return False
-
-    def cross(
-        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
-    ) -> None:
-        """Crosses a boundary: the step of this number begins here."""
-        if self._clock.device != self._graphs.device and self._graphs.device:
-            self._clock.use(self._graphs.device)
-        if self._clock.is_recording_graph():
-            return
-        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd, False, False
-        self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
-        self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
-        if self._plan is None:
-            self._settle(number, noisy or busy)
-        elif self._is_disturbed(noisy or busy):
-            self.restart()
-            return
-        if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
-            self._go_on(number - self._plan.begin, number, arrived_s)
-
-    def _is_disturbed(self, noisy: bool) -> bool:
-        """Whether the comparison begins again, here or in the process that this one follows."""
-        if not self._agreement.decides and self._agreement.read() != self._plan:
-            return True
+    def _is_void(self, noisy: bool) -> bool:
         return noisy and self.found.state in (TIMING, PROFILING)
 
-    def _settle(self, number: int, noisy: bool) -> None:
-        self._quiet = 0 if noisy else self._quiet + 1
+    def _may_settle(self) -> bool:
         if any(graph.cuda_graphs for graph in self._graphs.records):
             self._complete(CUDA_GRAPHS)
-            return
-        plan = self._agreement.read()
-        if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
-            timed, profiled = count_steps(self._step_s)
-            if device_of(self._clock.device).runs_on_host:
-                profiled = 0  # a step is what the device works
-            begin = number + self._agreement.lead
-            self._agreement.decide(StepPlan(begin, begin + 1 + WARM_UP + timed, None, profiled))
-            plan = self._agreement.read()
-        if plan.begin is not None and plan.end is not None:
-            self._plan = plan
+        return True
 
-    def _go_on(self, place: int, number: int, arrived_s: float) -> None:
-        """The work at the boundary where step ``place`` of the comparison begins."""
+    def _make_plan(self, begin: int) -> StepPlan:
+        timed, profiled = count_steps(self._step_s)
+        if device_of(self._clock.device).runs_on_host:
+            profiled = 0  # a step is what the device works
+        return StepPlan(begin, begin + 1 + WARM_UP + timed, None, profiled)
+
+    def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
         assert self._plan is not None and self._plan.begin is not None and self._plan.end is not None
         profile = self._plan.end - self._plan.begin
         if place == 0:
@@ -276,9 +221,6 @@ class PinComparison:
             self._pinned.use(False)
         self._write(state)
 
-    def leave_child(self) -> None:
-        """Does nothing: no thread is lost in a forked child."""
-
     def give_way(self) -> None:
         """Ends the profile that runs, because the program begins one of its own."""
         self._give_up_recording()
@@ -303,10 +245,7 @@ class PinComparison:
             self._complete(self.found.state)
 
     def _write(self, state: str) -> None:
-        self.found = replace(self.found, state=state, graphs=tuple(self._graphs.records))
-        temporary = self._path.with_suffix(".part")
-        temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
-        temporary.replace(self._path)
+        self._save(replace(self.found, state=state, graphs=tuple(self._graphs.records)))
 
 
 def _describe(sample: _Sample) -> ComparedStep:

@@ -6,9 +6,7 @@ for a few steps; on a device the first of them does not count, because the work 
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,11 +17,11 @@ from ....devices.table import device_of
 from ....messages.observed import CHECKING, SETTLING
 from ....messages.variants import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
 from ....records.evidence import DONE, FAILED, TIMING
-from ....store import codec
 from ...upstream.variants import counts_of_dynamo
+from ..alternation import AlternatingSteps
 from ..boundaries import Boundaries, CalledGraphs
-from ..schedule import QUIET_STEPS, StepPlan, agreement_of
-from ..step_clock import Moment, StepClock, has_passed, times_of, wait_for
+from ..schedule import StepPlan
+from ..step_clock import Moment, has_passed, times_of, wait_for
 from ..step_measurement import no_steps_yet, words_of
 from .gradients import GradientNotes
 from .settings import VariantSettings
@@ -96,8 +94,8 @@ class TimedStep:
     end: Moment
 
 
-class VariantTrial:
-    """The trial of one process; it stands in the place of ``step_measurement.Measurement``.
+class VariantTrial(AlternatingSteps[TriedVariants]):
+    """The trial of one process.
 
     Args:
         folder: the folder of the capture.
@@ -107,19 +105,14 @@ class VariantTrial:
     """
 
     def __init__(self, folder: Path, graphs: CalledGraphs, turns: Turns, gradients: GradientNotes) -> None:
-        self.is_noisy = self.is_odd = self.is_recording = self.is_ours = self.looks_for_outer = False
-        self.excluded_s = 0.0
         seen = no_steps_yet()
-        self.found = TriedVariants(seen.pid, "", SETTLING, seen.rank)
-        self._path = folder / f"{os.getpid()}{TRIED}"
-        self._graphs, self._turns, self._gradients = graphs, turns, gradients
-        self._clock, self._agreement = StepClock(), agreement_of(os.environ, folder)
-        self._plan: StepPlan | None = None
+        super().__init__(folder, graphs, TriedVariants(seen.pid, "", SETTLING, seen.rank), TRIED)
+        self._turns, self._gradients = turns, gradients
         self._schedule: list[Turn] = []
         self._timed: list[TimedStep] = []
         self._done: list[VariantSample] = []
         self._begun: tuple[Turn, Moment] | None = None
-        self._quiet, self._last_s, self._step_s, self._saved_s = -1, 0.0, 0.0, 0.0
+        self._saved_s = 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -130,66 +123,19 @@ class VariantTrial:
         """Whether nothing is decided yet."""
         return self._plan is None
 
-    def note_compiler(self) -> None:
-        """Nothing is to be noted: the first step is not measured."""
-
-    def note_compilation(self) -> None:
-        """Nothing is to be noted, either."""
-
-    def note_pattern(self) -> None:
-        """The steps settle as any others."""
-
-    def restart(self) -> None:
-        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+    def _forget(self) -> None:
         self._turns.use(self._turns.held)
         self._turns.check = None
         self._schedule, self._timed, self._done, self._begun = [], [], [], None
-        self._plan, self._quiet = None, -1
-        if self._agreement.decides:
-            self._agreement.decide(StepPlan())
-        self.found = replace(self.found, state=SETTLING)
 
-    def call_graph(self, number: int, original: object, compiled: object, inputs: object) -> object:
-        """Is not called: nothing is recorded."""
-        raise AssertionError("a trial records nothing")
+    def _may_settle(self) -> bool:
+        return self._gradients.is_complete or not self._turns.optimizers.are_known
 
-    def pass_within_window(self, number: int, arrived_s: float) -> bool:
-        """Something is done at each boundary."""
-        return False
-
-    def cross(
-        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
-    ) -> None:
-        """Crosses a boundary: the step of this number begins here."""
-        if self._clock.device != self._graphs.device and self._graphs.device:
-            self._clock.use(self._graphs.device)
-        if self._clock.is_recording_graph():
-            return
-        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or busy, False, False
-        self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
-        self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
-        if self._plan is None:
-            self._settle(number, noisy)
-        elif not self._agreement.decides and self._agreement.read() != self._plan:
-            self.restart()
-            return
-        if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
-            self._go_on(number - self._plan.begin, number, arrived_s, noisy=noisy)
-
-    def _settle(self, number: int, noisy: bool) -> None:
-        waits = not self._gradients.is_complete and self._turns.optimizers.are_known
-        self._quiet = 0 if noisy or waits else self._quiet + 1
-        plan = self._agreement.read()
-        if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
-            request = self._turns.request
-            samples = count_samples(self._step_s, request.timed_s, request.least, request.most)
-            self._agreement.decide(StepPlan(number + self._agreement.lead, samples))
-            plan = self._agreement.read()
-        if plan.begin is not None and plan.end is not None:
-            self._plan = plan
+    def _make_plan(self, begin: int) -> StepPlan:
+        request = self._turns.request
+        return StepPlan(begin, count_samples(self._step_s, request.timed_s, request.least, request.most))
 
     def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
-        """The work at the boundary where step ``place`` of the trial begins."""
         if place == 0:
             self._begin_checks()
             return
@@ -282,12 +228,6 @@ class VariantTrial:
         self._collect()
         self._write(state)
 
-    def leave_child(self) -> None:
-        """Does nothing: no thread is lost in a forked child."""
-
-    def give_way(self) -> None:
-        """Steps under the program's own profiler do not count anyway."""
-
     def fail(self, error: BaseException) -> None:
         """Ends the trial because of an error of its own."""
         self._turns.end()
@@ -303,19 +243,18 @@ class VariantTrial:
 
     def _write(self, state: str) -> None:
         turns = self._turns
-        self.found = replace(
-            self.found,
-            state=state,
-            samples=tuple(self._done),
-            checks=tuple(turns.checks),
-            variants=tuple(map(_state_of, turns.settings)),
-            digests=tuple(self._gradients.digests),
-            notes=tuple(turns.notes),
-            counts=counts_of_dynamo(),
+        self._save(
+            replace(
+                self.found,
+                state=state,
+                samples=tuple(self._done),
+                checks=tuple(turns.checks),
+                variants=tuple(map(_state_of, turns.settings)),
+                digests=tuple(self._gradients.digests),
+                notes=tuple(turns.notes),
+                counts=counts_of_dynamo(),
+            )
         )
-        temporary = self._path.with_suffix(".part")
-        temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
-        temporary.replace(self._path)
         self._saved_s = time.perf_counter()
 
 

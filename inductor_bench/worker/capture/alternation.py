@@ -1,0 +1,139 @@
+"""The boundaries of steps for measurements that run the program's steps in several ways in turn.
+
+Each waits until compilation has settled, agrees with the other ranks on a plan, and follows it step by step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...messages.observed import SETTLING, ComparedSteps
+from ...messages.variants import TriedVariants
+from ...store import codec
+from .boundaries import Boundaries, CalledGraphs
+from .schedule import QUIET_STEPS, StepPlan, agreement_of
+from .step_clock import StepClock
+
+Found = TypeVar("Found", ComparedSteps, TriedVariants)
+
+
+class AlternatingSteps(ABC, Generic[Found]):
+    """A measurement of one process; it stands in the place of ``step_measurement.Measurement``.
+
+    Args:
+        folder: the folder of the capture.
+        graphs: the graphs of the process.
+        found: what is found, at its begin.
+        suffix: what ends the name of its file, after the process's id.
+    """
+
+    def __init__(self, folder: Path, graphs: CalledGraphs, found: Found, suffix: str) -> None:
+        self.is_noisy = self.is_odd = self.is_recording = self.is_ours = self.looks_for_outer = False
+        self.excluded_s = 0.0
+        self.found: Found = found
+        self._path = folder / f"{os.getpid()}{suffix}"
+        self._graphs = graphs
+        self._clock, self._agreement = StepClock(), agreement_of(os.environ, folder)
+        self._plan: StepPlan | None = None
+        self._quiet = -1
+        self._last_s = self._step_s = 0.0
+
+    @property
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forgets the steps that were measured, and runs the program as it is."""
+
+    @abstractmethod
+    def _make_plan(self, begin: int) -> StepPlan:
+        """The plan of what begins at a boundary; the program has settled."""
+
+    @abstractmethod
+    def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
+        """The work at the boundary where step ``place`` of the plan begins."""
+
+    def _may_settle(self) -> bool:
+        """Whether the plan can be made once the program is quiet."""
+        return True
+
+    def _is_void(self, noisy: bool) -> bool:
+        """Whether all begins again because of what was compiled."""
+        return False
+
+    def note_compiler(self) -> None:
+        """Nothing is to be noted: the first step is not measured."""
+
+    def note_compilation(self) -> None:
+        """Nothing is to be noted, either."""
+
+    def note_pattern(self) -> None:
+        """The steps settle as any others."""
+
+    def leave_child(self) -> None:
+        """Does nothing: no thread is lost in a forked child."""
+
+    def give_way(self) -> None:
+        """Steps under the program's own profiler do not count anyway."""
+
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
+        """Calls a graph while :attr:`is_recording`."""
+        return original(compiled, inputs)
+
+    def pass_within_window(self, number: int, arrived_s: float) -> bool:
+        """Something is done at each boundary."""
+        return False
+
+    def restart(self) -> None:
+        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+        self._forget()
+        self._plan, self._quiet = None, -1
+        if self._agreement.decides:
+            self._agreement.decide(StepPlan())
+        self.found = replace(self.found, state=SETTLING)
+
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None:
+        """Crosses a boundary: the step of this number begins here."""
+        if self._clock.device != self._graphs.device and self._graphs.device:
+            self._clock.use(self._graphs.device)
+        if self._clock.is_recording_graph():
+            return
+        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or busy, False, False
+        self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
+        self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
+        if self._plan is None:
+            self._settle(number, noisy)
+        elif self._is_void(noisy) or (not self._agreement.decides and self._agreement.read() != self._plan):
+            self.restart()
+            return
+        if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
+            self._go_on(number - self._plan.begin, number, arrived_s, noisy=noisy)
+
+    def _settle(self, number: int, noisy: bool) -> None:
+        """Counts quiet steps, and takes the plan once there is one."""
+        self._quiet = self._quiet + 1 if self._may_settle() and not noisy else 0
+        if self.is_complete:
+            return
+        plan = self._agreement.read()
+        if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
+            self._agreement.decide(self._make_plan(number + self._agreement.lead))
+            plan = self._agreement.read()
+        if plan.begin is not None and plan.end is not None:
+            self._plan = plan
+
+    def _save(self, found: Found) -> None:
+        """Writes what is found, over an earlier file; a reader sees the old one or the new one whole."""
+        self.found = found
+        temporary = self._path.with_suffix(".part")
+        temporary.write_text(json.dumps(codec.encode(found)), encoding="utf-8")
+        temporary.replace(self._path)
