@@ -122,6 +122,16 @@ def test_a_variant_that_fails_is_given_up_and_the_original_takes_its_place(tmp_p
     assert graph.callables == [torch.neg, torch.neg] and turns.alive == []
 
 
+def test_a_variant_without_memory_beside_the_original_is_not_compared_and_stays(tmp_path: Path) -> None:
+    def takes_all(value: Any) -> Any:
+        raise torch.OutOfMemoryError("all of it")
+
+    turns = turns_of(tmp_path)
+    graph = VariantGraph(0, "0/0", torch.neg, [torch.neg, takes_all], {1: takes_all})
+    (found,) = check_graph(turns, graph, [torch.ones(2)])
+    assert not found.is_compared and "memory" in found.reason and turns.settings[1] in turns.alive
+
+
 def test_a_graph_with_collectives_or_an_original_that_fails_is_not_compared(tmp_path: Path) -> None:
     found = compare(tmp_path, torch.neg, torch.neg, torch.ones(2), calls_collectives=True)
     assert not found.is_compared and "collectives" in found.reason

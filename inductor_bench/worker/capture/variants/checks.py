@@ -164,6 +164,9 @@ def _check(
     try:
         for _ in range(CUDA_GRAPH_RUNS if replays else 1):
             values = check.run(number)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return _not_compared(number, graph, "no memory to run it beside the original")
     except Exception as error:  # whatever a variant raises costs the variant, and not the program
         turns.fail(number, error)
         return _not_compared(number, graph, f"it failed: {words_of(error)}")
