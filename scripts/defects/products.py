@@ -69,7 +69,7 @@ def one_more_feature() -> None:
 @defect(
     "small-products",
     share=0.3,
-    also=("host-pace", "cuda-graphs-unused", "eager-optimizer", "library-below-limit"),
+    also=("host-pace", "cuda-graphs-unused", "small-graphs", "eager-optimizer", "library-below-limit"),
     cpu=True,
 )
 def tiny_batch() -> None:

@@ -99,7 +99,12 @@ def test_slow_attention_has_its_backend_head_size_and_mask() -> None:
     (found,) = of(groups.slow_attention(shapes=masked), "attention-below-limit")
     assert "with heads of 64 and a mask of [2, 1, 4096, 4096]" in found.text
     assert found.text.endswith("or is_causal=True if the mask is causal")
+    (found,) = of(groups.slow_attention(shapes=masked.replace("2,1,4096,4096", "4096,4096")), "attention-below-limit")
+    assert "a mask of [4096, 4096]" in found.text
     assert not of(groups.slow_attention(share=0.6), "attention-below-limit")
+    usual = masked.rpartition(" ")[0]
+    found_at = {share: bool(of(groups.slow_attention(share, usual), "attention-below-limit")) for share in (0.17, 0.05)}
+    assert found_at == {0.17: False, 0.05: True}, "nothing but few queries slows it"
     assert not of(groups.slow_attention(), "library-below-limit"), "one finding says it"
 
 

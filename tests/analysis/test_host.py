@@ -256,3 +256,21 @@ def test_the_lines_that_wait_for_the_device_are_known_whether_it_works_or_not() 
     waiting = [MAIN, own("step", 30, "torch.cuda.synchronize"), torch("cuda/__init__.py", "synchronize")]
     found = sampled_waits(sampled(([MAIN], 0.5, 0.5), (waiting, 0.0, 0.3)), NO_LINES, {}, 0.002)
     assert [(one.source and one.source.line, one.time_s, one.samples) for one in found] == [(30, 0.002, 60)]
+
+
+def test_at_the_head_of_a_compiled_function_dynamo_checks_guards_or_enters_a_graph() -> None:
+    head = replace(own("scale", 20), code="def scale(x):")
+    assert only(MAIN, head).label == GUARDS
+    assert only(MAIN, replace(head, is_call=True)).label == LAUNCHING
+    assert only(MAIN, replace(head, code="@torch.compile"), torch("_functorch/x.py", "f")).label == LAUNCHING
+
+
+def test_a_call_within_torch_is_an_operator_however_long_it_takes() -> None:
+    line = LineKinds({("/app/train.py", 20): {DISPATCHING: 1e-6}})
+    inside = only(own("step", 20, "loss.backward"), torch("somewhere.py", "ones"), lines=line)
+    assert inside.label == DISPATCHING
+
+
+def test_a_generator_expression_is_a_part_of_its_function() -> None:
+    found = only(MAIN, own("train.<locals>.prepare.<locals>.<genexpr>", 20, "math.sin"))
+    assert found.source is not None and found.source.function == "prepare"

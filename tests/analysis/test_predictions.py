@@ -21,7 +21,17 @@ from inductor_bench.analysis.simulation.profiled_queue import queue_of
 from inductor_bench.analysis.step_costs import kernels_save
 from inductor_bench.records.base import Category
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.program import DATA_LOADING, IDLE, OPTIMIZER, SYNCHRONISING, Part, Program, RankSteps
+from inductor_bench.records.program import (
+    DATA_LOADING,
+    IDLE,
+    LAUNCHING,
+    OPTIMIZER,
+    QUEUED,
+    SYNCHRONISING,
+    Part,
+    Program,
+    RankSteps,
+)
 from inductor_bench.records.run import Run
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
@@ -139,6 +149,17 @@ def test_graphs_that_are_launched_as_one_save_host_time() -> None:
     slugs = tuple(module.slug for module in run.modules)
     saving = simulator_of("breaks").saving(Assumption(graphs=slugs))
     assert 0 < saving.time_s < 0.6 * simulator_of("breaks").fitted.step_time_s
+
+
+def test_a_host_that_does_less_saves_no_more_than_the_device_waits_for_it() -> None:
+    run, step = recorded("breaks")
+    assert run.program is not None
+    busy = tuple(replace(one, label=QUEUED) if one.kind == IDLE else one for one in run.program.parts)
+    waits = replace(next(one for one in busy if one.kind == IDLE), label=LAUNCHING, time_s=0.02e-3)
+    changed = replace(run, program=replace(run.program, parts=(*busy, waits)))
+    slugs = tuple(module.slug for module in run.modules)
+    saving = Simulator(step, step.fitted(), changed).saving(Assumption(graphs=slugs))
+    assert saving.time_s == pytest.approx(0.02e-3) and saving.uncertainty_s >= 0.02e-3
 
 
 def test_findings_are_in_the_order_of_what_they_save() -> None:

@@ -579,3 +579,42 @@ def test_a_wait_that_makes_the_host_late_is_reported_if_the_step_is_shorter_with
         assert [one.level for one in found] == ([level] if level else [])
     assert "waits for the device at project/train.py:41, and launches too late" in unknown.text
     assert unknown.text.endswith("read what is only reported less often, or after the next step is launched")
+
+
+def test_a_reduction_in_each_of_several_backward_passes_may_be_one() -> None:
+    modules = [replace(module, role=module.slug) for module in step_runs.host_paced().modules]
+    passes, reduced = Part(GRAPH, "backward", 4, 4e-3, 0, graph="backward"), Part(COLLECTIVE, "AllReduce", 8, 4e-3, 0)
+
+    def text(*parts: Part) -> str:
+        run = replace(with_parts([*parts, Part(GRAPH, "g", 1, 2e-3, 0)]), modules=tuple(modules))
+        return the(run, "collectives").text
+
+    assert "8 reductions follow 4 backward passes of a step; DistributedDataParallel.no_sync()" in text(passes, reduced)
+    assert "no_sync" not in text(replace(passes, calls=1), reduced)
+    assert "bucket_cap_mb" in text(replace(passes, calls=1), replace(reduced, calls=1))
+    hidden = replace(reduced, calls=1, device_time_s=20e-3)
+    assert "bucket_cap_mb" not in text(replace(passes, calls=1), hidden)
+
+
+def test_the_checks_of_anomaly_detection_are_no_eager_operators_to_compile() -> None:
+    graph = Part(GRAPH, "g", 1, 8e-3, 0)
+    run = with_parts([graph, Part(EAGER, "aten::_is_any_true", 24, 1e-3, 0), Part(EAGER, "aten::isnan", 24, 1e-3, 0)])
+    assert the(run, "anomaly-mode").gain_s == pytest.approx(2e-3) and "eager-operators" not in kinds(run)
+    own = with_parts([graph, Part(EAGER, "aten::isnan", 24, 2e-3, 0)])
+    assert "anomaly-mode" not in kinds(own), "a program may look for NaN by itself"
+
+
+def test_copies_of_eager_operators_have_their_lines() -> None:
+    copy = Part(COPY, "device to device", 24, 1e-3, 0, source=step_runs.line(45))
+    found = the(with_parts([Part(GRAPH, "g", 1, 9e-3, 0), copy]), "copies")
+    assert found.gain_s == pytest.approx(1e-3) and "made by project/train.py:45" in found.text
+
+
+def test_a_program_that_recompiles_all_the_time_is_told_that_first() -> None:
+    text = "/app/train.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16"
+    run = replace(step_runs.host_paced(), capture=Capture(recompiles=(text,) * 5))
+    assert run.program is not None
+    run = replace(run, program=replace(run.program, parts=()))
+    found = headline(run)
+    assert found is not None and found.kind == "recompiles" and "not profiled; 5 recompilations" in found.text
+    assert "launch-bound" not in kinds(run)

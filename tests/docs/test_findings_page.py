@@ -79,7 +79,10 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "against-eager": (share(EQUAL_STEPS),),
     "first-step": (f"{step_findings.COLD:g} times",),
     "graph-breaks": (LEAST,),
-    "launch-bound": (share(waits.LAUNCH_BOUND), microseconds(waits.LONG_WAIT_S)),
+    "launch-bound": (
+        *(share(waits.LAUNCH_BOUND), microseconds(waits.LONG_WAIT_S)),
+        f"at least {compile_findings.STORM} times",
+    ),
     "host-bound": (share(waits.LAUNCH_BOUND), microseconds(waits.LONG_WAIT_S)),
     "cuda-graph": (share(waits.LAUNCH_BOUND), share(waits.GRAPH_GAIN), LEAST),
     "gaps": (share(waits.GAPS), LEAST),
@@ -100,10 +103,13 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "unaligned-products": (share(product_findings.SLOWER), LEAST),
     "small-products": (
         *(f"at most {product_findings.SMALL}", share(product_findings.SMALL_TIME)),
-        f"at least {product_findings.SEVERAL_CALLS} times",
+        *(f"at least {product_findings.SEVERAL_CALLS} times", share(product_findings.MOSTLY_SMALL)),
     ),
     "float32-island": (share(precision_findings.ISLAND),),
-    "attention-below-limit": (share(attention_findings.SLOW), share(2 * finding.LEAST_SHARE)),
+    "attention-below-limit": (
+        *(share(attention_findings.SLOW), share(2 * finding.LEAST_SHARE), share(attention_findings.USUALLY_SLOW)),
+        f"heads of {attention_findings.USUAL_HEADS} or more",
+    ),
     "decomposed-attention": (share(attention_findings.DECOMPOSED),),
     "copies": (share(kernel_findings.COPIES),),
     "copied-addends": (LEAST,),

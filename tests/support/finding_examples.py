@@ -139,6 +139,13 @@ GRADIENT_COPIES = (
 )
 """The parts of a DDP training that copies its gradients out of the buckets."""
 
+ANOMALIES = (
+    Part(GRAPH, "backward", 1, 8e-3, 0, 8e-3, 0, 60, "backward"),
+    Part(EAGER, "aten::_is_any_true", 24, 0.4e-3, 0),
+    Part(EAGER, "aten::isnan", 24, 0.3e-3, 0),
+)
+"""The parts of a program under autograd's anomaly detection."""
+
 PACED = (
     Part(GRAPH, "encode", 2, 4e-3, 0, 4e-3, 0, 60, "encode"),
     Part(GRAPH, "decode", 1, 4e-3, 0, 4e-3, 0, 40, "decode"),
@@ -177,6 +184,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "replay-inputs": step_runs.decode,
     "eager-optimizer": step_runs.transformer,
     "eager-operators": step_runs.transformer,
+    "anomaly-mode": lambda: _parts(*ANOMALIES),
     "collectives": step_runs.distributed,
     "gradient-copies": lambda: _parts(*GRADIENT_COPIES),
     "uneven-ranks": step_runs.distributed,

@@ -28,6 +28,7 @@ from .product_findings import Product, products_of, tensors_in
 from .program_findings import line_words
 
 SLOW = FAR_FROM_ROOF / 2  # share of its roof below which an attention is far from it
+USUALLY_SLOW = 0.1  # the same for one without a mask, whose heads are of a usual size
 USUAL_HEADS = 64  # head size from which fused kernels are at home
 DECOMPOSED = 0.03  # share of the whole time in decomposed attention from which it is reported
 _BACKENDS = (
@@ -43,14 +44,16 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports calls of fused attention far from their roof, with backend, head size and mask.
 
     It holds if the calls have FLOPs or bytes that a roof can be compared with. Head size and mask are those of the
-    operator's arguments; why a backend is slow with them is not measured.
+    operator's arguments; why a backend is slow with them is not measured. Without a mask, and with heads of a usual
+    size, a backend has nothing that slows it but few queries: then it has to be much further off.
     """
+    unusual = _is_unusual(evidence.critical_rows)
     rows = [
         row
         for row in evidence.critical_rows
         if row.kernel.category is Category.EXTERN_ATTENTION
         and row.kernel.roof.peak_share is not None
-        and row.kernel.roof.peak_share < SLOW
+        and row.kernel.roof.peak_share < (SLOW if unusual else USUALLY_SLOW)
         and evidence.whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
     ]
     replaceable = all(row.device.suggests_tuning for row in rows)
@@ -73,6 +76,12 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         text += ", or is_causal=True if the mask is causal" if square else ""
     changes = (ProgramChange("setting", "torch.nn.attention.sdpa_kernel", ""),) if replaceable else ()
     yield finding_of("attention-below-limit", text, rows, saves_s=to_its_roof, changes=changes)
+
+
+def _is_unusual(rows: Rows) -> bool:
+    """Whether an attention has a mask, or heads of a size that is small or unknown."""
+    found = [row for row in rows if row.kernel.category is Category.EXTERN_ATTENTION]
+    return bool(_masks(found)) or any((head_size(row) or 0) < USUAL_HEADS for row in found)
 
 
 def backend_of(row: CostedKernel) -> str:
@@ -104,7 +113,7 @@ def _masks(rows: Rows) -> list[tuple[int, ...]]:
     """The sizes of masks: a fourth tensor of a forward call. The arguments of a backward call do not tell."""
     forward = [row for row in rows if row.kernel.operator and "backward" not in row.kernel.operator]
     calls = [_arguments(group.shapes) for row in forward for group in row.kernel.shapes]
-    return [tensors[3][1] for tensors in calls if len(tensors) > 3 and len(tensors[3][1]) == 4]
+    return [tensors[3][1] for tensors in calls if len(tensors) > 3 and len(tensors[3][1]) > 1]
 
 
 # The rule about attention that is several kernels.

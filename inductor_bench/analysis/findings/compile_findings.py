@@ -139,6 +139,14 @@ def _plain(name: str) -> str:
 # Rules about recompilations, their limit, and guards.
 
 
+STORM = 5  # number of recompilations from which they are many
+
+
+def recompiles_often(run: Run) -> bool:
+    """Whether a program compiles so often that its graphs say little about how it runs."""
+    return len(run.capture.recompiles) >= STORM
+
+
 def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports recompilations and their reasons.
 

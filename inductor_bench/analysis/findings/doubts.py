@@ -13,6 +13,7 @@ from ...records.module import ModuleRecord
 from ...records.run import Run
 from ..roofline import BEYOND, rate_of, rates_of, refuted_roofs
 from ..step_costs import host_sets_pace, runs_on_host, step_of, weight_s, whole_time_s
+from .compile_findings import recompiles_often
 from .finding import (
     ADVICE,
     CAUTION,
@@ -318,11 +319,13 @@ MOST_NAMED = 2  # largest number of graphs that one sentence names
 
 
 def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports graphs in which the GPU waits for launches."""
-    graphs = evidence.graphs_with("launch-bound")
-    if not graphs:
+    """Reports graphs in which the GPU waits for launches.
+
+    It is silent about a program that recompiles often: CUDA graphs would be recorded as often.
+    """
+    run, graphs = evidence.run, evidence.graphs_with("launch-bound")
+    if not graphs or (run.program is not None and recompiles_often(run)):
         return
-    run = evidence.run
     faster = [m for m in graphs if replay_gain_s(m) > (1 - GRAPH_GAIN) * (m.times.wall_time_s or 0.0)]
     if len(graphs) == 1:
         only, times = graphs[0], graphs[0].times

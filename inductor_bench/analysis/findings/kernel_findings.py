@@ -6,13 +6,14 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ... import units
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.program import GUARDS, PYTHON, ProgramChange
+from ...records.program import COPY, GUARDS, PYTHON, ProgramChange
 from ...records.run import Run
-from ..step_costs import idle_labels, is_uncompiled
+from ..step_costs import idle_labels, is_uncompiled, parts_of
 from .attention_findings import reported_rows
 from .finding import (
     ADVICE,
@@ -44,6 +45,7 @@ from .finding import (
     to_its_roof,
 )
 from .program_findings import line_words
+from .step_findings import gradient_copies
 from .transfer_findings import is_pageable
 
 # Rules about copies to, from and within the device.
@@ -68,16 +70,22 @@ def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports copies within the device."""
+    """Reports copies within the device: of graphs, and of eager operators with their lines."""
     whole = evidence.whole
     copies = [row for row in evidence.critical_rows if row.kernel.category is Category.COPY]
     device = [row for row in copies if not _is_host_copy(row) and not is_addend_copy(row.kernel)]
-    if whole.part(time_of(device)) >= COPIES:
-        within = join_words(list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator)), 3)
-        text = f"copies within the device take {whole.format(time_of(device))}" + (
-            f", made by {within}" if within else ""
-        )
-        yield finding_of("copies", text, device, saves_s=of_kernel)
+    parts = [] if any(gradient_copies(evidence)) else parts_of(evidence.run, COPY)
+    parts = [part for part in parts if part.label == "device to device"]
+    time_s = time_of(device) + sum(part.time_s for part in parts)
+    if whole.part(time_s) < COPIES:
+        return
+    within = list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator))
+    within += list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
+    text = f"copies within the device take {whole.format(time_s)}"
+    text += f", made by {join_words(within, 3)}" if within else ""
+    found = finding_of("copies", text, device, saves_s=of_kernel)
+    assumed = replace(found.assumed, parts=tuple(parts))
+    yield replace(found, gain_s=found.gain_s + sum(part.time_s for part in parts), assumed=assumed)
 
 
 def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
@@ -152,10 +160,16 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _place_words(rows: Rows) -> str:
     """The layers and lines that most of the time is spent for: `` (head at app/model.py:83)``."""
-    layers = dict.fromkeys(layer.rpartition(".")[2] for row in rows for layer in row.kernel.origin.layers)
+    layers = dict.fromkeys(_layer_name(layer) for row in rows for layer in row.kernel.origin.layers)
     lines = dict.fromkeys(line_words(line) for row in rows for line in row.kernel.origin.source_lines)
     words = [join_words(list(some), 2) for some in (layers, lines) if some]
     return f" ({' at '.join(words)})" if words else ""
+
+
+def _layer_name(layer: str) -> str:
+    """The last word of a layer's path; with the one before it, if it is a number."""
+    words = layer.split(".")
+    return ".".join(words[-2:]) if words[-1].isdigit() else words[-1]
 
 
 def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:

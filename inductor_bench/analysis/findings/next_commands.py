@@ -34,8 +34,10 @@ from ..step_costs import (
     weight_s,
     whole_time_s,
 )
+from .compile_findings import recompilations, recompiles_often
 from .doubts import cuda_graph, disturbed, disturbed_graphs, host_bound, launch_bound
 from .finding import (
+    CAUTION,
     CUDA_GRAPH_MODES,
     LEAST_SHARE,
     LIBRARY,
@@ -170,12 +172,20 @@ def headline(run: Run) -> Finding | None:
     """
     if (step := step_headline(run)) is not None:
         return step
-    found = _of_graphs(run)
+    found = _recompiled_often(run) or _of_graphs(run)
     if found is None and run.program is not None and is_uncompiled(run):
         return Finding("step", f"{step_words(run.program)}, not profiled; {_nothing_compiled(run)}")
     if found is None or run.program is None:
         return found
-    return replace(found, text=f"{step_words(run.program)}, not profiled; its graphs by themselves: {found.text}")
+    graphs = "" if found.kind == "recompiles" else "its graphs by themselves: "
+    return replace(found, text=f"{step_words(run.program)}, not profiled; {graphs}{found.text}")
+
+
+def _recompiled_often(run: Run) -> Finding | None:
+    """The recompilations of a program whose steps did not settle for them."""
+    if run.program is None or not recompiles_often(run):
+        return None
+    return next((one for one in recompilations(RunEvidence(run)) if one.level == CAUTION), None)
 
 
 def _of_graphs(run: Run) -> Finding | None:

@@ -107,6 +107,7 @@ SMALL = 16  # rows, columns or inner size up to which a product is small
 SEVERAL_CALLS = 4  # calls of a graph in a step that may be one call with a larger batch
 LARGE = 256  # the two other sizes of a small product are at least this
 SMALL_TIME = 0.05  # share of the whole time in small products from which they are reported
+MOSTLY_SMALL = 0.5  # share of the whole time from which the batch of an inference may be larger, too
 _ALIGN = re.compile(r"align(?P<elements>[124])(?!\d)")
 
 
@@ -192,8 +193,8 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports products of few rows with large matrices: to read the matrix takes the time, whatever the rows.
 
     It holds for products one of whose sizes is at most 16, and whose others are large. It is advice for training, where
-    the batch can be larger, and for graphs that a step calls several times, whose calls may be one. Else it is a note:
-    the batch is what has to be answered.
+    the batch can be larger, for graphs that a step calls several times, whose calls may be one, and if it is half of
+    the step: then others that wait take hardly longer. Else it is a note: the batch is what has to be answered.
     """
     if runs_on_host(evidence.run):
         return
@@ -205,7 +206,7 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
     most = max(min(one.sides) for one in small)
     trains = any(module.role == "backward" for module in evidence.run.modules)
     several = any(graph_use(evidence.run, one.row.module).calls >= SEVERAL_CALLS for one in small)
-    grows = trains or several
+    grows = trains or several or whole.part(time_s) >= MOSTLY_SMALL
     text = (
         f"matrix products with {'a single row' if most == 1 else f'at most {most} rows'} in one matrix take "
         f"{whole.format(time_s)}: they read large matrices for little work"

@@ -181,7 +181,7 @@ _REPORTS = re.compile(
 )
 """A line that reports a value, or collects it for a report."""
 
-GAPS = 0.03  # share of the step from which gaps between launched kernels are reported
+GAPS = 0.1  # share of the step from which gaps between launched kernels are reported
 LONGEST_GAP_S = 4e-6  # mean gap between launched kernels up to which it is the device's own
 WORKING = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY)  # the kinds of parts that launch something
 SEVERAL = 1.5  # calls of graphs in a step, without backward ones, from which they are several
@@ -481,7 +481,7 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     The time in which the device waits for the host to dispatch them belongs to it, if they are many.
     """
     run = evidence.run
-    every = parts_of(run, EAGER)
+    every = [part for part in parts_of(run, EAGER) if part.label not in CHECKS]
     parts = [part for part in every if not WRAPPERS.search(part.label) and not _STAY_EAGER.match(part.label)]
     wrapped = [part for part in every if WRAPPERS.search(part.label)]
     time_s, wrapped_s = (sum(part.time_s for part in some) for some in (parts, wrapped))
@@ -517,6 +517,29 @@ def operator_words(part: Part, evidence: RunEvidence) -> str:
     return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
         f" ({place})" if place else ""
     )
+
+
+CHECKS = frozenset({"aten::_is_any_true", "aten::isnan"})
+"""The operators with which autograd's anomaly detection looks for NaN in what each function of the backward returns."""
+
+
+def anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports autograd's anomaly detection.
+
+    It holds if the step calls the operators with which it looks for NaN, of which only it calls the one.
+    """
+    run = evidence.run
+    parts = [part for part in parts_of(run, EAGER) if part.label in CHECKS]
+    checks = sum(part.calls for part in parts if part.label == "aten::_is_any_true")
+    if not checks:
+        return
+    time_s = sum(part.time_s for part in parts)
+    text = (
+        f"autograd looks for NaN {units.count(checks)} times a step, and reads each result, as its anomaly detection "
+        "does: leave out torch.autograd.set_detect_anomaly(True), also in a trainer's options"
+    )
+    changes = (ProgramChange("setting", "torch.autograd.set_detect_anomaly", "False"),)
+    yield Finding("anomaly-mode", text, gain_s=time_s, assumed=Assumption(parts=tuple(parts)), changes=changes)
 
 
 # Rules about what compilation took, and whether it has paid off.

@@ -54,6 +54,7 @@ STEP_RULES = (
     Rule(("replay-inputs",), program_findings.replay_inputs),
     Rule(("eager-optimizer",), program_findings.eager_optimizer),
     Rule(("eager-operators",), program_findings.eager_operators),
+    Rule(("anomaly-mode",), program_findings.anomaly_mode),
     Rule(("collectives",), step_findings.collectives),
     Rule(("gradient-copies",), step_findings.gradient_copies),
     Rule(("uneven-ranks",), step_findings.uneven_ranks),

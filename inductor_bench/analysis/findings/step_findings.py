@@ -6,8 +6,19 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...records.program import COLLECTIVE, COPY, EAGER, IDLE, LONGER_LOOP, QUEUED, Program, ProgramChange, RankSteps
-from ...records.run import Peaks
+from ...records.program import (
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    IDLE,
+    LONGER_LOOP,
+    QUEUED,
+    Program,
+    ProgramChange,
+    RankSteps,
+)
+from ...records.run import Peaks, Run
 from ..statistics import groups_of
 from ..step_costs import (
     alone_ratio,
@@ -204,13 +215,18 @@ def uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
 # Rules about programs of several processes: collectives, and differences between ranks.
 
 
+ALONE = 0.9  # exposed share of a single reduction from which nothing hides it
 EXPOSED = 0.03  # share of the step in exposed collectives from which they are advice
 UNEVEN = 0.05  # difference of the ranks' times in exposed collectives, as a share of the step, that is reported
 MAIN = 0.5  # share of that difference from which one reason explains it
 
 
 def collectives(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports collectives, and how much of them other work hides."""
+    """Reports collectives, and how much of them other work hides.
+
+    If each of several backward passes of an optimizer's step reduces gradients, the last one alone would do. If there
+    is one reduction, which nothing hides, it can begin earlier in several buckets.
+    """
     run = evidence.run
     parts = parts_of(run, COLLECTIVE)
     exposed, hidden = sum(part.time_s for part in parts), sum(part.hidden_s for part in parts)
@@ -220,10 +236,28 @@ def collectives(evidence: RunEvidence) -> Iterator[Finding]:
     text += f", and {units.seconds(hidden)} behind computation"
     matters = exposed >= EXPOSED * evidence.whole.time_s
     if matters:
-        text += ": start them earlier or in larger buckets, or let more work run beside them"
+        text += f": {_earlier(run, exposed / (exposed + hidden))}"
     assumed = Assumption(parts=tuple(parts)) if matters else Assumption()
     level = ADVICE if matters else NOTE
     yield Finding("collectives", text, level=level, gain_s=exposed if matters else 0.0, assumed=assumed)
+
+
+def _earlier(run: Run, exposed_share: float) -> str:
+    """What makes collectives fewer, or hides them."""
+    reduced = sum(part.calls for part in parts_of(run, COLLECTIVE) if part.label == "AllReduce")
+    backward = {module.slug for module in run.modules if module.role == "backward"}
+    passes = min((part.calls for part in parts_of(run, GRAPH) if part.graph in backward), default=0.0)
+    if passes >= 2 and reduced >= passes:
+        return (
+            f"{units.count(reduced)} reductions follow {units.count(passes)} backward passes of a step; "
+            "DistributedDataParallel.no_sync() around all but the last one leaves one of them"
+        )
+    if round(reduced) == 1 and exposed_share >= ALONE:
+        return (
+            "all gradients are reduced at once, after the backward: a smaller bucket_cap_mb of "
+            "DistributedDataParallel lets the first buckets be reduced beside it"
+        )
+    return "start them earlier or in larger buckets, or let more work run beside them"
 
 
 def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:

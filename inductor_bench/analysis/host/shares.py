@@ -52,7 +52,7 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
     sampled = [one for one in samples.stacks if not one.is_collection]
     whole_s = sum(one.waiting_s + one.working_s for one in sampled) or 1.0
     collecting = min(1.0, collected_s / samples.steps_s) if samples.steps_s else 0.0
-    found: dict[tuple[str, str, SourceLine | None], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    found: dict[tuple[str, str, SourceLine | None], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     reader = StackReader(samples, lines, graphs)
     for stack in sampled + (collections if counts and samples.steps_s else []):
         if not samples.sees_device and not stack.is_collection and reader.is_optimizer_operator(stack):
@@ -62,9 +62,10 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
         entry = found[reader.read(stack)]
         entry[0] += step_s * share
         entry[1] += 0 if stack.is_collection else stack.waiting
+        entry[2] += step_s * share * reader.calls_other_code(stack)
     stretches = [
-        HostStretch(_label(key, time_s, lines), key[1], time_s, round(count), key[2])
-        for key, (time_s, count) in found.items()
+        HostStretch(_label(key, other_s, lines), key[1], time_s, round(count), key[2])
+        for key, (time_s, count, other_s) in found.items()
         if time_s
     ]
     if not samples.sees_device:  # a CPU's operators are no idle time
@@ -100,11 +101,11 @@ def sampled_waits(
     return sorted(stretches, key=lambda one: -one.time_s)
 
 
-def _label(key: tuple[str, str, SourceLine | None], time_s: float, lines: LineKinds) -> str:
-    """What a stretch is: no operator if it takes much longer than the operators of its line do in the profile."""
+def _label(key: tuple[str, str, SourceLine | None], other_s: float, lines: LineKinds) -> str:
+    """What a stretch is: no operator if its calls take much longer than the operators of its line do in the profile."""
     label, _, source = key
     known_s = lines.seconds(source.file, source.line) if source is not None else 0.0
-    return PYTHON if label in OPERATORS and known_s and time_s > MUCH_LONGER * known_s else label
+    return PYTHON if label in OPERATORS and known_s and other_s > MUCH_LONGER * known_s else label
 
 
 @dataclass(frozen=True)

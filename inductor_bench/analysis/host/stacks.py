@@ -41,6 +41,8 @@ LOADERS = re.compile(
 )
 """Files of libraries that load data: whatever they call is loading."""
 
+_COMPREHENSION = re.compile(r"(?:\.<locals>\.<(?:genexpr|\w+comp)>)+$")
+_HEAD = re.compile(r"(?:async )?def |@")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 WORKERS = re.compile(r"_(?:try_)?get_data|_next_data")
 RULES = tuple(
@@ -144,6 +146,11 @@ class StackReader:
         frames = list(self.frames(stack))
         return frames[0].owner == TORCH and frames[0].is_call and self._label(frames) == OPTIMIZING
 
+    def calls_other_code(self, stack: SampledStack) -> bool:
+        """Whether a line of the program calls something that is no Python and may be no operator."""
+        innermost = next(self.frames(stack))
+        return innermost.owner in (OWN, LIBRARY) and innermost.is_call and not _OF_TORCH.fullmatch(innermost.called)
+
     def read(self, stack: SampledStack) -> tuple[str, str, SourceLine | None]:
         """What the host did, the function, and the user's line."""
         frames = list(self.frames(stack))
@@ -165,6 +172,8 @@ class StackReader:
         return PYTHON
 
     def _label_of_line(self, frame: SampledFrame, innermost: SampledFrame) -> str:
+        if _HEAD.match(frame.code):  # no instruction of the program is there: Dynamo enters what it compiled
+            return LAUNCHING if frame.is_call or frame is not innermost else GUARDS
         called = frame.called if frame is innermost else ""
         said = next((label for pattern, label in CALLS if called and pattern.fullmatch(called)), "")
         known = said or self._lines.most(frame)
@@ -213,7 +222,10 @@ def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
 
 
 def _bare(function: str) -> str:
-    """A function's name without those around it, and without what Dynamo calls the rest of it after a graph break."""
-    name = function.rpartition("<locals>.")[2]
+    """A function's name without those around it, and without what Dynamo calls the rest of it after a graph break.
+
+    A comprehension and a generator expression are a part of the function around them.
+    """
+    name = _COMPREHENSION.sub("", function).rpartition("<locals>.")[2]
     resumed = _RESUMED.search(name)
     return resumed["function"] if resumed else name

@@ -19,7 +19,7 @@ from ..findings.finding import UNTUNABLE, Assumption, Finding, KernelPlace
 from ..findings.rule_table import findings
 from ..kernel_aggregation import KernelIdentity
 from ..ledger import activity_key, kernel_key
-from ..step_costs import GENERATED_KERNELS, cost_of, host_sets_pace, runs_on_host, step_of
+from ..step_costs import GENERATED_KERNELS, cost_of, host_idle_share, host_sets_pace, runs_on_host, step_of
 from .fitting import FittedQueue, SimulatedSaving, fit, saving_of, saving_of_durations
 from .profiled_queue import ProfiledQueue
 from .queue import (
@@ -167,7 +167,7 @@ class Simulator:
         joined = self._joined(queue, assumed.joined) if assumed.joined else queue
         saving = saving_of(self.fitted, without_works(joined, gone) if gone else joined)
         if not assumed.joined:
-            return self._without_doubted_host(self._with_unseen(saving, assumed.idle))
+            return self._without_doubted_host(self._within_idle(self._with_unseen(saving, assumed.idle), assumed))
         # How much longer the device works for the joined works than one kernel would is not known.
         fused = with_durations(joined, dict.fromkeys(self._of_parts(assumed.joined), FUSED_SHARE))
         most = saving_of(self.fitted, fused)
@@ -187,6 +187,16 @@ class Simulator:
         seen = {piece.label for action in self.fitted.queue.actions for piece in action.pieces}
         unseen_s = math.fsum(part.time_s for part in parts if part.label not in {*seen, SYNCHRONISING})
         return SimulatedSaving(saving.time_s + unseen_s, saving.uncertainty_s + unseen_s / 4, saving.device_s)
+
+    def _within_idle(self, saving: SimulatedSaving, assumed: Assumption) -> SimulatedSaving:
+        """A host that does less saves no more than the time that the device waits for it, which was measured."""
+        if assumed.kernels or assumed.parts or assumed.gaps or not (assumed.idle or assumed.graphs):
+            return saving
+        most_s = host_idle_share(self._run) * self._whole_s
+        over_s = saving.time_s - most_s
+        if over_s <= 0:
+            return saving
+        return SimulatedSaving(most_s, max(saving.uncertainty_s, min(over_s, most_s)), saving.device_s)
 
     # Which works and actions the record's words mean.
 
