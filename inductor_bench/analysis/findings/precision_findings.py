@@ -9,8 +9,9 @@ from ... import units
 from ...records.program import EAGER, Part
 from ..step_costs import parts_of, runs_on_host
 from .attention_findings import decomposed_rows
+from .eager_findings import operator_words
 from .finding import PRODUCTS, Finding, Rows, RunEvidence, finding_of, join_words, time_of
-from .program_findings import WRAPPERS, line_words, operator_words
+from .program_findings import WRAPPERS, line_words
 
 HALF = ("bfloat16", "float16")
 ISLAND = 0.05  # share of the whole time in float32 work from which it is reported
