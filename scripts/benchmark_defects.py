@@ -319,7 +319,7 @@ def judge(program: Program, run: Run) -> dict[str, Any]:
         {
             "kind": one.kind,
             "level": one.level,
-            "share": saving_s(one, run) / whole_s if whole_s and one.gain_s else None,
+            "share": saving_s(one, run) / whole_s if whole_s and (one.gain_s or one.prediction) else None,
             "place": names_place(program, one, run) if one.kind in program.ids else None,
         }
         for one in first

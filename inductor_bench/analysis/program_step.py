@@ -14,7 +14,16 @@ from .. import units
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import LayerMap, SourceLine
-from ..records.evidence import BOUNDARY, GRAPH_CALL, CallPlace, EagerSteps, Evidence, ModuleEvidence, StepEvidence
+from ..records.evidence import (
+    BOUNDARY,
+    GRAPH_CALL,
+    CallPlace,
+    EagerSteps,
+    Evidence,
+    HostSamples,
+    ModuleEvidence,
+    StepEvidence,
+)
 from ..records.program import (
     GRAPH,
     SYNCHRONISING,
@@ -269,7 +278,7 @@ def _with_ledger(
         parts=ledger.parts,
         trace=place,
         host=_host_work(observed, described.host, ledger),
-        waits=() if on_host else tuple(_waits(observed, found, places, lines, names)),
+        waits=() if on_host else tuple(waits_of(found, places, samples, lines, names)),
     )
     by_slug = {modules[number].slug: activities for number, activities in _by_module(found, modules)}
     return DescribedProcess(
@@ -351,21 +360,29 @@ def _kinds_of_lines(found: ProgramWorks, places: Mapping[int, CallPlace]) -> Lin
     return kinds_of_lines(found.timeline.between(marks[0], marks[-1]), places, len(marks) - 1)
 
 
-def _waits(
-    observed: StepEvidence,
+def waits_of(
     found: ProgramWorks,
     places: Mapping[int, CallPlace],
+    samples: HostSamples | None,
     lines: LineKinds,
     names: Mapping[str, str],
 ) -> Iterator[HostStretch]:
-    """Where the host waited for the device: by operators that wait, and by samples for calls that are no operators."""
+    """Where the host waited for the device: by operators that wait, and by samples for calls that are no operators.
+
+    Args:
+        found: the profiled steps.
+        places: the places of outermost operators, by their index.
+        samples: what was sampled of the process; ``None`` for nothing.
+        lines: what the profile says of lines.
+        names: the names of the compiled graphs by their slugs.
+    """
     window = found.window
     times: dict[SourceLine | None, float] = defaultdict(float)
     for one in found.timeline.between(window.marks[0], window.marks[-1]):
         if one.label == SYNCHRONISING:
             place = places.get(one.op)
             times[place.source if place is not None else None] += (one.end_s - one.start_s) / (len(window.marks) - 1)
-    unknown_s, samples = times.pop(None, 0.0), observed.steps.samples
+    unknown_s = times.pop(None, 0.0)
     known = [HostStretch(SYNCHRONISING, "", time_s, 0, source) for source, time_s in times.items()]
     yield from sorted(known, key=lambda one: -one.time_s)
     if unknown_s and samples is not None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from inductor_bench.analysis.host.stacks import LineKinds
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
-from inductor_bench.analysis.program_step import is_tied, tied_share
+from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
 from inductor_bench.analysis.traffic import eager_bytes, find_operators
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
 from inductor_bench.records.program import Part
@@ -55,12 +56,17 @@ def works_of(name: str) -> ProgramWorks:
     return found
 
 
-def ledger_of(name: str) -> Ledger:
-    found, seen = works_of(name), observed(name)
+def places_of(name: str) -> dict[int, CallPlace]:
+    """The places of the outermost operators; none without a step with stacks."""
     program = read_program_trace(PROGRAMS / name / "steps.trace.json.gz", MARKERS)
     stacks, files = PROGRAMS / name / "lines.trace.json.gz", UserFiles((PROGRAMS / name,))
     lines = read_program_trace(stacks, MARKERS, frames=True) if stacks.is_file() else None
-    calls = pair_calls(program, found.tops, read_user_calls(lines, MARKERS), MARKERS) if lines else {}
+    calls = pair_calls(program, works_of(name).tops, read_user_calls(lines, MARKERS), MARKERS) if lines else {}
+    return {op: CallPlace(call.module, files.find(call)) for op, call in calls.items()}
+
+
+def ledger_of(name: str) -> Ledger:
+    found, seen = works_of(name), observed(name)
     steps = Steps(
         step_time_s=seen.window_s / len(seen.step_times_s),
         window=found.window,
@@ -68,7 +74,7 @@ def ledger_of(name: str) -> Ledger:
         calls=found.calls,
         timeline=found.timeline,
         names={number: GraphName(f"graph-{number}", f"graph-{number}") for number in range(8)},
-        places={op: CallPlace(call.module, files.find(call)) for op, call in calls.items()},
+        places=places_of(name),
         optimizer_calls=found.optimizer_calls,
     )
     return account(steps)
@@ -180,6 +186,9 @@ def test_copies_reads_and_data_loading_have_their_lines() -> None:
     text = (PROGRAMS / "breaks" / "breaks.py").read_text().splitlines()
     lines = {part.source.line for part in ledger.parts if part.label == "synchronising" and part.source}
     assert any(".item()" in text[line - 1] for line in lines)
+    waits = list(waits_of(works_of("breaks"), places_of("breaks"), None, LineKinds({}), {}))
+    assert any(one.source is not None and ".item()" in text[one.source.line - 1] for one in waits)
+    assert all(one.time_s > 0 and not one.function for one in waits)
     (copy,) = (part for part in ledger.parts if part.label == "host to device")
     assert copy.source is not None and ".to(" in text[copy.source.line - 1]
     assert part_of(ledger, "idle", "data loading").share > 0.3
