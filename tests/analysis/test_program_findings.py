@@ -19,6 +19,7 @@ from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
+    DISPATCHING,
     EAGER,
     GRAPH,
     GRAPH_INPUTS,
@@ -618,3 +619,18 @@ def test_a_program_that_recompiles_all_the_time_is_told_that_first() -> None:
     found = headline(run)
     assert found is not None and found.kind == "recompiles" and "not profiled; 5 recompilations" in found.text
     assert "launch-bound" not in kinds(run)
+
+
+def test_a_line_that_only_reports_goes_with_all_that_it_does() -> None:
+    line = SourceLine("/home/user/project/train.py", 41, "train", "print(loss)")
+    parts = [
+        Part(GRAPH, "g", 1, 8e-3, 0),
+        Part(EAGER, "aten::isfinite", 2, 0.1e-3, 0, source=line),
+        Part(IDLE, DISPATCHING, 2, 0.5e-3, 0, source=line),
+        Part(IDLE, SYNCHRONISING, 2, 0.4e-3, 0, source=line),
+    ]
+    assumed = the(with_parts(parts), "synchronisations").assumed
+    assert [part.label for part in assumed.parts] == ["aten::isfinite"]
+    assert [part.label for part in assumed.idle] == [SYNCHRONISING, DISPATCHING]
+    decides = [replace(part, source=replace(line, code="if loss.item() > 3:")) for part in parts[1:]]
+    assert not the(with_parts([parts[0], *decides]), "synchronisations").assumed.parts

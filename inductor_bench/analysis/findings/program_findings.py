@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from ... import units
 from ...records.code import SourceLine, total_s
@@ -223,12 +223,21 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     if time_s < least_s:
         text = f"the host waits for the device{where}, and launches too late what comes after that"
     sources = [source for source in (*(one.source for one in parts), *(one.source for one in waits)) if source]
-    if sources and all(_REPORTS.search(source.code) for source in sources):
+    reports = bool(sources) and all(_REPORTS.search(source.code) for source in sources)
+    if reports:
         text += ": read what is only reported less often, or after the next step is launched"
+    beside = _at_lines(run, {line_words(source) for source in sources}) if reports else []
     changes = tuple(ProgramChange("line", "synchronisation", "", source) for source in sources)
-    assumed = Assumption(idle=(*parts, *map(_wait_part, waits)))
+    idle = (*parts, *map(_wait_part, waits), *(part for part in beside if part.kind == IDLE))
+    assumed = Assumption(idle=idle, parts=tuple(part for part in beside if part.kind != IDLE))
     level = ADVICE if time_s >= least_s or predicted is not None else NOTE
     yield Finding("synchronisations", text, level=level, gain_s=time_s, assumed=assumed, changes=changes)
+
+
+def _at_lines(run: Run, lines: Set[str]) -> list[Part]:
+    """What else the lines do that wait: a line that only reports a value can go as a whole."""
+    parts = (part for part in parts_of(run, IDLE, EAGER, COPY) if part.label != SYNCHRONISING)
+    return [part for part in parts if part.source is not None and line_words(part.source) in lines]
 
 
 def _wait_part(wait: HostStretch) -> Part:
