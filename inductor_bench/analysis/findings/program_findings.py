@@ -185,7 +185,6 @@ WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
 GAPS = 0.1  # share of the step from which gaps between launched kernels are reported
 LONGEST_GAP_S = 4e-6  # mean gap between launched kernels up to which it is the device's own
 WORKING = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY)  # the kinds of parts that launch something
-SEVERAL = 1.5  # calls of graphs in a step, without backward ones, from which they are several
 MANY_CALLS = 8  # calls of one graph in a step from which they are many
 SHORT_CALL_S = 200e-6  # device seconds of a graph's call below which it is short
 
@@ -289,11 +288,14 @@ def host_work(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _may_be_one_graph(run: Run) -> bool:
-    """Whether more can be compiled together: there is more than one graph, or many eager operators."""
+    """Whether more can be compiled together: there is more than one graph, or many eager operators.
+
+    Calls of one graph, as of micro-batches, are no several graphs.
+    """
     backward = {module.slug for module in run.modules if module.role == "backward"}
-    calls = sum(part.calls for part in parts_of(run, GRAPH) if part.graph not in backward)
+    graphs = {part.label for part in parts_of(run, GRAPH) if part.graph not in backward}
     eager = sum(part.calls for part in parts_of(run, EAGER) if not WRAPPERS.search(part.label))
-    return calls >= SEVERAL or eager >= MANY_CALLS
+    return len(graphs) > 1 or eager >= MANY_CALLS
 
 
 def small_graphs(evidence: RunEvidence) -> Iterator[Finding]:
