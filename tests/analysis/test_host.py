@@ -274,3 +274,12 @@ def test_a_call_within_torch_is_an_operator_however_long_it_takes() -> None:
 def test_a_generator_expression_is_a_part_of_its_function() -> None:
     found = only(MAIN, own("train.<locals>.prepare.<locals>.<genexpr>", 20, "math.sin"))
     assert found.source is not None and found.source.function == "prepare"
+
+
+def test_torchs_own_python_is_no_function_of_the_program() -> None:
+    inside = SampledFrame(f"{SITE}/torch/nn/modules/module.py", "Module.__getattr__", 7, TORCH)
+    assert only(MAIN, own("step", 20), inside).label == DISPATCHING
+    on_cpu = host_stretches(sampled(([MAIN, own("step", 20), inside], 1.0, 0.0), sees_device=False), NO_LINES, {}, 0.01)
+    assert [one.label for one in on_cpu.stretches] == [PYTHON], "no operator runs yet"
+    backward = SampledFrame(f"{SITE}/torch/_tensor.py", "Tensor.backward", 7, TORCH)
+    assert only(MAIN, own("step", 21), backward).label == BACKWARD

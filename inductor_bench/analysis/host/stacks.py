@@ -61,6 +61,7 @@ RULES = tuple(
         (r"/torch/_dynamo/\w+\.py", r"\w+", GUARDS),
         (r"/torch/(?:_inductor|_functorch)/.*|/triton/.*", r"\w+", LAUNCHING),
         (r"/torch/autograd/graph\.py|/torch/autograd/function\.py", r"_engine_run_backward|apply|backward", BACKWARD),
+        (r"/torch/_tensor\.py|/torch/autograd/__init__\.py", "backward|_make_grads|_tensor_or_\\w+", BACKWARD),
     )
 )
 """What a frame of a library does, by its file and function."""
@@ -179,8 +180,9 @@ class StackReader:
         known = said or self._lines.most(frame)
         if known:
             return known
-        calls_torch = innermost.owner == TORCH and innermost.is_call
-        return DISPATCHING if calls_torch or _OF_TORCH.fullmatch(called) else PYTHON
+        # Torch's own Python is on the way to an operator. On a CPU that is no operator yet.
+        in_torch = innermost.owner == TORCH and (innermost.is_call or self._samples.sees_device)
+        return DISPATCHING if in_torch or _OF_TORCH.fullmatch(called) else PYTHON
 
     def _function(self, frames: Sequence[SampledFrame], label: str) -> str:
         innermost = frames[0]
