@@ -32,7 +32,7 @@ STEP_KEPT = "the figures of the step are those of the first analysis, by inducto
 """The note of a program whose RUN does not keep its observed steps, and which another version analyses again."""
 
 
-def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
+def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: bool = True) -> Run:
     """Makes the record of a run from its evidence: the rows of modules and kernels, and the program's step.
 
     A module whose files are missing or damaged keeps the row of an earlier analysis, and a failure is added for it. So
@@ -42,6 +42,7 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
         run: what the record holds as it was observed, and the results of an earlier analysis, if there was one.
         evidence: what was observed besides.
         files: the files of the evidence.
+        predicts: whether it is simulated what changes would save, which takes as long as all the rest.
     """
     failures = [failure for failure in run.failures if failure.stage != STAGE]
     step = describe_program(evidence, files)
@@ -68,6 +69,8 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles) -> Run:
     found = replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
     if step is None:
         return replace(found, modules=tuple(_with_old_savings(row, known.get(row.slug)) for row in rows))
+    if not predicts:
+        return found
     queued, inputs = step.leading.queue, (evidence.processes, evidence.modules, evidence.stopped)
     fitted = files.once("fitted step", inputs, queued.fitted) if queued is not None else None
     return with_predictions(found, queued, fitted)

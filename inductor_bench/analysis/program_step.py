@@ -49,7 +49,7 @@ from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_l
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
 from .library_calls import dtype_of, find_parts
 from .simulation.predictions import QueuedStep
-from .simulation.profiled_queue import queue_of
+from .simulation.profiled_queue import ProfiledQueue, queue_of
 from .statistics import Level, level_at
 from .step_costs import pace_setter
 from .traffic import EagerOperators, find_operators
@@ -240,7 +240,7 @@ def _with_ledger(
 ) -> DescribedProcess:
     on_host = device_of(observed.steps.device or "cpu").runs_on_host
     modules = _graphs_of(observed, evidence, files)
-    trace, found = _read_works(place, modules, files, on_host=on_host)
+    trace, found, queue = _read_steps(place, modules, files, on_host=on_host)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
@@ -291,7 +291,7 @@ def _with_ledger(
         _notes_of_events(trace, found, modules, places, files),
         tuple(find_stretches(described)),
         times_by_layer(described, found.activities, _layers_of(modules, files)),
-        None if on_host else _queued(trace, found, described, observed),
+        None if queue is None else _queued(queue, found, described, observed),
         tuple(_operator_calls(found, modules, files)),
     )
 
@@ -308,10 +308,18 @@ def _operator_calls(
     return calls
 
 
-def _read_works(
+class _ReadSteps(NamedTuple):
+    """What is read of a trace of the steps, whatever the time of an unprofiled step is."""
+
+    trace: ProgramTrace
+    works: ProgramWorks | None
+    queue: ProfiledQueue | None  # None on a CPU
+
+
+def _read_steps(
     place: str, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles, *, on_host: bool
-) -> tuple[ProgramTrace, ProgramWorks | None]:
-    """A trace of the steps, and its works. Those of a trace of moderate size are kept in memory for later analyses."""
+) -> _ReadSteps:
+    """Reads a trace of the steps. What is read of one of moderate size is kept in memory for later analyses."""
     path, version = files.path(place), None
     with suppress(OSError):
         status = path.stat()
@@ -322,8 +330,12 @@ def _read_works(
         return files.once(name, inputs, make) if version is not None else make()
 
     trace = once(f"trace {place}", version, lambda: read_program_trace(path, MARKERS))
-    inputs = version, graphs, on_host
-    return trace, once(f"works of {place}", inputs, lambda: find_works(trace, MARKERS, graphs, on_host=on_host))
+
+    def read() -> _ReadSteps:
+        found = find_works(trace, MARKERS, graphs, on_host=on_host)
+        return _ReadSteps(trace, found, None if found is None or on_host else queue_of(trace, found, MARKERS))
+
+    return once(f"steps of {place}", (version, graphs, on_host), read)
 
 
 def _notes_of_events(
@@ -337,10 +349,10 @@ def _notes_of_events(
     return {event_key(trace, work.event): _note(work, modules, places, files) for work in events}
 
 
-def _queued(trace: ProgramTrace, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
+def _queued(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observed: StepEvidence) -> QueuedStep:
     slugs = {number: name.slug for number, name in steps.names.items() if name.slug}
     return QueuedStep(
-        queue_of(trace, found, MARKERS),
+        queue,
         steps.step_time_s,
         observed.steps.host_step_time_s,
         slugs,

@@ -289,10 +289,11 @@ class _Breakdown:
         self._evidence = self._redaction.evidence(evidence)
         save_evidence(self._folder, self._evidence)
 
-    def _analyse(self, *, with_step: bool = True) -> None:
+    def _analyse(self, *, with_step: bool = True, predicts: bool = True) -> None:
         """Makes the record of the evidence so far; the step comes once all modules have been measured."""
         known = set(self.run.failures)
-        self.run = analyse(self.run, self._evidence if with_step else self._evidence.without_steps(), self._files)
+        evidence = self._evidence if with_step else self._evidence.without_steps()
+        self.run = analyse(self.run, evidence, self._files, predicts=predicts)
         for failure in self.run.failures:
             if failure not in known:
                 self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
@@ -431,7 +432,7 @@ class _Breakdown:
             self.run = replace(self.run, capture=captured.capture)
             self._keep(captured, early=True)
             phases.end("reading the answer's evidence")
-            self._analyse()
+            self._analyse(predicts=False)
             phases.end("analysing it")
             self.save()
             phases.end("saving it")
