@@ -151,8 +151,8 @@ class MachineFacts:
 class SurveyMachine(WorkerJob[MachineFacts]):
     """Requests the environment, the costs of operators and the peaks of a device type.
 
-    ``peaks`` is ``none``, ``cached`` (measured only if the stored peaks are missing) or ``measured`` (always). Without
-    ``describes`` only the costs are wanted, for which no device is needed.
+    ``peaks`` is ``none``, ``known`` (never measured), ``cached`` (measured only if the stored peaks are missing) or
+    ``measured`` (always). Without ``describes`` only the costs are wanted, for which no device is needed.
     """
 
     verb = "survey"

@@ -506,8 +506,8 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
     if job.peaks == "none":
         return found
     key = peaks_key(environment, job.device)
-    peaks = load_peaks(key) if job.peaks == "cached" else None
-    if peaks is not None:
+    peaks = None if job.peaks == "measured" else load_peaks(key)
+    if peaks is not None or job.peaks == "known":
         return replace(found, peaks=peaks)
     measure = partial(measure_peaks, job.device)
     if open_device(job.device)[0].device.runs_on_host:

@@ -399,7 +399,7 @@ class _Breakdown:
         self._progress.stage(ENDS)
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again when it is gone
             self._begun = self._begin_modules(captured, pool)
-            if self._begun.is_beside and not self._begun.use_device:
+            if self._begun.is_beside and not self._begun.need_device():
                 self._measure_modules(self._begun)
         self._progress.stage(GONE)
 

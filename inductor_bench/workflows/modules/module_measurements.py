@@ -138,7 +138,7 @@ class ModuleMeasurements:
         self._surveyed: Ahead[Survey] | None = None
         if self.at_once > 1 and captured.modules:
             log, device = folder.logs / "survey.log", self.device
-            take = partial(take_survey, pool, calls, device=device, peaks="cached", log=log, variables=variables)
+            take = partial(take_survey, pool, calls, device=device, peaks="known", log=log, variables=variables)
             self._surveyed = Ahead([take], 2)
         self._calls = tuple(calls)
 
@@ -151,10 +151,13 @@ class ModuleMeasurements:
                 of_modules.append(read_module(module.text).device)
         return common_device([*of_modules, *(one.device for one in self._captured.steps)]).type or CPU.type
 
-    @property
-    def use_device(self) -> bool:
-        """Whether a module has to run by itself."""
-        return any(self.profiling.describe(*one) for one in self.modules)
+    def need_device(self) -> bool:
+        """Whether a module has to run by itself, or the device's peaks have to be measured."""
+        if any(self.profiling.describe(*one) for one in self.modules):
+            return True
+        self.let_go()  # nothing is timed
+        begun = self._begun_survey()
+        return begun is None or begun.peaks is None
 
     def are_of(self, captured: CapturedProgram) -> bool:
         """Whether they are those of this program."""
@@ -177,6 +180,11 @@ class ModuleMeasurements:
         for (module, label), measure in zip(self.modules, self._measured.results, strict=True):
             yield module, label, measure
 
+    def _begun_survey(self) -> Survey | None:
+        begun = self._surveyed.results[0]() if self._surveyed is not None else None
+        is_whole = begun is not None and begun.failure is None and len(begun.costs) == len(self._calls)
+        return begun if is_whole else None
+
     def survey(self, calls: Sequence[OperatorCall], *, peaks: bool) -> Survey:
         """The survey with the costs of these calls.
 
@@ -184,8 +192,8 @@ class ModuleMeasurements:
             calls: the calls.
             peaks: whether the device's peaks are wanted.
         """
-        begun = self._surveyed.results[0]() if self._surveyed is not None else None
-        if begun is None or begun.failure is not None or len(begun.costs) != len(self._calls):
+        begun = self._begun_survey()
+        if begun is None or (peaks and begun.peaks is None):
             log, wanted = self._folder.logs / "survey.log", "cached" if peaks else "none"
             return take_survey(self._pool, calls, device=self.device, peaks=wanted, log=log)
         costs = dict(zip(self._calls, begun.costs, strict=True))

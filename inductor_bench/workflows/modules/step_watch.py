@@ -109,16 +109,16 @@ class StepWatch:
 
     def is_finished(self) -> bool:
         """Whether the program can be ended now."""
-        if self._has_ended:
-            return False
         has_graphs = any(self._folder.glob(f"*{STEPS}"))
         steps = self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
         if not self._answered:
             self._look_for_answer(steps)
         if has_graphs and all((self._folder / f"{one.pid}{PYTHON_ENDED}").exists() for one in steps):
-            self._has_ended = True
-            self._end()
-        if self._told or self._has_ended:
+            if not self._has_ended:
+                self._has_ended = True
+                self._end()
+            return False
+        if self._told:
             return False
         now_s = time.monotonic()
         states = self._states(steps, now_s, SAMPLED_TO_STOP_S)

@@ -35,7 +35,7 @@ def take_survey(
     log: Path,
     variables: Mapping[str, str] = NO_VARIABLES,
 ) -> Survey:
-    """Runs the survey worker, with further environment variables. ``peaks`` is ``none``, ``cached`` or ``measured``."""
+    """Runs the survey worker, with further environment variables. ``peaks`` is as in the job."""
     return _survey(pool, SurveyMachine(tuple(calls), device, peaks), log, variables)
 
 

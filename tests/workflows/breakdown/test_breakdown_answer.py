@@ -147,3 +147,24 @@ def test_the_end_of_all_ranks_is_told_once(tmp_path: Path) -> None:
     assert seen.ends == 0, "the other rank goes on"
     (tmp_path / f"2{PYTHON_ENDED}").touch()
     assert not seen.watch.is_finished() and not seen.watch.is_finished() and seen.ends == 1
+
+
+def test_the_end_is_also_told_of_a_program_that_went_on_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_watch, "PATIENCE_S", 0.0)
+    seen = Observed(tmp_path)
+    assert seen.say(DONE, DONE) and seen.watch._told
+    for rank in (1, 2):
+        (tmp_path / f"{rank}{PYTHON_ENDED}").touch()
+    seen.watch.is_finished()
+    assert seen.ends == 1
+
+
+def test_a_program_that_ends_by_itself_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    seen = Observed(tmp_path, stops=True)
+    for rank in (1, 2):
+        (tmp_path / f"{rank}{PYTHON_ENDED}").touch()
+    seen.say(DONE, DONE)
+    assert not seen.watch.is_finished()
