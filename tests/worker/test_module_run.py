@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from inductor_bench.records.code import Details
+from inductor_bench.trace.iterations import split_iterations
+from inductor_bench.trace.rows import read_trace
 from inductor_bench.worker.profile import module_run
 from inductor_bench.worker.profile.module_profile import measure_graph_replay, measure_run
 from inductor_bench.worker.profile.module_run import FirstCall, ModuleRun, differs, run_of_harness
@@ -76,6 +78,17 @@ def test_a_measurement_runs_a_counter_from_its_first_value_each_time(tmp_path: P
     run = run_of_harness(lambda inputs: seen.append(fill(inputs)) or seen, inputs_at(ROWS - 1))
     found = measure_run(run, label="x", device="cpu", repeat=3, trace=tmp_path / "trace.json", text=tmp_path / "p.txt")
     assert set(seen) == {ROWS - 1} and len(seen) > len(found.wall_samples_s) + PROFILE_PASSES * 3
+
+
+def test_a_program_that_waits_gets_the_trace_without_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of_harness(fill, inputs_at(2))
+    found = measure_run(run, label="live", device="cpu", repeat=3, trace=tmp_path / "trace.json", text=None)
+    trace = read_trace(tmp_path / "trace.json")
+    assert len(split_iterations(trace, expected=found.iterations)) == found.iterations == 3
+    assert found.profile_load is not None and found.profile_load.runs == 3
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"] and not capsys.readouterr().out
 
 
 def test_a_replay_begins_where_the_first_call_began() -> None:

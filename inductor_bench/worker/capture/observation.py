@@ -153,7 +153,7 @@ class ObservedModule:
 
     ``exclude`` gets the time of a profile, which is not the program's.
 
-    Its files are ``<stem>.json``, ``.trace.json`` and ``.p.txt``, and a folder ``<stem>.values`` for recorded values.
+    Its files are ``<stem>.json`` and ``.trace.json``, and a folder ``<stem>.values`` for recorded values.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class ObservedModule:
                     device=device,
                     repeat=self._repeat,
                     trace=self._stem.with_suffix(".trace.json"),
-                    text=self._stem.with_suffix(".p.txt"),
+                    text=None,
                     module=self._module,
                 )
                 found = with_details(measured, self._module, run, are_inputs_random=False)

@@ -143,6 +143,7 @@ Run = Callable[[], Any]
 WARM_UP_RUNS = 3
 WARM_UP_S = 0.3
 WALL_BUDGET_S = 2.0
+WALL_BUDGET_IN_PROGRAM_S = 0.5
 WALL_RUNS = (10, 200)
 PROFILE_BUDGET_S = 10.0
 PROFILE_RUNS_LEAST = 3
@@ -150,7 +151,14 @@ GRAPH_REPLAYS = 20
 
 
 def measure_run(
-    run: ModuleRun, *, label: str, device: str, repeat: int, trace: Path, text: Path, module: ModuleType | None = None
+    run: ModuleRun,
+    *,
+    label: str,
+    device: str,
+    repeat: int,
+    trace: Path,
+    text: Path | None,
+    module: ModuleType | None = None,
 ) -> Details:
     """Measures a closure that runs a compiled module once.
 
@@ -160,7 +168,8 @@ def measure_run(
         device: the type of the module's device.
         repeat: the wanted number of profiled iterations; slow modules get fewer.
         trace: the file for the Chrome trace.
-        text: the file for the text that the module's harness prints under ``-p``.
+        text: the file for the text that the module's harness prints under ``-p``; ``None`` in a program that waits:
+            the tables of that text take longer than all else.
         module: the module, whose C++ kernels are marked for the profiler if they need it.
 
     Returns:
@@ -170,7 +179,7 @@ def measure_run(
     _warm_up(run, runtime.synchronize)
     runtime.reset_peak_memory()
     before = read_counters()
-    samples = _wall_samples(run, runtime.synchronize)
+    samples = _wall_samples(run, runtime.synchronize, WALL_BUDGET_S if text else WALL_BUDGET_IN_PROGRAM_S)
     iterations = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
     found = Details(
         wall_samples_s=tuple(samples),
@@ -181,24 +190,27 @@ def measure_run(
     )
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.ExitStack() as marks:
+        with contextlib.redirect_stdout(printed), contextlib.ExitStack() as until_written:
             if module is not None and found.marked:
-                marks.enter_context(marked_kernels(module))
-            run.rotate(inductor.PROFILE_PASSES * iterations)
+                until_written.enter_context(marked_kernels(module))
+            run.rotate((inductor.PROFILE_PASSES if text else 1) * iterations)
             before, loads = read_counters(), []
-            with contextlib.ExitStack() as written:
 
-                def has_run() -> None:
-                    runtime.synchronize()
-                    loads.append(load_since(before, iterations))
-                    run.forget_rotated()
-                    written.enter_context(beside_others())
+            def has_run() -> None:
+                runtime.synchronize()
+                loads.append(load_since(before, iterations))
+                run.forget_rotated()
+                until_written.enter_context(beside_others())
 
+            if text:
                 inductor.print_profile(label, run, iterations, trace, has_run)
-            return replace(found, profile_load=loads[-1])
+            else:
+                inductor.record_profile(run, iterations, trace, has_run)
+        return replace(found, profile_load=loads[-1])
     finally:
         run.stop_rotating()
-        text.write_text(printed.getvalue(), encoding="utf-8")
+        if text:
+            text.write_text(printed.getvalue(), encoding="utf-8")
 
 
 def _own_peak(run: ModuleRun, runtime: DeviceRuntime) -> int | None:
@@ -233,10 +245,10 @@ def _warm_up(run: ModuleRun, synchronize: Callable[[], None]) -> None:
         runs += 1
 
 
-def _wall_samples(run: ModuleRun, synchronize: Callable[[], None]) -> list[float]:
+def _wall_samples(run: ModuleRun, synchronize: Callable[[], None], budget_s: float) -> list[float]:
     once = _timed_runs(run, synchronize, 1, run.restore)[0]
     least, most = WALL_RUNS if once < WALL_BUDGET_S / 2 else (3, 3)
-    return _timed_runs(run, synchronize, min(most, max(least, int(WALL_BUDGET_S / once))), run.restore)
+    return _timed_runs(run, synchronize, min(most, max(least, int(budget_s / once))), run.restore)
 
 
 def _timed_runs(run: Run, synchronize: Callable[[], None], count: int, restore: Callable[[], None]) -> list[float]:

@@ -156,6 +156,17 @@ def print_profile(label: str, run: Run, repeat: int, trace: Path, has_run: Calla
         wrapper_benchmark.PROFILE_PATH = original
 
 
+def record_profile(run: Run, repeat: int, trace: Path, has_run: Callable[[], None]) -> None:
+    """Records the trace of :func:`print_profile`, and prints nothing. (2.11, 2.13)"""
+    from torch._inductor.utils import print_performance
+    from torch.profiler import profile
+
+    with profile(record_shapes=True) as profiler:
+        print_performance(run, times=1, repeat=repeat)
+        has_run()
+    profiler.export_chrome_trace(str(trace))
+
+
 @contextlib.contextmanager
 def _tabulate() -> Iterator[None]:
     if importlib.util.find_spec("tabulate") is not None:

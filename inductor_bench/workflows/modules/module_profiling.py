@@ -230,8 +230,7 @@ class Profiling:
         details = self._keep_details(label, replace(found, switches=seen.switches))
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
-        log = self._keep_text(stem.with_suffix(".p.txt"), label)
-        return ProfiledModule("live", seen.live_reason, stored, log, failure)
+        return ProfiledModule("live", seen.live_reason, stored, None, failure)
 
     def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ModuleMeasurement:
         if not source.has_harness:
