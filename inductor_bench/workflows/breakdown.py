@@ -267,6 +267,7 @@ class _Breakdown:
         self._evidence = Evidence()
         self._begun: ModuleMeasurements | None = None
         self._is_concluded = False
+        self._failures_before: tuple[Failure, ...] = ()
         self._texts: Mapping[str, object] = {}  # what was kept of each module, by its slug
         self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
@@ -364,8 +365,9 @@ class _Breakdown:
             return
         self._stage = PROFILE
         if self._begun is None or not self._begun.are_of(captured):
-            if self._begun is not None:
+            if self._begun is not None:  # the program's process did more after its end had been told
                 self._begun.close(waits=True)
+                self.run = replace(self.run, failures=(*self._failures_before, *captured.failures))
             self._is_concluded, self._begun = False, self._begin_modules(captured, pool)
         self._begun.let_go()
         if not self._is_concluded:
@@ -395,7 +397,7 @@ class _Breakdown:
 
     def _end_of_program(self, captured: CapturedProgram, pool: WorkerPool) -> None:
         """Does while the program's process is torn down what needs neither its exit code nor the device."""
-        self._stage = PROFILE
+        self._stage, self._failures_before = PROFILE, self.run.failures
         self._progress.stage(ENDS)
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again when it is gone
             self._begun = self._begin_modules(captured, pool)
