@@ -23,6 +23,7 @@ if __name__ == "__main__":
     keep_bytecode()  # before all other imports
 
 import contextlib
+import ctypes
 import functools
 import gc
 import json
@@ -32,7 +33,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -55,8 +56,11 @@ RARE_COLLECTION = (100_000, 50, 100)
 GPU_FILE = "/dev/nvidiactl"
 """Is there on a machine with a GPU of NVIDIA's."""
 
-DEVICE_FILES = ("/dev/nvidia-uvm", "/dev/dri/")
-"""What CUDA and Intel's driver open for a process that uses a GPU, and keep open. A question to NVML does not count."""
+DEVICE_FILES = ("/dev/dri/",)
+"""What Intel's driver opens, and keeps open."""
+
+NOT_INITIALISED = 3
+"""What each function of CUDA's driver returns before its initialisation."""
 
 BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 """Environment variable: whether torch asks NVML if there is a GPU."""
@@ -143,10 +147,11 @@ def _take_order(
         return
     if _runs_on_host(words[1]):
         look_up_vectors()
+    has_looked = has_looked_at_devices()
     child = os.fork()
     if child == 0:
         os.environ.update(variables)
-        _do_in_fork(words, output, orders, ends)
+        _do_in_fork(words, output, (orders, ends), in_new_process=has_looked)
     running[child] = output
 
 
@@ -194,18 +199,18 @@ def look_up_vectors() -> None:
         vector_lanes()
 
 
-def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> NoReturn:
+def _do_in_fork(words: list[str], output: str, pipes: Sequence[TextIO], *, in_new_process: bool) -> NoReturn:
     """Does a job and ends this process; in a new interpreter where a device cannot be used in a fork."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.close(orders.fileno())
-        os.close(ends.fileno())
+        for pipe in pipes:
+            os.close(pipe.fileno())
         with open(output, "wb", 0) as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-        if has_looked_at_devices():
+        if in_new_process:
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-3], *words])
         code = main(words)
     except BaseException:  # nothing of the process that forks may run in its fork
@@ -218,18 +223,26 @@ def _do_in_fork(words: list[str], output: str, orders: TextIO, ends: TextIO) -> 
 
 
 def has_looked_at_devices() -> bool:
-    """Whether this process, or the one that it is a fork of, has opened a GPU: its driver refuses such a fork.
-
-    Torch knows of its own questions to CUDA. (2.11, 2.13)
-    """
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda._is_in_bad_fork():
+    """Whether this process uses a GPU: then its forks can use none. A question to NVML does not count."""
+    if _has_started_cuda():
         return True
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{number}").startswith(DEVICE_FILES):
                 return True
     return False
+
+
+def _has_started_cuda() -> bool:
+    """Whether this process has initialised CUDA, or is a fork of one that torch knows to have done so. (2.11, 2.13)"""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda._is_in_bad_fork():
+        return True
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD)  # only if it is loaded
+    except OSError:
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALISED)
 
 
 def _say(stream: TextIO, line: str) -> None:

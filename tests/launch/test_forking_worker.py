@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -342,12 +344,19 @@ def test_a_fork_in_which_no_gpu_can_be_used_becomes_a_new_process(tmp_path: Path
     assert "result" in json.loads((tmp_path / "result.json").read_text())
 
 
-@pytest.mark.parametrize(("file", "is_used"), [("/dev/nvidia-uvm", True), ("/dev/nvidiactl", False)])
+@pytest.mark.parametrize(("file", "is_used"), [("/dev/dri/renderD128", True), ("/dev/nvidiactl", False)])
 def test_a_gpu_that_is_used_is_seen(file: str, is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_looked_at_devices()
     with open(os.devnull) as opened:
         monkeypatch.setattr(os, "readlink", lambda path: file if path.endswith(f"/{opened.fileno()}") else "")
         assert has_looked_at_devices() == is_used
+
+
+@pytest.mark.parametrize(("answer", "is_used"), [(0, True), (3, False)])
+def test_cuda_is_asked_whether_it_was_initialised(answer: int, is_used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = SimpleNamespace(cuDeviceGetCount=lambda count: answer)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, mode: driver)
+    assert has_looked_at_devices() == is_used
 
 
 def test_torch_asks_nvml_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

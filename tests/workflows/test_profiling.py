@@ -152,7 +152,7 @@ def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
     found = begun.survey([CALLS[2], CALLS[0]], peaks=True)
     assert [cost.flops for cost in found.costs] == [9, 8] and found.peaks == PEAKS
     assert [(job.calls, job.peaks, job.describes) for job in pool.jobs] == [
-        (CALLS[:2], "known", True),
+        (CALLS[:2], "cached", True),
         (CALLS[2:], "none", False),
     ]
     assert begun.survey([CALLS[1]], peaks=False).peaks is None

@@ -138,7 +138,8 @@ class ModuleMeasurements:
         self._surveyed: Ahead[Survey] | None = None
         if self.at_once > 1 and captured.modules:
             log, device = folder.logs / "survey.log", self.device
-            take = partial(take_survey, pool, calls, device=device, peaks="known", log=log, variables=variables)
+            peaks = "cached" if self._runs_module else "known"  # it measures them in its turn, as modules are
+            take = partial(take_survey, pool, calls, device=device, peaks=peaks, log=log, variables=variables)
             self._surveyed = Ahead([take], 2)
         self._calls = tuple(calls)
 
@@ -151,9 +152,13 @@ class ModuleMeasurements:
                 of_modules.append(read_module(module.text).device)
         return common_device([*of_modules, *(one.device for one in self._captured.steps)]).type or CPU.type
 
+    @property
+    def _runs_module(self) -> bool:
+        return any(self.profiling.describe(*one) for one in self.modules)
+
     def need_device(self) -> bool:
         """Whether a module has to run by itself, or the device's peaks have to be measured."""
-        if any(self.profiling.describe(*one) for one in self.modules):
+        if self._runs_module:
             return True
         self.let_go()  # nothing is timed
         begun = self._begun_survey()

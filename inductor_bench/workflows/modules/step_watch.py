@@ -109,11 +109,14 @@ class StepWatch:
 
     def is_finished(self) -> bool:
         """Whether the program can be ended now."""
-        has_graphs = any(self._folder.glob(f"*{STEPS}"))
+        pids = [file.name.removesuffix(STEPS) for file in self._folder.glob(f"*{STEPS}")]
+        has_graphs = bool(pids)
+        # Asked before the steps are read: they are final then.
+        is_at_end = has_graphs and all((self._folder / f"{pid}{PYTHON_ENDED}").exists() for pid in pids)
         steps = self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
         if not self._answered:
             self._look_for_answer(steps)
-        if has_graphs and all((self._folder / f"{one.pid}{PYTHON_ENDED}").exists() for one in steps):
+        if is_at_end:
             if not self._has_ended:
                 self._has_ended = True
                 self._end()

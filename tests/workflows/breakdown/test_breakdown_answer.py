@@ -168,3 +168,19 @@ def test_a_program_that_ends_by_itself_is_not_stopped(tmp_path: Path, monkeypatc
         (tmp_path / f"{rank}{PYTHON_ENDED}").touch()
     seen.say(DONE, DONE)
     assert not seen.watch.is_finished()
+
+
+def test_a_program_that_ends_while_its_profile_is_read_is_answered_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 8)
+    seen = Observed(tmp_path)
+
+    def end() -> None:
+        steps = ObservedSteps(pid=1, device="cuda", state=DONE, rank=0, trace="a")
+        (tmp_path / "1.steps.json").write_text(json.dumps(encode(steps)))
+        (tmp_path / f"1{PYTHON_ENDED}").touch()
+
+    monkeypatch.setattr(seen.watch, "_prepare", end)
+    assert seen.say(PROFILING, trace="a", device="cuda") == 0 and seen.ends == 0
+    assert not seen.watch.is_finished() and (seen.answers, seen.ends) == (1, 1)
