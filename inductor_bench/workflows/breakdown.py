@@ -542,7 +542,7 @@ class _Breakdown:
             return
         self._fail(*extracted.failures)
         self._observe(replace(self._evidence, kernel_files=extracted.places))
-        self._analyse()
+        self.run = extracted.named_in(self.run)
 
     def _time_eager(self, environment: Mapping[str, str]) -> None:
         if not self._request.eager:
