@@ -88,7 +88,7 @@ class ForkingWorker:
         except OSError as error:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         finally:
-            if not status:
+            if not status and not self._is_gone:
                 self.end()
             with uninterrupted():
                 self._keep_output(output, log, on_line)
