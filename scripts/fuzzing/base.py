@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,10 @@ RUNS = {
         "h200_torch2.11/samples/attention/structured",
     ),
 }
+OBSERVED = "cpu_torch2.13/observed.zip"
+"""A RUN with evidence of its program: steps, samples of the host, layers and lines."""
+HOSTED = "h200_torch2.11/record_with_host.json.gz"
+"""A record with the host's work, layers, lines, predictions with their changes, stretches and clocks."""
 LARGE = "h200_torch2.11/mixnet_l_train/forward.trace.json.gz"
 LIST = "# models\nresnet18 128\nvit_a 8\nBertForMaskedLM,4\ntimm:convnext_tiny 2\nmodel.py:make 4\nscript.py\n"
 YAML = """defaults:
@@ -70,6 +75,10 @@ def build_base(folder: Path, data: Path, run: Callable[[Sequence[str], Path], in
     stepped = RunFolder(folder / "stepped")
     stepped.path.mkdir()
     stepped.save(step_runs.host_paced())
+    with zipfile.ZipFile(data / OBSERVED) as archive:
+        archive.extractall(folder / "observed")
+    (folder / "hosted").mkdir()
+    (folder / "hosted" / "record.json").write_bytes(gzip.decompress((data / HOSTED).read_bytes()))
     _make_batch(BatchFolder(folder / "batch"))
     shutil.copyfile(data / LARGE, folder / "large.trace.json.gz")
     (folder / "run.log").write_text("starting\nCompiled module path: cpu.py\nhello\nCompiled module path: gpu.py\n")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from .desk import Desk
 
 RUNS = ("cpu", "gpu")
+OBSERVED = "observed"
+"""The RUN that has a step, and what was observed of it."""
 KEPT_BY_REPORT = ("record.json", "batch.json", "modules", "traces", "kernels", "logs", "models")
 KEPT_BY_BREAKDOWN = ("modules", "traces", "logs")
 

@@ -10,14 +10,21 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .commands import RUNS, Input, of_batch, of_run
+from .commands import OBSERVED, RUNS, Input, of_batch, of_run
 from .desk import Desk
 from .documents import Document
 
-RECORDS_ALONE = ("retuned", "stepped")
+RECORDS_ALONE = ("retuned", "stepped", "hosted")
 """RUNs without modules."""
 
 OF_RECORD = ("report", "report", "query", "compare", "compare")
+BESIDE = (
+    "traces/*.details.json",
+    "kernels/kernels.json",
+    "evidence.json",
+    "modules/*.json",
+    "traces/step.timeline.json",
+)
 VERBS = (*OF_RECORD, "breakdown", "kernel", "list", "extract", "values")
 BOMB_BYTES = 150_000_000
 
@@ -38,9 +45,9 @@ def _written(desk: Desk, write: Callable[[Document], bytes]) -> Input:
         path = folder / desk.random.choice(("batch.json", "models/one/record.json", "models/two/record.json"))
         path.write_bytes(write(desk.document(path)))
         return of_batch(desk)
-    name = desk.random.choice((*RUNS, *RECORDS_ALONE))
+    name = desk.random.choice((*RUNS, OBSERVED, *RECORDS_ALONE))
     folder = desk.take(name)
-    beside = [*folder.glob("traces/*.details.json"), *folder.glob("kernels/kernels.json")]
+    beside = [path for pattern in BESIDE for path in folder.glob(pattern)]
     path = desk.random.choice((*(folder / "record.json" for _ in range(4)), *beside))
     path.write_bytes(write(desk.document(path)))
     return of_run(desk, name, OF_RECORD if name in RECORDS_ALONE else VERBS)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .base import PEAKS
-from .commands import RUNS, Input, of_batch, of_module, of_run
+from .commands import OBSERVED, RUNS, Input, of_batch, of_module, of_run
 from .damages import replace_item
 from .desk import Desk
 from .foreign import newer, renamed, zipped
@@ -18,7 +18,7 @@ from .words import command_line, question
 
 
 def _record(desk: Desk) -> Input:
-    name = desk.random.choice((*RUNS, *RUNS, "retuned"))
+    name = desk.random.choice((*RUNS, OBSERVED, "retuned", "hosted"))
     desk.damage_json(desk.take(name) / "record.json")
     verbs = ("report", "report", "report", "breakdown", "query", "compare", "compare", "kernel", "list", "extract")
     return of_run(desk, name, verbs)
@@ -32,9 +32,21 @@ def _details(desk: Desk) -> Input:
 
 
 def _evidence(desk: Desk) -> Input:
-    name = desk.random.choice(RUNS)
+    name = desk.random.choice((*RUNS, OBSERVED, OBSERVED))
     desk.damage_json(desk.take(name) / "evidence.json")
     return of_run(desk, name, ("breakdown",))
+
+
+def _observed(desk: Desk) -> Input:
+    """What a RUN keeps of its program's step, beside the record and the evidence."""
+    run = desk.take(OBSERVED)
+    names = ("modules/forward.layers.json", "modules/backward.provenance.json", "traces/step.timeline.json")
+    path = run / desk.random.choice((*names, "traces/host.speedscope.json", "traces/step.trace.json.gz"))
+    if path.suffix == ".gz":
+        desk.damage_packed(path, desk.damage_json)
+    else:
+        desk.damage_json(path)
+    return of_run(desk, OBSERVED, ("breakdown", "breakdown", "report", "extract", "compare"))
 
 
 def _provenance(desk: Desk) -> Input:
@@ -195,7 +207,8 @@ def _query(desk: Desk) -> Input:
 KINDS: dict[str, tuple[int, Callable[[Desk], Input]]] = {
     "record": (17, _record),
     "details": (10, _details),
-    "evidence": (3, _evidence),
+    "evidence": (7, _evidence),
+    "observed": (7, _observed),
     "provenance": (4, _provenance),
     "module": (12, _module),
     "trace": (12, _trace),
