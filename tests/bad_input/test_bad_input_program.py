@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -124,6 +125,7 @@ import os, subprocess, sys, torch
 from torch._inductor import cpp_builder, cpu_vec_isa
 if "child" not in sys.argv:
     BEFORE
+    torch._inductor.config.cpp.cxx = (None, "g++")  # whatever CXX says
     cpu_vec_isa.valid_vec_isa_list = WIDTHS
 torch.compile(lambda x: x.sin())(torch.ones(9))
 """
@@ -137,10 +139,8 @@ WIDTHS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
 def test_without_a_compiler(widths: str, tmp_path: Path) -> None:
-    empty = tmp_path / "bin"
-    empty.mkdir()
     program = COMPILED.replace("BEFORE", "pass").replace("WIDTHS", widths)
-    done, failure = failed(tmp_path, program, own_program=False, PATH=empty)
+    done, failure = failed(tmp_path, program, own_program=False, PATH=without_compiler(tmp_path))
     assert "C++ compiler" in failure["message"] and failure["hint"].startswith("install a C++ compiler (g++)")
     assert "is measured" not in failure["message"]
     assert done.record["capture"]["printed"] == done.record["capture"]["structured"] == 0
@@ -150,15 +150,26 @@ def test_without_a_compiler(widths: str, tmp_path: Path) -> None:
 UNSEEN_CHILD = """
     child = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([sys.executable, __file__, "child"], env=child, stderr=subprocess.DEVNULL, check=True)
-    os.environ["PATH"] = ""
+    os.environ["PATH"] = PATH
 """
+
+
+def without_compiler(folder: Path) -> Path:
+    """A folder for ``PATH`` with what torch calls beside a compiler."""
+    path = folder / "bin"
+    path.mkdir()
+    if (openssl := shutil.which("openssl")) is not None:
+        (path / "openssl").symlink_to(openssl)
+    return path
 
 
 @pytest.mark.slow
 def test_a_module_of_a_process_that_nobody_observed_is_profiled(tmp_path: Path) -> None:
     """It is known from the structured trace alone; the module that did not compile is written after it."""
     text = COMPILED.replace("x.sin()", "x.sin() if 'child' in sys.argv else x.cos()")
-    text = text.replace("BEFORE", UNSEEN_CHILD.strip()).replace("WIDTHS", WIDTHS[list(WIDTHS)[1]])
+    text = text.replace(
+        "BEFORE", UNSEEN_CHILD.strip().replace('PATH"] = PATH', f'PATH"] = {str(without_compiler(tmp_path))!r}')
+    ).replace("WIDTHS", WIDTHS[list(WIDTHS)[1]])
     done = runs.breakdown(tmp_path / "run", write(tmp_path, text), cwd=tmp_path)
     (failure,) = done.record["failures"]
     assert done.code == 1 and "C++ compiler" in failure["message"] and "is measured" in failure["message"]

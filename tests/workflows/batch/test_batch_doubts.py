@@ -43,6 +43,7 @@ def batch_of(tmp_path: Path, **runs: Run) -> Path:
 
 
 def gains(folder: Path, capsys: pytest.CaptureFixture[str], table: str, name: str, columns: str) -> dict[str, float]:
+    pytest.importorskip("duckdb")
     words = ["query", str(folder), f"SELECT {columns} FROM {table} WHERE gain_limit_s > 0", "--format", "json"]
     assert entry.main(words) == 0
     return {row[name]: row["gain_limit_s"] for row in json.loads(capsys.readouterr().out)}

@@ -185,6 +185,7 @@ def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[di
     monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr("inductor_bench.workflows.batch.usable_cores", lambda: 2)  # with more, three models overlap
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
     batch = run_batch(BatchRequest(tmp_path / "list.txt", tmp_path / "b", overlap=True), Silent()).batch

@@ -15,6 +15,16 @@ from conftest import RARE_COLLECTION, ROOT
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import executors, ray_executor
 from inductor_bench.launch.executors import Event, Job, JobBegan, JobLost
+from inductor_bench.launch.ray_executor import Order
+from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.request import BatchRequest
+from inductor_bench.store.folder import BatchFolder
+from inductor_bench.workflows import batch
+from inductor_bench.workflows.batch import run_batch
+from inductor_bench.workflows.progress import Silent
+
+pytest.importorskip("ray")
+
 from inductor_bench.launch.ray_cluster import (
     NodeJob,
     make_scratch,
@@ -23,13 +33,6 @@ from inductor_bench.launch.ray_cluster import (
     remove_scratch,
     write_piece,
 )
-from inductor_bench.launch.ray_executor import Order
-from inductor_bench.records.batch import BatchModel
-from inductor_bench.records.request import BatchRequest
-from inductor_bench.store.folder import BatchFolder
-from inductor_bench.workflows import batch
-from inductor_bench.workflows.batch import run_batch
-from inductor_bench.workflows.progress import Silent
 
 
 class Listener(Silent):
@@ -111,7 +114,6 @@ def _line_of(pid: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
-    pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("nodes")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -198,7 +200,6 @@ def test_a_cluster_without_a_gpu(nodes: TwoNodes, tmp_path: Path) -> None:
 
 
 def test_an_address_where_nothing_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
     monkeypatch.setattr(ray_executor, "CONNECT_S", 3.0)
     (tmp_path / "list.txt").write_text("good")
     options = BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray", address="127.0.0.1:9")
@@ -217,7 +218,6 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_batch_that_was_killed_leaves_nothing(silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
     from inductor_bench.launch import ray_cluster
 
     (tmp_path / "scratch").mkdir()

@@ -16,7 +16,6 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import executors
-from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
 from inductor_bench.launch.ray_executor import Order
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.option_fields import option_words
@@ -110,6 +109,9 @@ def test_what_did_not_come_to_its_retunes_is_measured_again(tmp_path: Path) -> N
 
 
 def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    from inductor_bench.launch.ray_cluster import NodeJob, read_pieces, write_piece
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run(tmp_path, "good")
