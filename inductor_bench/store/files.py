@@ -22,6 +22,8 @@ with contextlib.suppress(ImportError):  # a worker's interpreter need not have i
     from msgspec.json import decode as _decode
 
 _COPIED_AT_ONCE = 1 << 24
+_DEEPEST = 200
+"""How deep JSON that is read may be nested; that of this tool is by far not."""
 
 _NAMES_OF_ITS_OWN = (".html", ".json")
 """Ends of files whose syntax has names of this tool's own beside quoted values, such as ``"key": "…"``."""
@@ -189,14 +191,28 @@ def read_json(path: Path) -> Any:
             raise InductorBenchError(f"{path} is not a file")
         data = path.read_bytes()
         with contextlib.suppress(ValueError, RecursionError):
-            return _decode(data)
-        return json.loads(data.decode("utf-8"))  # which knows more numbers and nests deeper, and says what is wrong
+            return _not_too_deep(_decode(data))
+        return _not_too_deep(json.loads(data.decode("utf-8")))  # which knows more numbers, and says what is wrong
     except OSError as error:
         raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:
         raise InductorBenchError(f"{path} is nested too deep") from error
     except ValueError as error:
         raise InductorBenchError(f"{path} is not valid JSON ({error})") from error
+
+
+def _not_too_deep(data: Any) -> Any:
+    """The data. From Python 3.12 on, JSON of any depth is decoded, and what walks it would end in a RecursionError."""
+    level, depth = [data], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise RecursionError
+        children = (
+            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
+        )
+        level = [child for items in children for child in items if isinstance(child, dict | list)]
+    return data
 
 
 def file_inside(folder: Path, place: str) -> Path:
