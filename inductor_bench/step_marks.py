@@ -1,10 +1,11 @@
 """The mark that a program sets at the end of each step, and those who listen to it."""
 
-from __future__ import annotations
+# It imports nothing: `python -m inductor_bench` comes here while modules are still looked for in the current folder.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-from collections.abc import Callable
-
-listeners: list[Callable[[], None]] = []
+listeners: "list[Callable[[], None]]" = []
 """Called at each mark. It is empty outside of a program that ``breakdown`` observes."""
 
 
