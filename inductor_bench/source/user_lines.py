@@ -14,6 +14,7 @@ import functools
 import linecache
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -236,9 +237,13 @@ def _with_line(frame: SampledFrame, graphs: Mapping[str, str]) -> SampledFrame:
 
 @functools.lru_cache(maxsize=256)
 def _lines_of(file: str) -> tuple[bytes, ...]:
-    path = Path(file)
+    """The lines of a file; none of a pipe, such as that of ``python <(cat FILE)``, a device or what has no end."""
     try:
-        return tuple(path.read_bytes().splitlines()) if path.stat().st_size <= MOST_BYTES else ()
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            return ()
+        with open(file, "rb") as stream:
+            return tuple(stream.read(found.st_size).splitlines())
     except (OSError, ValueError):
         return ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,17 @@ def test_frames_without_a_place_keep_their_line(program: Path) -> None:
     assert read(program, 4, (4, 4, 4, 19), is_call=False).called == ""
     assert read(program, 400, (400, 400, 0, 1)).code == "" and read(program, 4, (4, 99, 0, 1)).called == ""
     assert read("/no/such.py", 4, (4, 4, 0, 1)).code == ""
+
+
+def test_a_pipe_is_not_read() -> None:
+    """The file of ``python <(cat train.py)`` is one, and another process would wait for its end for ever."""
+    reading, writing = os.pipe()
+    os.write(writing, PROGRAM.encode())
+    os.close(writing)
+    try:
+        assert read(f"/dev/fd/{reading}", 4, ()).code == "" and read("/dev/zero", 1, ()).code == ""
+    finally:
+        os.close(reading)
 
 
 def test_frames_of_a_compiled_module_get_its_name_and_no_text() -> None:
