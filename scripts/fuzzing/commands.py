@@ -12,6 +12,8 @@ OBSERVED = "observed"
 """The RUN that has a step, and what was observed of it."""
 KEPT_BY_REPORT = ("record.json", "batch.json", "modules", "traces", "kernels", "logs", "models")
 KEPT_BY_BREAKDOWN = ("modules", "traces", "logs")
+KEPT_OF_OBSERVED = ("modules", "logs", "traces/forward.details.json", "traces/backward.details.json")
+"""The trace of the steps, their timeline and the stacks are written again."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def of_run(desk: Desk, name: str, verbs: Sequence[str]) -> Input:
         form = desk.random.choice(((), (), ("--format", "json"), ("--format", "md"), ("--format", "csv")))
         return Input(("report", name, "--no-plots", *form), run, tuple(f"{run[0]}/{item}" for item in KEPT_BY_REPORT))
     if verb == "breakdown":
-        kept = tuple(f"{run[0]}/{item}" for item in KEPT_BY_BREAKDOWN)
+        kept = tuple(f"{run[0]}/{item}" for item in (KEPT_OF_OBSERVED if name == OBSERVED else KEPT_BY_BREAKDOWN))
         return Input(("breakdown", name, "--no-plots"), run, kept, run[0])
     if verb == "query":
         return Input(("query", name, *desk.random.choice(((), ("FROM kernels",), ("FROM models", "--format", "json")))))

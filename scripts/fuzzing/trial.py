@@ -263,16 +263,16 @@ def read_summary(runner: Runner, place: Path, run: Path) -> dict[str, Any] | Non
 
 def _write_summary(words: list[str]) -> int:
     modules = RunFolder(Path(words[0])).load().modules
-    labels = [module.label for module in modules]
+    slugs = [module.slug for module in modules]  # a label that was changed comes back from the evidence
     found = {
-        module.label: {
+        module.slug: {
             "wall time": module.times.wall_time_s is not None,
             "peak memory": module.peak_memory_bytes is not None,
             "source lines": any(kernel.origin.source_lines for kernel in module.kernels),
             "kernels": bool(module.kernels),
         }
         for module in modules
-        if labels.count(module.label) == 1
+        if slugs.count(module.slug) == 1
     }
     Path(words[1]).write_text(json.dumps(found))
     return 0
