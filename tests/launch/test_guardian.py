@@ -52,10 +52,10 @@ LIMIT_S = 300.0
 """Seconds to wait for what takes less than two on an idle machine; who is not ended lives for 900."""
 
 
-def await_file(path: Path, writer: subprocess.Popen[bytes] | None = None) -> list[psutil.Process]:
+def await_file(path: Path, writer: psutil.Process | None = None) -> list[psutil.Process]:
     deadline = time.monotonic() + 300
     while not path.exists():
-        assert time.monotonic() < deadline and (writer is None or writer.poll() is None)
+        assert time.monotonic() < deadline and (writer is None or writer.is_running())
         time.sleep(0.02)
     return [psutil.Process(int(pid)) for pid in path.read_text().split()]
 
@@ -77,14 +77,26 @@ def are_gone(processes: list[psutil.Process], within_s: float = LIMIT_S) -> bool
     return True
 
 
-APPLY = """
-import sys
-from inductor_bench.cli.main import main
+TOOLS = """
+import contextlib, os, sys
+from inductor_bench.cli import apply, batch, breakdown, compare, kernel, main, modes
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows import apply
 apply.read_environment = lambda python: Environment()  # a worker would import torch for it
-sys.exit(main(sys.argv[1:]))
+sys.executable = os.environ["INDUCTOR_BENCH_TESTS_PYTHON"] or sys.executable
+for folder in sys.argv[1].split():
+    tool = os.fork()
+    if tool == 0:
+        os.chdir(folder)
+        for number in (1, 2):
+            os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        sys.exit(main.main(sys.argv[2:]))
+    print(tool, flush=True)
+with contextlib.suppress(ChildProcessError):
+    while True:
+        os.wait()
 """
+"""Runs a command in each of some folders at once: forks of one process that has imported the tool."""
 
 STARTS = {
     "breakdown": ("breakdown", "program.py", "-o", "run"),
@@ -104,31 +116,35 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SI
 
 @pytest.mark.parametrize("name", STARTS)
 def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(name: str, tmp_path: Path) -> None:
-    entry = ["-c", APPLY] if name.startswith("apply") else ["-m", "inductor_bench"]
-    with contextlib.ExitStack() as ends:
-        tools = {}
-        for number in STOPS:
-            folder = tmp_path / number.name
-            folder.mkdir()
-            (folder / "program.py").write_text(f"RECORDED = {{}}\n{FAMILY}")  # `kernel` takes it for a kernel's file
-            (folder / "list.txt").write_text("program.py\n")
-            words = [sys.executable, *entry, *STARTS[name]]
-            with (folder / "said").open("w") as said:
-                environment = runs.environment(**runs.forks(own_program=True))
-                tools[number] = subprocess.Popen(words, cwd=folder, env=environment, stdout=said, stderr=said)
-            ends.callback(tools[number].wait)
-            ends.callback(tools[number].kill)
-        for number, tool in tools.items():
-            family = await_file(tmp_path / number.name / "pids", tool)
-            everybody = {*family, *psutil.Process(tool.pid).children(recursive=True)}
-            assert len(everybody) > len(family), "and the guardian"
-            tool.send_signal(number)
-            tool.wait(timeout=LIMIT_S)
-            assert are_gone([*everybody]), number.name
-            said = (tmp_path / number.name / "said").read_text()
-            assert said.count("Traceback") == 0 or name.startswith("apply"), "the program's own, after Ctrl-C"
-            if number not in (signal.SIGQUIT, signal.SIGKILL):
-                assert not (tmp_path / number.name / "run" / ".work").exists()
+    for number in STOPS:
+        folder = tmp_path / number.name
+        folder.mkdir()
+        (folder / "program.py").write_text(f"RECORDED = {{}}\n{FAMILY}")  # `kernel` takes it for a kernel's file
+        (folder / "list.txt").write_text("program.py\n")
+    words = [sys.executable, "-c", TOOLS, " ".join(number.name for number in STOPS), *STARTS[name]]
+    environment = runs.environment(**runs.forks(own_program=True))
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        tools = {number: psutil.Process(int(starter.stdout.readline())) for number in STOPS}
+        with contextlib.ExitStack() as ends:
+            for tool in tools.values():
+                ends.callback(end, tool)
+            for number, tool in tools.items():
+                family = await_file(tmp_path / number.name / "pids", tool)
+                everybody = {*family, *tool.children(recursive=True)}
+                assert len(everybody) > len(family), "and the guardian"
+                tool.send_signal(number)
+                tool.wait(timeout=LIMIT_S)
+                assert are_gone([*everybody]), number.name
+                said = (tmp_path / number.name / "said").read_text()
+                assert said.count("Traceback") == 0 or name.startswith("apply"), "the program's own, after Ctrl-C"
+                if number not in (signal.SIGQUIT, signal.SIGKILL):
+                    assert not (tmp_path / number.name / "run" / ".work").exists()
+
+
+def end(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
 
 
 LIBRARY = """

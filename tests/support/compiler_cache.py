@@ -28,7 +28,8 @@ def install(folder: str) -> None:
     script = os.path.join(programs, "g++")
     words = [sys.executable, "-IS", os.path.abspath(__file__), real, os.path.join(folder, "compiled")]
     with open(script, "w") as file:
-        file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        file.write(f'#!/bin/sh\ncase " $* " in *" -o "*) exec {shlex.join(words)} "$@" ;; esac\n')
+        file.write(f'exec {shlex.quote(real)} "$@"\n')  # it is only asked what it is
     os.chmod(script, 0o755)
     os.environ["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
 
