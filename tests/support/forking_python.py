@@ -37,9 +37,12 @@ COSTS = "costs"
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", FOLDER)
 COMPILERS = (
     *("torch._inductor.compile_fx", "torch._dynamo.repro.after_dynamo", "torch._dynamo.backends.inductor"),
-    *("setuptools", "sympy.combinatorics", "torch.profiler"),
+    *("torch._inductor.fx_passes.fuse_attention", "torch._inductor.choices", "torch._inductor.bounds"),
+    *("torch._inductor.kernel_template_choice", "torch._inductor.runtime.caching", "torch.utils.cpp_extension"),
+    *("torch.export._trace", "torch.fx.experimental.validator", "torch.distributed.tensor.experimental"),
+    *("setuptools", "sympy.combinatorics", "sympy.physics.units", "torch.profiler"),
 )
-"""What a program imports when it compiles, or profiles."""
+"""What a program imports when it compiles, or profiles; without what a version of torch does not have."""
 
 VERBS = (
     *("cli.breakdown", "cli.extract", "cli.kernel", "cli.apply", "cli.batch", "cli.compare", "cli.modes", "cli.report"),
@@ -145,7 +148,9 @@ def _serve(place: Path) -> int:
 
         worker.import_jobs()
         for name in COMPILERS:
-            import_module(name)
+            with contextlib.suppress(ModuleNotFoundError):
+                import_module(name)
+        _prepare_compiler()
     gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{place}.part")
@@ -181,6 +186,20 @@ def _serve(place: Path) -> int:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(forks[connections[ready]][0], signal.SIGKILL)
     return 0
+
+
+def _prepare_compiler() -> None:
+    """Makes the tables that the first compilation of a process makes: the code generators and the patterns."""
+    import torch
+    from torch._dynamo.backends.registry import list_backends
+    from torch._inductor.codegen.common import init_backend_registration
+    from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
+
+    list_backends()
+    init_backend_registration()
+    for passes in (pre_grad, post_grad):
+        passes.lazy_init()
+    joint_graph.lazy_init(torch.device("cpu"))
 
 
 def _note_cost(place: Path, test: str, used: resource.struct_rusage) -> None:
