@@ -29,7 +29,7 @@ from inductor_bench.workflows.pins import PinnedRun, make_pins
 
 EVIL = "\x1b]0;title\x07\x1b[31mred\u202eleft\u2066x\u200f\x9b2J\x00\r\nnew|line`<script>alert(1)</script>,\"q';\u2028"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-LONG = 3000
+LONG = 600
 WORDS = {"kind", "category", "bound", "device", "status", "method", "state", "verdict", "tool_version", "dtype"}
 """Fields whose values decide what is shown."""
 
