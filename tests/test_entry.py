@@ -126,7 +126,8 @@ def test_ctrl_c_that_is_ignored_stays_so_and_an_import_changes_no_signal() -> No
 )
 def test_a_closed_stream_changes_no_exit_code(closed: str, words: str, code: int, said: str, here: Path) -> None:
     command = f"exec {sys.executable} -m inductor_bench {words} {closed}"
-    ended = subprocess.run(["sh", "-c", command], cwd=here, env=runs.environment(), capture_output=True, text=True)
+    environment = runs.environment(**runs.forks())
+    ended = subprocess.run(["sh", "-c", command], cwd=here, env=environment, capture_output=True, text=True)
     assert ended.returncode == code
     if not closed.startswith(("<&- >", ">")):
         assert said in ended.stdout
@@ -239,7 +240,7 @@ def test_what_a_script_starts_looks_where_it_always_did(given: str | None, wante
     environment = {name: value for name, value in runs.environment().items() if name != "PYTHONSAFEPATH"}
     environment |= {"PYTHONSAFEPATH": given} if given else {}
     words = runs.command("batch", "list.txt", "-o", "out", "--no-plots")
-    subprocess.run(words, cwd=here, env=environment, capture_output=True)
+    subprocess.run(words, cwd=here, env={**environment, **runs.forks(own_program=True)}, capture_output=True)
     assert (here / "out" / "models" / "program" / "logs" / "program.log").read_text() == f"SAFE {wanted}\n"
 
 
