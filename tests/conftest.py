@@ -73,10 +73,12 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "pinned_calls", "extract_cpu", "cli_kernel", "warm_compilation", "guardian", "bad_input_program"),
-    *("batch_overlap", "steps_observed", "values", "batch_cli", "fuzz_0", "fuzz_1", "fuzz_2", "fuzz_3"),
-    *("extract_fixtures", "compare_real", "modes_real", "bad_input_kernel", "fuzz", "module_run", "breakdown_stopped"),
-    *("uncompiled", "batch_run", "batch_retunes", "entry", "redaction", "eager", "breakdown_answer"),
+    *("captures", "pinned_calls", "extract_cpu", "steps_observed", "cli_kernel", "breakdown_layers"),
+    *("breakdown_stopped", "warm_compilation", "bad_input_program", "guardian", "batch_overlap", "batch_cli", "entry"),
+    *("modes_real", "values", "fuzz", "compare_real", "batch_run", "uncompiled", "extract_fixtures", "fuzz_0"),
+    *("fuzz_1", "fuzz_2", "fuzz_3", "bad_input_kernel", "ray", "chromium", "batch_retunes", "bad_input_text"),
+    *("bad_input_newer", "module_run", "redaction", "forking_worker", "environment", "property_codec"),
+    *("benchmark_step", "report_plots"),
 )
 """Groups that take 10 CPU seconds and more, longest first. One that began at the end would keep the others waiting."""
 

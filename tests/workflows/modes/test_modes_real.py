@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import breakdown_runs as runs
+import forking_python
 import pytest
 from program_traces import ProgramTraceBuilder
 
@@ -132,10 +133,11 @@ def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_script_is_ended_and_its_calls_of_torch_compile_are_replaced(tmp_path: Path) -> None:
     words = ["modes", "--mode", "max-autotune", "--mode", "eager", "--rounds", "1", "--format", "json"]
-    words += ["-o", str(tmp_path / "out"), "--", sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "1000000"]
+    python = runs.forks()[forking_python.PYTHON] or sys.executable
+    words += ["-o", str(tmp_path / "out"), "--", python, str(runs.PROGRAMS / "steps.py"), "plain", "1000000"]
     ended = subprocess.run(
         [sys.executable, "-m", "inductor_bench", *words],
-        env=runs.environment(),
+        env=runs.environment(**runs.forks()),
         capture_output=True,
         text=True,
         timeout=600,
