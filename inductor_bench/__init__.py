@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from .records.comparison import RunComparison
     from .records.kernel import KernelFile
     from .records.mode_comparison import ModeComparison
+    from .records.optimization import Optimization
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "modes", "step"]
+__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "modes", "optimize", "step"]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
@@ -201,6 +202,42 @@ def modes(
     program = BreakdownRequest("" if target is None else str(target), **options)
     request = ModesRequest(tuple(modes), tuple(sets), rounds=rounds, program=program)
     return run_modes(request, Silent()).comparison
+
+
+def optimize(
+    target: "str | Path | None" = None,
+    *,
+    budget_s: float = 1200.0,
+    allowed: "Sequence[str]" = (),
+    denied: "Sequence[str]" = (),
+    **options: "Any",
+) -> "Optimization":
+    """Finds the settings that make a program faster, as ``inductor-bench optimize`` does; the folder is written.
+
+    Args:
+        target: what the command takes, such as a RUN or a script; ``None`` if ``arguments`` are a command.
+        budget_s: seconds after which no further process begins.
+        allowed: groups that are tried only if they are allowed, such as ``"tf32"``.
+        denied: groups that are not tried.
+        options: the other fields of ``records.request.BreakdownRequest`` that fit a program.
+
+    Returns:
+        The search that ``optimization.json`` holds. ``winner`` is ``None`` if nothing is proven.
+
+    Raises:
+        TypeError: an option that does not exist.
+        InductorBenchError: an expected failure: the target is no program, or its steps are not found.
+    """
+    from pathlib import Path
+
+    from .records.request import BreakdownRequest, OptimizeRequest
+    from .workflows.optimize import run_optimize
+    from .workflows.progress import Silent
+
+    if options.get("output") is not None:
+        options["output"] = Path(options["output"])
+    program = BreakdownRequest("" if target is None else str(target), **options)
+    return run_optimize(OptimizeRequest(budget_s, tuple(allowed), tuple(denied), program=program), Silent()).found
 
 
 def apply(run: "str | Path") -> int:

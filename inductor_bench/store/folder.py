@@ -151,7 +151,7 @@ OWN_FILES = {
     "tables": ("*.csv",),
     "plots": ("*.png",),
     "tuned": ("tuned.py", "lookup_table.json", "README.md"),
-    "optimized": ("optimization.json", PAGE, "apply.py", "README.md", "settings.diff", LOCK),
+    "optimized": ("optimization.json", PAGE, "apply.py", "README.md", "settings.diff", "pins.json", LOCK),
     "optimized/trials": ("*.json",),
     "optimized/logs": ("*.log",),
 }

@@ -41,6 +41,11 @@ class OptimizationFolder:
         return self.path / "logs"
 
     @property
+    def pins(self) -> Path:
+        """The configs of the RUN's retunes, as processes take them."""
+        return self.path / "pins.json"
+
+    @property
     def work(self) -> Path:
         """Caches and temporary files; they stay until the search has ended, so that it can go on."""
         return self.path / ".work"
@@ -76,7 +81,7 @@ class OptimizationFolder:
             for file in folder.glob(pattern):
                 file.unlink(missing_ok=True)
         self.remove_work()
-        for name in (PAGE, APPLY, LINES, DIFF):
+        for name in (PAGE, APPLY, LINES, DIFF, self.pins.name):
             remove_file(self.path / name)
         self.record.unlink(missing_ok=True)
 

@@ -19,11 +19,13 @@ from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
 from ..literals import MASK
 from ..messages.job_requests import TellEnvironment, TellOptions
+from ..messages.observed import APPLY
 from ..records.model_sources import COMMAND, PROGRAMS
 from ..records.optimization import (
     ENVIRONMENT,
     GROUPS,
     INDUCTOR,
+    PINS,
     SUGGESTED,
     UNTRIED,
     MenuRow,
@@ -34,7 +36,8 @@ from ..records.optimization import (
 from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest, OptimizeRequest
 from ..records.run import Environment, Run
-from ..store.files import own_folder, refuse_link
+from ..store import codec
+from ..store.files import own_folder, refuse_link, write_json
 from ..store.folder import RunFolder
 from ..store.lock import locked
 from ..store.optimization_folder import FORMAT, OptimizationFolder
@@ -45,7 +48,8 @@ from .mode_process import read_option
 from .modules.program_run import interpreter_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
 from .optimizing.optimized_files import write_optimized
-from .optimizing.tried_program import STALLED_S, ProgramTrials
+from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials
+from .pins import PINS_VARIABLE, make_pins, with_mode
 from .progress import Progress
 
 CALLED = "inductor_bench.optimize(…)"
@@ -53,6 +57,8 @@ ACCEPTED = "give a RUN, a script, FILE.py:FACTORY, timm:NAME, or a command after
 
 LOOK_S = 300.0
 """Limit in seconds for a look at the machine."""
+
+LEAST_STALLED_S = 60.0
 
 OPTIMIZED = "optimized"
 """Name of the folder of a search in its RUN."""
@@ -280,6 +286,7 @@ class _Searching:
             self._python,
             self._redaction,
             self._progress,
+            max(LEAST_STALLED_S, min(STALLED_S, STALLED_SHARE * self._request.budget_s)),
         )
         plans, trial = search.plans(), None
         while True:
@@ -327,7 +334,8 @@ class _Searching:
             return replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=self._request.budget_s)
         self._progress.stage("looking at the machine")
         environment, options = look(self._python, self._folder.work, self._environment)
-        rows = make_menu(StepFacts(self._run), self._request.allowed, self._request.denied, options, self._own)
+        facts, pins = StepFacts(self._run), self._write_pins()
+        rows = make_menu(facts, self._request.allowed, self._request.denied, options, self._own, pins)
         command = shlex.join(["inductor-bench", *self._redaction.words(sys.argv[1:])]) if is_command() else CALLED
         assert self._run.program is not None
         return Optimization(
@@ -347,6 +355,16 @@ class _Searching:
             max_memory_bytes=self._request.max_memory_bytes,
             rows=rows,
         )
+
+    def _write_pins(self) -> tuple[ProgramSetting, float] | None:
+        """Writes the configs of the RUN's retunes for the program's processes; returns how they are put into them."""
+        if not self._run.retunes:
+            return None
+        pinned = make_pins(self._run, RunFolder(self._folder.path.parent))
+        if not pinned.pinned:
+            return None
+        write_json(self._folder.pins, codec.encode(with_mode(pinned, APPLY)))
+        return ProgramSetting(PINS, PINS_VARIABLE, repr(str(self._folder.pins.resolve()))), pinned.predicted_s
 
     def _save(self) -> None:
         assert self._found is not None

@@ -78,6 +78,15 @@ def test_settings_of_the_user_are_rows_of_their_own() -> None:
     ]
 
 
+def test_pins_of_retunes_are_a_row() -> None:
+    setting = ProgramSetting("pins", "INDUCTOR_BENCH_PINS", "'/x/pins.json'")
+    row = menu_of("train", pins=(setting, 1e-4))["pins"]
+    assert row.settings == (setting,) and not row.alternates and not row.reason
+    assert row.bound == pytest.approx(2e-4 / 0.003573, rel=1e-3)
+    assert menu_of("train", pins=(setting, 1e-4), denied=("pins",))["pins"].reason == "denied by --deny"
+    assert "pins" not in menu_of("train")
+
+
 def test_guards_are_only_named() -> None:
     row = menu_of("blocks")["skip-guards"]
     assert row.state == SUGGESTED and not row.settings and row.bound == pytest.approx(0.02, abs=1e-3)
@@ -90,7 +99,7 @@ def test_without_a_profiled_step_nothing_bounds_a_row() -> None:
 
 
 def test_groups_and_kinds_are_those_that_the_menu_uses() -> None:
-    assert {entry.group for entry in (*MENU, THREADS)} == set(GROUPS)
+    assert {*(entry.group for entry in (*MENU, THREADS)), optimization.PINS} == set(GROUPS)
     assert ALTERNATING == variants.ALTERNATING
     names = ("INDUCTOR", "DYNAMO", "TORCH", "OPTIMIZER", "ATTENTION", "LOADER", "COMPILE", "ENVIRONMENT", "PINS")
     assert all(getattr(optimization, name) == getattr(variants, name) for name in names)

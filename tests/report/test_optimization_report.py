@@ -5,51 +5,13 @@ from pathlib import Path
 
 import pytest
 from printed import printed
-from tried_programs import DrawnProgram, menu_row, searched
+from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
-from inductor_bench.analysis.optimization.search import NO_TIME, OptimizationSearch
-from inductor_bench.records.optimization import SUGGESTED, SUMS, MenuRow, Optimization
-from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.run import Environment, Versions
+from inductor_bench.analysis.optimization.search import NO_TIME
+from inductor_bench.records.optimization import SUMS, MenuRow
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
 from inductor_bench.store.optimization_folder import OptimizationFolder
-
-
-def optimization(search: OptimizationSearch, **fields: object) -> Optimization:
-    """The record of a search."""
-    found = Optimization(
-        format=1,
-        tool_version="0.1.0",
-        created="2026-11-26T12:00:00+00:00",
-        command="inductor-bench optimize train.py",
-        target="train.py",
-        title="train.py",
-        request=BreakdownRequest("train.py", "script"),
-        environment=Environment(Versions("3.12", "2.11.0")),
-        step_time_s=0.02,
-        budget_s=1200.0,
-        rows=search.rows,
-        trials=tuple(search.trials),
-        winner=search.winner,
-        spent_s=search.spent_s,
-        is_complete=True,
-    )
-    return replace(found, **fields)  # type: ignore[arg-type]
-
-
-ROWS = [
-    *(menu_row(name) for name in ("cudagraphs", "fused-optimizer", "combo-kernels", "crash", "wrong")),
-    replace(menu_row("tf32"), reason="it changes the precision of numbers: --allow tf32 tries it"),
-    replace(menu_row("guards"), state=SUGGESTED, reason="only you can promise it", settings=(), bound=0.02),
-]
-
-
-def two_winners() -> OptimizationSearch:
-    program = DrawnProgram(
-        0, {"cudagraphs": 0.1, "fused-optimizer": 0.05}, failures={"crash": "no such kernel"}, wrong=("wrong",)
-    )
-    return searched(program, ROWS)
 
 
 def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:

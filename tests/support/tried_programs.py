@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inductor_bench.analysis.optimization.search import OptimizationSearch, TrialPlan
 from inductor_bench.records.base import Failure
@@ -14,13 +14,17 @@ from inductor_bench.records.optimization import (
     NOTHING,
     ORIGINAL,
     PLACEBO,
+    SUGGESTED,
     MenuRow,
+    Optimization,
     ProgramSetting,
     StepDigest,
     Trial,
     TrialVariant,
     VariantCheck,
 )
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Environment, Versions
 
 
 def menu_row(slug: str, *, alternates: bool = True, numbers: str = NOTHING, setting: str = "") -> MenuRow:
@@ -134,3 +138,39 @@ def searched(
             plan = plans.send(program.run(plan))
     except StopIteration:
         return search
+
+
+def optimization(search: OptimizationSearch, **fields: object) -> Optimization:
+    """The record of a search."""
+    found = Optimization(
+        format=1,
+        tool_version="0.1.0",
+        created="2026-11-26T12:00:00+00:00",
+        command="inductor-bench optimize train.py",
+        target="train.py",
+        title="train.py",
+        request=BreakdownRequest("train.py", "script"),
+        environment=Environment(Versions("3.12", "2.11.0")),
+        step_time_s=0.02,
+        budget_s=1200.0,
+        rows=search.rows,
+        trials=tuple(search.trials),
+        winner=search.winner,
+        spent_s=search.spent_s,
+        is_complete=True,
+    )
+    return replace(found, **fields)  # type: ignore[arg-type]
+
+
+ROWS = [
+    *(menu_row(name) for name in ("cudagraphs", "fused-optimizer", "combo-kernels", "crash", "wrong")),
+    replace(menu_row("tf32"), reason="it changes the precision of numbers: --allow tf32 tries it"),
+    replace(menu_row("guards"), state=SUGGESTED, reason="only you can promise it", settings=(), bound=0.02),
+]
+
+
+def two_winners() -> OptimizationSearch:
+    program = DrawnProgram(
+        0, {"cudagraphs": 0.1, "fused-optimizer": 0.05}, failures={"crash": "no such kernel"}, wrong=("wrong",)
+    )
+    return searched(program, ROWS)

@@ -16,6 +16,7 @@ from ...records.optimization import (
     INDUCTOR,
     NOTHING,
     OPTIMIZER,
+    PINS,
     PRECISION,
     SUGGESTED,
     SUMS,
@@ -47,6 +48,7 @@ def make_menu(
     denied: Collection[str] = (),
     options: Mapping[str, str] | None = None,
     own: Sequence[ProgramSetting] = (),
+    pins: tuple[ProgramSetting, float] | None = None,
 ) -> tuple[MenuRow, ...]:
     """The menu for a program. A row that is not tried has a reason.
 
@@ -56,10 +58,13 @@ def make_menu(
         denied: groups not to try.
         options: the options of Inductor that this torch has, with their values; ``None`` if they are unknown.
         own: settings that the user adds, a row each.
+        pins: the setting that puts the configs of the RUN's retunes into the program, and the seconds of a step that
+            they are projected to save; ``None`` without any.
     """
     threads = (ProgramSetting(ENVIRONMENT, "OMP_NUM_THREADS", repr(str(facts.cores))),)
     entries = (*MENU, replace(THREADS, settings=threads))
     rows = [_row(entry, facts, allowed, denied, options) for entry in entries]
+    rows += [_pins_row(facts, *pins, denied)] if pins is not None else []
     rows += [_own_row(number, setting) for number, setting in enumerate(own, 1)]
     return (*rows, *_suggestions(facts))
 
@@ -105,6 +110,22 @@ def _without_effect(entry: MenuEntry, options: Mapping[str, str] | None) -> str:
     if missing:
         return f"this torch has no option {missing[0]}"
     return "it is set already" if all(options[one.setting] == one.value for one in asked) else ""
+
+
+def _pins_row(facts: StepFacts, setting: ProgramSetting, saving_s: float, denied: Collection[str]) -> MenuRow:
+    return MenuRow(
+        slug=PINS,
+        title="the configs of the RUN's retunes",
+        settings=(setting,),
+        group=PINS,
+        numbers=SUMS,
+        alternates=False,
+        why="the kernels that were retuned",
+        bound=facts.share(2 * saving_s) if saving_s else None,
+        fails="another torch, Triton or device",
+        source="docs/kernels.md",
+        reason="denied by --deny" if PINS in denied else "",
+    )
 
 
 def _own_row(number: int, setting: ProgramSetting) -> MenuRow:

@@ -48,6 +48,9 @@ from .judging import LOOKS, digests_differ, judge, judge_alone, process_gains, s
 AT_ONCE = 8
 """The most rows that share a process in the ranking."""
 
+COSTLY = ("max-autotune", "cpp-wrapper")
+"""Groups whose rows compile for minutes: they are ranked after all others."""
+
 MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
 
@@ -145,7 +148,7 @@ class OptimizationSearch:
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
-        tried.sort(key=lambda row: -(math.inf if row.bound is None else row.bound))
+        tried.sort(key=lambda row: (row.group in COSTLY, -(math.inf if row.bound is None else row.bound)))
         yield from self._screen([row.slug for row in tried if row.alternates])
         yield from self._screen_alone([row.slug for row in tried if not row.alternates])
         finalists = self._choose_finalists()

@@ -18,6 +18,7 @@ from ...records.optimization import (
     LOADER,
     MEMORY_FORMAT,
     OPTIMIZER,
+    PINS,
     TORCH,
     Optimization,
     ProgramSetting,
@@ -188,7 +189,7 @@ def module_text(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
     device = found.environment.device.accelerator or found.environment.host.cpu
     words = {"title": found.title, "torch": versions.torch, "device": device, "answer": _answer(found)}
     about = docstring(_ABOUT.format(**{name: plain(value) for name, value in words.items()}))
-    values = [(one.kind, one.setting, value_of(one.value)) for one in settings]
+    values = [(one.kind, one.setting, value_of(one.value)) for one in settings if one.kind != PINS]
     listed = "[\n" + "".join(f"    {value!r},\n" for value in values) + "]"
     return _MODULE.format(about=about, settings=listed)
 
@@ -215,6 +216,8 @@ def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:
             yield f"with torch.nn.attention.sdpa_kernel([{names}], set_priority=True):  # around the steps"
         elif one.kind == ENVIRONMENT:
             yield f"# in the shell: export {one.setting}={shlex.quote(str(value_of(one.value)))}"
+        elif one.kind == PINS:
+            yield "# the configs of the retunes: inductor-bench apply RUN writes RUN/tuned, with a line for each"
 
 
 def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:

@@ -56,8 +56,9 @@ STAGE = "optimize"
 REQUEST = "variants.json"
 """Name of the file with what a process is to try."""
 
-STALLED_S = 240.0
-"""Seconds that one variant may take for one thing that it does for the first time, such as to compile."""
+STALLED_S, STALLED_SHARE = 240.0, 0.2
+"""Seconds that one variant may take for one thing that it does for the first time, such as to compile; and the share of
+the time limit, if that is less."""
 
 SETTLE_S = 1.0
 """Seconds after the last process has said that it is done, until the program is ended."""
@@ -174,7 +175,8 @@ class ProgramTrials:
             ended = run_program(
                 self.request, command, environment, log, self.progress, watch.is_finished, how=_how(plan)
             )
-        trial = read_trial(plan, observed, ended, time.monotonic() - began_s, watch.stalled)
+        stalled = f"{watch.stalled} for more than {self.stalled_s:.0f} s" if watch.stalled else ""
+        trial = read_trial(plan, observed, ended, time.monotonic() - began_s, stalled)
         self.folder.save_trial(trial, self.redaction.text)
         shutil.rmtree(work, ignore_errors=True)
         return trial
@@ -278,7 +280,7 @@ def _failures(
     """Why variants failed that ended their process."""
     if stalled:
         slug, _, what = stalled.partition(" ")
-        return {slug: f"{what or 'it'} had not ended after {STALLED_S:.0f} s"}
+        return {slug: f"given up: it {what}"}
     if ended.ok:
         return {}
     culprits = [culprit_of(line) for line in read_journals(folder).values()]

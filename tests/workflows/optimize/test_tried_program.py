@@ -145,8 +145,8 @@ def test_a_watch_ends_what_is_measured_and_what_hangs(tmp_path: Path, monkeypatc
     assert not watch.is_finished()
     now[0] = 191.0
     assert watch.is_finished() and watch.stalled == "cudnn runs"
-    trial = read_trial(PLAN, tmp_path, ended(tmp_path, stopped=True), 3.0, watch.stalled)
-    assert by_slug(trial)["cudnn"].failure.startswith("runs had not ended after")
+    trial = read_trial(PLAN, tmp_path, ended(tmp_path, stopped=True), 3.0, f"{watch.stalled} for more than 100 s")
+    assert by_slug(trial)["cudnn"].failure == "given up: it runs for more than 100 s"
 
 
 def test_a_watch_waits_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
