@@ -133,7 +133,7 @@ class MeasuredGain:
     before_s: float  # the median step without the change
     after_s: float  # the median step with it
     processes: int  # the number of processes that it comes from
-    samples: int  # the number of pairs of steps
+    samples: int  # the number of pairs of turns of the two
     placebo: float  # the largest difference that a placebo showed in these processes, as a share
     verdict: str  # :data:`FASTER`, :data:`SLOWER`, :data:`SAME` or :data:`UNDECIDED`
 

@@ -222,7 +222,7 @@ def gain_words(gain: MeasuredGain) -> str:
     """A saving with what it comes from."""
     return (
         f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, {_percent(gain.share)} saved, "
-        f"{interval(gain)}, {plural(gain.samples, 'pair')} of steps in {processes(gain.processes)}; "
+        f"{interval(gain)}, {plural(gain.samples, 'pair')} of turns in {processes(gain.processes)}; "
         f"placebo {_percent(abs(gain.placebo))}; {gain.verdict}"
     )
 

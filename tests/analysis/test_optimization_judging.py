@@ -17,6 +17,7 @@ from inductor_bench.analysis.optimization.judging import (
     scatter_of,
     seems_faster,
     student_quantile,
+    turns_of,
 )
 from inductor_bench.analysis.optimization.search import Candidate, TrialPlan
 from inductor_bench.records.optimization import (
@@ -45,11 +46,17 @@ def test_quantiles_of_student_are_those_of_tables(freedom: int, confidence: floa
     assert student_quantile(freedom, confidence) == pytest.approx(known, abs=5e-4)
 
 
-def test_a_step_is_in_one_pair_and_meets_its_nearest_neighbour() -> None:
-    variant = TrialVariant("a", (2.0, 4.0, 8.0), (1, 2, 9))
+def test_a_turn_is_in_one_pair_and_meets_its_nearest_neighbour() -> None:
+    variant = TrialVariant("a", (2.0, 4.0, 8.0), (1, 4, 9))
     base = TrialVariant(ORIGINAL, (1.0, 2.0, 4.0), (0, 3, 8))
     assert paired_logs(variant, base) == pytest.approx([math.log(2.0)] * 3)
     assert paired_logs(variant, TrialVariant(ORIGINAL, (1.0,), (0,))) == pytest.approx([math.log(2.0)])
+
+
+def test_steps_that_follow_each_other_are_one_sample() -> None:
+    variant = TrialVariant("a", (1.0, 2.0, 3.0, 5.0, 7.0), (1, 2, 3, 8, 9))
+    assert turns_of(variant) == [(2.0, 2.0), (8.5, 6.0)]
+    assert turns_of(TrialVariant("a")) == []
 
 
 @pytest.mark.parametrize("saving", [0.02, 0.05])

@@ -31,13 +31,13 @@ def states(search: OptimizationSearch) -> dict[str, str]:
 
 
 def test_menus_that_change_nothing_have_no_winner() -> None:
-    """200 searches, whose steps scatter, drift and jump, and whose processes differ."""
+    """200 searches, whose steps scatter, drift and are disturbed together, and whose processes differ."""
     kinds: list[dict[str, float]] = [
         {},
         {"between": 0.005},
         {"scatter": 0.03, "between": 0.002},
         {"drift": 0.2},
-        {"outliers": 0.2},
+        {"held": 3, "shared": 0.02},
     ]
     won = [
         (kind, seed)

@@ -16,7 +16,7 @@ from inductor_bench.store.optimization_folder import OptimizationFolder
 
 def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
     text = headline(optimization(two_winners()))
-    assert text.startswith("19.") and " → " in text and " a step (\N{MINUS SIGN}14." in text
+    assert " → " in text and " a step (\N{MINUS SIGN}14." in text
     assert "%, 99.9% interval " in text and text.endswith("%): 2 settings of 5 tried")
 
 

@@ -40,6 +40,7 @@ class DrawnProgram:
     ``savings`` has the true share that each row saves, ``pairs`` what two rows save together beyond that. ``scatter``
     is the standard deviation of steps, ``between`` that of a callable from process to process, ``levels`` that of whole
     processes; ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
+    A variant has ``held`` steps in each of its turns, which are disturbed together by ``shared``.
     """
 
     seed: int = 0
@@ -51,6 +52,8 @@ class DrawnProgram:
     levels: float = 0.02
     drift: float = 0.0
     outliers: float = 0.02
+    held: int = 1
+    shared: float = 0.0
     failures: Mapping[str, str] = field(default_factory=dict)
     dies: Sequence[str] = ()
     wrong: Sequence[str] = ()
@@ -77,12 +80,15 @@ class DrawnProgram:
         offsets = {name: self._log(name) + self.random.gauss(0.0, self.between) for name in names}
         times: dict[str, list[float]] = {name: [] for name in names}
         places: dict[str, list[int]] = {name: [] for name in names}
+        together = 0.0
         for place, name in enumerate(self._order(names, count)):
             share = place / (count * len(names))
+            if place % self.held == 0:
+                together = self.random.gauss(0.0, self.shared)
             long = 1.5 if self.random.random() < self.outliers else 1.0
-            noise = self.random.gauss(offsets[name] + self.drift * share, self.scatter)
+            noise = self.random.gauss(offsets[name] + self.drift * share, self.scatter) + together
             times[name].append(level * math.exp(noise) * long)
-            places[name].append(place)
+            places[name].append(place + place // self.held)
         variants = tuple(self._variant(name, times[name], places[name]) for name in names)
         digests = self._digests(plan) if plan.losses else ()
         return Trial(
@@ -105,10 +111,10 @@ class DrawnProgram:
 
     def _order(self, names: Sequence[str], count: int) -> list[str]:
         order: list[str] = []
-        for _ in range(count):
+        for _ in range(math.ceil(count / self.held)):
             turn = list(names)
             self.random.shuffle(turn)
-            order += turn
+            order += [name for name in turn for _ in range(self.held)]
         return order
 
     def _variant(self, name: str, times: Sequence[float], places: Sequence[int]) -> TrialVariant:

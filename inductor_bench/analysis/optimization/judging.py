@@ -1,7 +1,7 @@
 """Judges what a change saves, from the steps of several processes in which it ran in turn with the original.
 
 Two things make a step differ that the change did not cause. Within a process steps scatter; the exact interval of the
-median of paired steps says by how much. Between processes a callable lies at another place in memory, or meets another
+median of paired turns says by how much. Between processes a callable lies at another place in memory, or meets another
 clock; what a placebo shows, the original compiled once more, is a sample of that. A gain counts if both intervals
 exclude zero, and if every process shows it, larger than its own placebo's difference.
 """
@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...records.optimization import (
     FASTER,
@@ -35,7 +36,7 @@ LOOKS = 3
 """The number of times that a claim may be looked at: after two, four and six processes."""
 
 LEAST_PAIRS = samples_needed(1 - (1 - CONFIDENCE) / LOOKS)
-"""The number of pairs of steps without which nothing is decided."""
+"""The number of pairs of turns without which nothing is decided."""
 
 MOST_LOG = math.log(10.0)
 """The largest logarithm that an end of an interval has: a tenth of the step, or ten times as much."""
@@ -47,26 +48,47 @@ CLEAR_ALONE = 0.01
 """The same of a change that ran in a process of its own: processes differ more than steps of one."""
 
 
-# Pairs of neighbouring steps.
+# Pairs of neighbouring turns.
+
+
+class VariantTurn(NamedTuple):
+    """Timed steps of one variant that follow each other: a single sample, because what disturbs one disturbs all."""
+
+    place: float  # the middle of its places
+    time_s: float  # the mean of its steps
+
+
+def turns_of(variant: TrialVariant) -> list[VariantTurn]:
+    """The turns of a variant in one process."""
+    found: list[VariantTurn] = []
+    begin = 0
+    for end in range(1, len(variant.places) + 1):
+        if end == len(variant.places) or variant.places[end] != variant.places[end - 1] + 1:
+            places, times = variant.places[begin:end], variant.times_s[begin:end]
+            found.append(VariantTurn((places[0] + places[-1]) / 2, statistics.fmean(times)))
+            begin = end
+    return found
 
 
 def paired_logs(variant: TrialVariant, base: TrialVariant) -> list[float]:
-    """The logarithms of the ratios of a variant's steps to those of another variant, each to the nearest one.
+    """The logarithms of the ratios of a variant's turns to those of another variant, each to the nearest one.
 
-    A step is in one pair only, so that pairs are independent; a drift and a change of the clock cancel.
+    A turn is in one pair only, so that pairs are independent; a drift and a change of the clock cancel.
     """
-    found, begin = [], 0
-    for place, time_s in zip(variant.places, variant.times_s, strict=True):
-        if begin >= len(base.places):
+    found, begin, others = [], 0, turns_of(base)
+    for turn in turns_of(variant):
+        if begin >= len(others):
             break
         nearest = begin
-        while nearest + 1 < len(base.places) and abs(base.places[nearest + 1] - place) < abs(
-            base.places[nearest] - place
-        ):
+        while nearest + 1 < len(others) and _apart(others[nearest + 1], turn) < _apart(others[nearest], turn):
             nearest += 1
-        found.append(math.log(time_s / base.times_s[nearest]))
+        found.append(math.log(turn.time_s / others[nearest].time_s))
         begin = nearest + 1
     return found
+
+
+def _apart(one: VariantTurn, other: VariantTurn) -> float:
+    return abs(one.place - other.place)
 
 
 @dataclass(frozen=True)

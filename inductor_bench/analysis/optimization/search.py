@@ -63,10 +63,8 @@ USUAL_S = 1200.0
 SCREENED_S, PROVEN_S = 2.5, 6.0
 """Seconds of timed steps of each variant in one process: to rank, and to prove."""
 
-SHORT_STEP_S = 0.2
-"""Steps up to this time are timed at least :data:`LEAST` times in a process, longer ones half as often."""
-
-LEAST = 24
+SHORT_STEP_S, LEAST = 0.1, 48
+"""Steps up to this time are timed at least so often in a process, longer ones half as often."""
 
 FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
 """The number of optimizer steps whose gradients are kept, and about how long they take."""
