@@ -170,7 +170,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
         if (run.target, known.arguments) != (program.target, _shown(program).arguments):
             hint = "choose another folder with -o, or replace it with --force"
             raise UsageError(f"{folder.path} holds a run of {run.title}", hint)
-        if run.program is not None and (folder.path / OPTIMIZED).exists():
+        if run.program is not None:
             return folder, program, 0.0
     began_s = time.monotonic()
     force = program.force or folder.record.is_file()

@@ -19,7 +19,7 @@ from inductor_bench.analysis.optimization.judging import (
     student_quantile,
     turns_of,
 )
-from inductor_bench.analysis.optimization.search import Candidate, TrialPlan
+from inductor_bench.analysis.optimization.trial_plans import Candidate, TrialPlan
 from inductor_bench.records.optimization import (
     FASTER,
     ORIGINAL,

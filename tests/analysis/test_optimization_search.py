@@ -1,9 +1,12 @@
 """The search for faster settings, over programs whose steps are drawn."""
 
+from dataclasses import replace
+
 import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.search import MOST_FINALISTS, NO_TIME, OptimizationSearch, conflict
+from inductor_bench.analysis.optimization.search import MOST_FINALISTS, NO_TIME, OptimizationSearch
+from inductor_bench.analysis.optimization.trial_plans import TrialPlan, conflict
 from inductor_bench.records.optimization import (
     COMBINE,
     CONFIRM,
@@ -21,6 +24,8 @@ from inductor_bench.records.optimization import (
     UNTRIED,
     MenuRow,
     ProgramSetting,
+    Trial,
+    TrialVariant,
 )
 
 ROWS = [menu_row(f"row-{number}") for number in range(6)]
@@ -90,14 +95,12 @@ def test_a_combination_that_fails_leaves_the_better_setting() -> None:
     program = DrawnProgram(0, {"row-1": 0.1, "row-4": 0.05})
     run = program.run
 
-    def failing(plan: object) -> object:
-        trial = run(plan)  # type: ignore[arg-type]
-        variants = tuple(
-            type(one)(one.slug, failure="overwritten") if one.slug == "row-1+row-4" else one for one in trial.variants
-        )
-        return type(trial)(**{**vars(trial), "variants": variants})
+    def failing(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        failed = TrialVariant("row-1+row-4", failure="overwritten")
+        return replace(trial, variants=tuple(failed if one.slug == failed.slug else one for one in trial.variants))
 
-    program.run = failing  # type: ignore[method-assign, assignment]
+    program.run = failing  # type: ignore[method-assign]
     search = searched(program, ROWS)
     assert search.winner is not None and search.winner.slugs == ("row-1",)
     assert [row.reason for row in search.rows if row.state == REDUNDANT] == [
@@ -149,17 +152,44 @@ def test_a_variant_that_ends_the_process_does_not_take_the_others_with_it() -> N
     assert search.winner is not None and search.winner.slugs == ("row-2",)
 
 
+def test_a_proof_goes_on_without_a_variant_that_ends_its_process() -> None:
+    program = DrawnProgram(0, {"row-0": 0.2, "row-2": 0.1}, kills={"row-0": PROVE})
+    search = searched(program, ROWS)
+    assert [row.slug for row in search.rows if row.state == FAILED] == ["row-0"]
+    assert search.winner is not None and search.winner.slugs == ("row-2",)
+
+
+def test_what_could_not_be_compared_is_not_advised() -> None:
+    search = searched(DrawnProgram(0, {"row-2": 0.1}, is_compared=False), ROWS)
+    assert search.winner is None and states(search)["row-2"] == UNPROVEN
+
+
+def test_memory_of_the_result_beyond_the_limit_is_refused() -> None:
+    program = DrawnProgram(0, {"row-1": 0.2, "row-2": 0.1}, memory={"row-1": 60 * 10**9})
+    run = program.run
+
+    def larger(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        if plan.slugs != ("row-1+row-2",):
+            return trial
+        variants = tuple(replace(one, peak_memory_bytes=80 * 10**9) for one in trial.variants)
+        return replace(trial, variants=variants)
+
+    program.run = larger  # type: ignore[method-assign]
+    search = searched(program, ROWS, max_memory_bytes=70 * 10**9)
+    assert search.winner is not None and search.winner.slugs == ("row-1",)
+    assert states(search)["row-2"] == FAILED
+
+
 def test_a_process_that_dies_for_no_known_reason_is_divided() -> None:
     program = DrawnProgram(0, {"row-2": 0.1})
     run = program.run
 
-    def dying(plan: object) -> object:
-        trial = run(plan)  # type: ignore[arg-type]
-        if "row-5" in plan.slugs:  # type: ignore[attr-defined]
-            return type(trial)(**{**vars(trial), "variants": ()})
-        return trial
+    def dying(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        return replace(trial, variants=()) if "row-5" in plan.slugs else trial
 
-    program.run = dying  # type: ignore[method-assign, assignment]
+    program.run = dying  # type: ignore[method-assign]
     search = searched(program, ROWS)
     assert [row.slug for row in search.rows if row.state == FAILED] == ["row-5"]
     assert search.winner is not None and search.winner.slugs == ("row-2",)

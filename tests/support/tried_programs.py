@@ -7,7 +7,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inductor_bench.analysis.optimization.search import OptimizationSearch, TrialPlan
+from inductor_bench.analysis.optimization.search import OptimizationSearch
+from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
     INDUCTOR,
@@ -57,6 +58,8 @@ class DrawnProgram:
     failures: Mapping[str, str] = field(default_factory=dict)
     dies: Sequence[str] = ()
     wrong: Sequence[str] = ()
+    is_compared: bool = True
+    kills: Mapping[str, str] = field(default_factory=dict)
     loss_differs: Sequence[str] = ()
     memory: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 60.0
@@ -70,7 +73,8 @@ class DrawnProgram:
         """What the process measures."""
         self.asked.append(plan)
         names = [ORIGINAL, *plan.slugs] if plan.alternates else list(plan.slugs)
-        dead = next((name for name in names if set(name.split("+")) & set(self.dies)), None)
+        killed = [name for name in names if self.kills.get(name) == plan.purpose]
+        dead = killed[0] if killed else next((name for name in names if set(name.split("+")) & set(self.dies)), None)
         if dead is not None:
             found = (TrialVariant(dead, failure="the process died"),) if dead in plan.slugs else ()
             failure = Failure("optimize", "exit", "the program died")
@@ -90,7 +94,7 @@ class DrawnProgram:
             times[name].append(level * math.exp(noise) * long)
             places[name].append(place + place // self.held)
         variants = tuple(self._variant(name, times[name], places[name]) for name in names)
-        digests = self._digests(plan) if plan.losses else ()
+        digests = self._digests(plan) if plan.losses and self.is_compared else ()
         return Trial(
             plan.name,
             plan.purpose,
@@ -120,7 +124,9 @@ class DrawnProgram:
     def _variant(self, name: str, times: Sequence[float], places: Sequence[int]) -> TrialVariant:
         rows = name.split("+")
         failure = next((self.failures[row] for row in rows if row in self.failures), "")
-        checks = (VariantCheck("0/0", 2, 3, 50.0 if set(rows) & set(self.wrong) else 0.5, 0.1),)
+        checks = (
+            VariantCheck("0/0", 2, 3, 50.0 if set(rows) & set(self.wrong) else 0.5, 0.1, is_compared=self.is_compared),
+        )
         memory = next((self.memory[row] for row in rows if row in self.memory), 10**9)
         if failure:
             return TrialVariant(name, failure=failure)

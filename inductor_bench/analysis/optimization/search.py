@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ... import units
 from ...records.optimization import (
@@ -22,10 +22,10 @@ from ...records.optimization import (
     DIFFERS,
     FAILED,
     FASTER,
+    INDUCTOR,
     KEPT,
     LOST,
     NOTHING,
-    OPTIMIZER,
     ORIGINAL,
     PLACEBO,
     PROVE,
@@ -39,11 +39,11 @@ from ...records.optimization import (
     MeasuredGain,
     MenuRow,
     OptimizedProgram,
-    ProgramSetting,
     Trial,
     TrialVariant,
 )
 from .judging import LOOKS, digests_differ, judge, judge_alone, process_gains, seems_faster
+from .trial_plans import Candidate, TrialPlan, conflict, name_of, prefixes, without
 
 AT_ONCE = 8
 """The most rows that share a process in the ranking."""
@@ -73,33 +73,6 @@ NO_TIME = "no time was left for it: a longer --budget tries it"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A variant of the program that a process is to run."""
-
-    slug: str
-    settings: tuple[ProgramSetting, ...] = ()
-
-
-@dataclass(frozen=True)
-class TrialPlan:
-    """A process that is to be run."""
-
-    name: str  # of its files
-    purpose: str  # as in ``Trial``
-    candidates: tuple[Candidate, ...]  # the variants beside the original; a single one if nothing alternates
-    alternates: bool
-    timed_s: float  # seconds of timed steps of each variant
-    least: int  # the least number of timed steps of each
-    losses: int = 0  # the number of optimizer steps whose gradients are kept
-    cold: bool = False  # whether it compiles with empty caches
-
-    @property
-    def slugs(self) -> tuple[str, ...]:
-        """The names of the variants."""
-        return tuple(one.slug for one in self.candidates)
 
 
 Questions = Generator[TrialPlan, Trial, None]
@@ -287,14 +260,21 @@ class OptimizationSearch:
             if not slugs or not self._has_time(PROVE, 2, 1.0 if look == 0 else 0.75):
                 return
             for _ in range(2):
-                trial = yield from self._ask(PROVE, map(self._candidate, slugs), alternates=True, timed_s=PROVEN_S)
-                for slug in slugs:
-                    self._note_variant(slug, trial.variant(slug) or _failed(trial))
+                yield from self._prove_once([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
             for slug in slugs:
                 if self._rows[slug].state == UNPROVEN:
                     self._set(slug, proven=self._judge_fresh(PROVE, slug))
                     self._note_proof(slug, is_last=look + 1 == LOOKS)
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
+
+    def _prove_once(self, slugs: Sequence[str]) -> Questions:
+        """Runs one process; what a variant took with it that ended the process runs once more without it."""
+        while slugs:
+            trial = yield from self._ask(PROVE, map(self._candidate, slugs), alternates=True, timed_s=PROVEN_S)
+            known = [slug for slug in slugs if trial.variant(slug) is not None]
+            for slug in known or slugs:
+                self._note_variant(slug, trial.variant(slug) or _failed(trial))
+            slugs = [slug for slug in slugs if slug not in known] if known else []
 
     def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
@@ -422,6 +402,13 @@ class OptimizationSearch:
         if whole is not None and whole.verdict == SLOWER:
             said = f"from the program's start the step becomes {units.percent(-whole.share)} longer"
             return self._give_up(kept, LOST, said)
+        memory = _needs(trials, full)[1]
+        if self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
+            limit = units.size(self._max_memory_bytes)
+            return self._give_up(kept[-1:], FAILED, f"the result takes {units.size(memory)} with it, more than {limit}")
+        unchecked = [slug for slug in kept if not self._is_compared(slug, trials)]
+        if unchecked:
+            return self._give_up(unchecked, UNPROVEN, "it is faster, and what it computes could not be compared")
         for slug in alone:
             own = judge_alone(trials, full, name_of(without(kept, slug)))
             self._set(slug, own=own)
@@ -441,7 +428,7 @@ class OptimizationSearch:
         for name in names:
             yield from self._run_alone(CONFIRM, name, losses=losses, cold=True)
         for name in reversed(names):
-            if self._has_time(CONFIRM) or name in names[:2]:
+            if self._has_time(CONFIRM):
                 yield from self._run_alone(CONFIRM, name, losses=losses)
         for _ in range(LOOKS - 1 if alone else 0):
             trials = self.trials[begun:]
@@ -461,6 +448,15 @@ class OptimizationSearch:
         changed = [trial.digests for trial in trials if trial.slugs == (full,)]
         return next(filter(None, (digests_differ(originals, one) for one in changed)), "")
 
+    def _is_compared(self, slug: str, trials: Sequence[Trial]) -> bool:
+        """Whether outputs, gradients or losses with a row were compared, if it can change them."""
+        row = self._rows[slug]
+        if row.numbers == NOTHING and not any(one.kind == INDUCTOR for one in row.settings):
+            return True
+        found = [one for trial in self.trials for one in trial.variants if slug in one.slug.split("+")]
+        checked = any(check.is_compared for one in found for check in one.checks)
+        return checked or any(trial.digests for trial in trials if slug in trial.slugs[0].split("+"))
+
     def _give_up(self, slugs: Sequence[str], state: str, reason: str) -> list[str]:
         for slug in slugs:
             self._set(slug, state=state, reason=reason)
@@ -479,6 +475,11 @@ class OptimizationSearch:
             return
         for slug in kept:
             self._set(slug, state=KEPT, reason="")
+        if whole is not None and whole.share <= 0:
+            took = f"{units.seconds(whole.before_s)} and {units.seconds(whole.after_s)}"
+            self.notes.append(
+                f"from the program's start the step is not shorter: {took} in {whole.processes} processes"
+            )
         ours, theirs = (_needs(trials, name) for name in (name_of(kept), ORIGINAL))
         saved_s = gain.before_s - gain.after_s
         longer_s = (ours[0] or 0.0) - (theirs[0] or 0.0) if ours[0] is not None and theirs[0] is not None else None
@@ -497,28 +498,6 @@ class OptimizationSearch:
             alone=whole,
             losses=said,
         )
-
-
-def conflict(a: MenuRow, b: MenuRow) -> bool:
-    """Whether two rows cannot be combined: they set the same thing, or both say how an optimizer steps."""
-    names = [{(one.kind, one.setting) for one in row.settings} for row in (a, b)]
-    optimizers = all(any(one.kind == OPTIMIZER for one in row.settings) for row in (a, b))
-    return bool(names[0] & names[1]) or optimizers
-
-
-def name_of(slugs: Sequence[str]) -> str:
-    """The name of the variant with these rows."""
-    return "+".join(slugs) or ORIGINAL
-
-
-def without(slugs: Sequence[str], slug: str) -> tuple[str, ...]:
-    """These rows without one."""
-    return tuple(one for one in slugs if one != slug)
-
-
-def prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The first row, the first two, …"""
-    return (tuple(slugs[:count]) for count in range(1, len(slugs) + 1))
 
 
 def _waterfall(

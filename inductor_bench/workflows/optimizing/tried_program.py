@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.findings.finding import plural
-from ...analysis.optimization.search import Candidate, TrialPlan
+from ...analysis.optimization.trial_plans import Candidate, TrialPlan
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error
 from ...launch.process import ProcessResult

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.optimization.search import Candidate, TrialPlan
+from inductor_bench.analysis.optimization.trial_plans import Candidate, TrialPlan
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.variants import (
     JOURNAL,
