@@ -81,7 +81,7 @@ LEAST_SHARE = 0.03
 KERNELS = frozenset(
     (
         *("below-memory-limit", "below-compute-limit", "library-below-limit", "few-blocks", "hotspot"),
-        *("short-kernels", "spills", "unsteady-kernels", "other"),
+        *("short-kernels", "spills", "other"),
     )
 )
 """Kinds of findings about kernels and their roofs, which no program here decides."""

@@ -157,7 +157,16 @@ MEASUREMENT = frozenset(
     (
         *("few-steps", "longer-profile", "untied", "longer-loop", "step-note", "busy-step", "busy-machine"),
         *("unsteady-steps", "other-steps", "alone-less", "alone-more", "noise", "busy-over-wall", "outliers"),
-        *("few-samples", "profiler-overhead", "method", "note", "no-peaks", "beyond-peaks", "capture"),
+        *(
+            "few-samples",
+            "unsteady-kernels",
+            "profiler-overhead",
+            "method",
+            "note",
+            "no-peaks",
+            "beyond-peaks",
+            "capture",
+        ),
         *("against-eager", "first-step", "compile-time", "step", "parts"),
     )
 )
