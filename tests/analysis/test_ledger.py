@@ -427,6 +427,14 @@ def test_few_samples_leave_the_profile_to_divide(tmp_path: Path) -> None:
     assert times(few) == times(half_busy(tmp_path, None)) and few.host == ()
 
 
+def test_three_samples_name_what_the_profile_has_a_kind_for(tmp_path: Path) -> None:
+    named = half_busy(tmp_path, shares((PYTHON, "f", 20, 2), (PYTHON, "g", 10, 1), (SLEEPING, "time.sleep", 9, 1)))
+    python = {part.function: part.time_s for part in named.parts if part.label == PYTHON}
+    whole_s = part_of(half_busy(tmp_path, None), PYTHON).time_s
+    assert python == {"f": pytest.approx(2 / 3 * whole_s), "g": pytest.approx(1 / 3 * whole_s)}
+    assert all(part.function == "" for part in half_busy(tmp_path, shares((PYTHON, "f", 20, 2))).parts)
+
+
 def test_on_a_cpu_samples_only_divide_the_time_without_operators(tmp_path: Path) -> None:
     built = stepped()
     for step in (0, 100):
