@@ -293,3 +293,9 @@ def give_memory_back() -> None:
     """Gives the memory that torch keeps for reuse back to the device, which other workers may share."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def leaves_memory() -> bool:
+    """Whether another process has enough of the GPU's memory, once this one has given back what it only keeps."""
+    give_memory_back()
+    return not is_memory_short()

@@ -208,19 +208,6 @@ class AcceleratorRuntime:
 # A process uses the GPU in its turn only, and gives the turn up while it imports and compiles.
 
 
-LITTLE_MEMORY = 0.1
-"""Share of a GPU's memory that a process may keep while another one has the turn."""
-
-
-def _holds_little_memory() -> bool:
-    """Whether this process holds little of the GPU's memory. What torch keeps for reuse is given back first."""
-    if not torch.cuda.is_initialized():
-        return True
-    torch.cuda.empty_cache()
-    _, total = torch.cuda.mem_get_info()
-    return torch.cuda.memory_reserved() <= LITTLE_MEMORY * total
-
-
 class SharedDevice:
     """The turns of a process at its GPU. All methods do nothing if the GPU is not shared."""
 
@@ -264,9 +251,9 @@ class SharedDevice:
             upstream.around_use_while_compiling(self.hold, loads=not os.environ.get(LOADS_BESIDE))
 
     @contextlib.contextmanager
-    def leave_inside(self) -> Iterator[None]:
-        """Gives the turn up inside, if this process holds it and little of the GPU's memory."""
-        if not self._turn.held or not _holds_little_memory():
+    def leave_inside(self, may_leave: Callable[[], bool]) -> Iterator[None]:
+        """Gives the turn up inside, if this process holds it and may leave."""
+        if not self._turn.held or not may_leave():
             yield
             return
         self.leave()
@@ -312,9 +299,9 @@ def load_in_turn(path: Path, loaded: Callable[[], None] = lambda: None) -> Modul
     return module
 
 
-def beside_others() -> AbstractContextManager[None]:
-    """Lets other processes use the device inside, which this one does not do, if it had the turn."""
-    return _DEVICE.leave_inside()
+def beside_others(may_leave: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Lets other processes use the device inside, which this one does not do, if it had the turn and may leave."""
+    return _DEVICE.leave_inside(may_leave)
 
 
 def exclusive() -> AbstractContextManager[None]:

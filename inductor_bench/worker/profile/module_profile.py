@@ -24,6 +24,7 @@ from ...source.harness import arguments as harness
 from ...source.harness.fingerprints import fingerprint
 from ...source.kernel_text import has_profile_mark
 from ...store import codec
+from ..device.nvidia_runtime import leaves_memory
 from ..device.processor import usable_cpus
 from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
 from ..device.runtimes import runtime_of
@@ -200,7 +201,7 @@ def measure_run(
                 runtime.synchronize()
                 loads.append(load_since(before, iterations))
                 run.forget_rotated()
-                until_written.enter_context(beside_others())
+                until_written.enter_context(beside_others(leaves_memory))
 
             if text:
                 inductor.print_profile(label, run, iterations, trace, has_run)

@@ -323,6 +323,17 @@ print("imported", *set(sys.modules) - BEFORE, flush=True)
 """
 
 
+@pytest.mark.parametrize("may_leave", [True, False])
+def test_the_turn_is_left_for_a_while_if_it_may_be(may_leave: bool, shared: Path) -> None:
+    device = SharedDevice()
+    with device.leave_inside(lambda: pytest.fail("it has no turn")):
+        pass
+    with device.hold():
+        with device.leave_inside(lambda: may_leave):
+            assert device._turn.held != may_leave
+        assert device._turn.held
+
+
 def test_a_fork_with_an_environment_of_its_own_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker makes its turns when it imports, before it forks a process for a job whose device is shared."""
     monkeypatch.delenv(TURN, raising=False)
