@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InductorBenchError
 from ..records.code import Details, LayerMap, ModuleSource, SourceLine
 from ..records.evidence import ModuleEvidence
-from ..records.traced import Activity, Iteration, OperatorCall, Trace
+from ..records.traced import Activity, Iteration, OperatorCall, ProgramTrace, Trace
 from ..source.module_reader import read_module
 from ..store.folder import RunFolder
 from ..store.run_files import load_details, load_layers, load_module, load_source_lines
 from ..trace.attribution import attribute_activities
 from ..trace.iterations import split_iterations
+from ..trace.program_trace import Markers, read_program_trace
+from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.rows import read_trace
 from .kernel_aggregation import steady_iterations
 from .library_calls import find_parts
+from .simulation.profiled_queue import ProfiledQueue, queue_of
 
 T = TypeVar("T")
 
@@ -149,3 +152,47 @@ def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: Mod
             + (f", and {len(strange)} of another, {min(strange)} for one" if strange else ""),
             "give the trace that this very module was recorded with",
         )
+
+
+# Reads the traces of a program's steps.
+
+
+KEPT_BYTES = 5_000_000
+"""Largest stored trace whose contents are kept in memory, because several analyses need them."""
+
+
+class TracedSteps(NamedTuple):
+    """What is read of a trace of the steps, whatever the time of an unprofiled step is."""
+
+    trace: ProgramTrace
+    works: ProgramWorks | None  # None without a whole step
+    queue: ProfiledQueue | None  # None on a CPU, too
+
+
+def read_traced_steps(
+    files: EvidenceFiles, place: str, markers: Markers, graphs: Mapping[int, KnownGraph], *, on_host: bool
+) -> TracedSteps:
+    """Reads a trace of the steps. What is read of one of moderate size is kept in memory for later analyses.
+
+    Args:
+        files: the files of the RUN.
+        place: the trace's path in the RUN.
+        markers: the names of the observer's ranges.
+        graphs: what is known of each graph, by its number.
+        on_host: whether the host computes the works.
+    """
+    path, version = files.path(place), None
+    with suppress(OSError):
+        status = path.stat()
+        version = (status.st_mtime_ns, status.st_size) if status.st_size <= KEPT_BYTES else None
+
+    def once(name: str, inputs: object, make: Callable[[], T]) -> T:
+        return files.once(name, inputs, make) if version is not None else make()
+
+    trace = once(f"trace {place}", version, lambda: read_program_trace(path, markers))
+
+    def read() -> TracedSteps:
+        found = find_works(trace, markers, graphs, on_host=on_host)
+        return TracedSteps(trace, found, None if found is None or on_host else queue_of(trace, found, markers))
+
+    return once(f"steps of {place}", (version, graphs, on_host), read)

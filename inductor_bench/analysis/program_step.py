@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from .. import units
 from ..devices.table import device_of
@@ -37,10 +37,10 @@ from ..records.program import (
     Timeline,
 )
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
-from ..trace.program_trace import Markers, read_program_trace
-from ..trace.program_works import KnownGraph, ProgramWorks, find_works
+from ..trace.program_trace import Markers
+from ..trace.program_works import KnownGraph, ProgramWorks
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
-from .evidence_files import EvidenceFiles
+from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
 from .host.shares import HostShares, host_stretches, sampled_waits, sampling_cost
 from .host.stacks import LineKinds, kinds_of_lines
@@ -49,12 +49,10 @@ from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_l
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
 from .library_calls import dtype_of, find_parts
 from .simulation.predictions import QueuedStep
-from .simulation.profiled_queue import ProfiledQueue, queue_of
+from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, level_at
 from .step_costs import pace_setter
 from .traffic import EagerOperators, find_operators
-
-T = TypeVar("T")
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""
@@ -64,9 +62,6 @@ CUT = 0.01
 
 NOT_CLOSED = 1.01
 """Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
-
-KEPT_BYTES = 5_000_000
-"""Largest stored trace whose contents are kept in memory, because several analyses need them."""
 
 TIED_ENOUGH = 0.995
 """The share of the graphs' device time that is tied to kernels below which a note says so."""
@@ -240,7 +235,8 @@ def _with_ledger(
 ) -> DescribedProcess:
     on_host = device_of(observed.steps.device or "cpu").runs_on_host
     modules = _graphs_of(observed, evidence, files)
-    trace, found, queue = _read_steps(place, modules, files, on_host=on_host)
+    graphs = {number: _known_graph(module, files) for number, module in modules.items()}
+    trace, found, queue = read_traced_steps(files, place, MARKERS, graphs, on_host=on_host)
     if found is None:
         return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     called = [(name, observed.places[number]) for name, number in observed.operators if number < len(observed.places)]
@@ -306,36 +302,6 @@ def _operator_calls(
             if part is not None:
                 calls[OperatorCall(part.operator, part.arguments, device)] = None
     return calls
-
-
-class _ReadSteps(NamedTuple):
-    """What is read of a trace of the steps, whatever the time of an unprofiled step is."""
-
-    trace: ProgramTrace
-    works: ProgramWorks | None
-    queue: ProfiledQueue | None  # None on a CPU
-
-
-def _read_steps(
-    place: str, modules: Mapping[int, ModuleEvidence], files: EvidenceFiles, *, on_host: bool
-) -> _ReadSteps:
-    """Reads a trace of the steps. What is read of one of moderate size is kept in memory for later analyses."""
-    path, version = files.path(place), None
-    with suppress(OSError):
-        status = path.stat()
-        version = (status.st_mtime_ns, status.st_size) if status.st_size <= KEPT_BYTES else None
-    graphs = {number: _known_graph(module, files) for number, module in modules.items()}
-
-    def once(name: str, inputs: object, make: Callable[[], T]) -> T:
-        return files.once(name, inputs, make) if version is not None else make()
-
-    trace = once(f"trace {place}", version, lambda: read_program_trace(path, MARKERS))
-
-    def read() -> _ReadSteps:
-        found = find_works(trace, MARKERS, graphs, on_host=on_host)
-        return _ReadSteps(trace, found, None if found is None or on_host else queue_of(trace, found, MARKERS))
-
-    return once(f"steps of {place}", (version, graphs, on_host), read)
 
 
 def _notes_of_events(

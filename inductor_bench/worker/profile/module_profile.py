@@ -174,13 +174,13 @@ def measure_run(
         module: the module, whose C++ kernels are marked for the profiler if they need it.
 
     Returns:
-        The details, without those of :func:`module_profile.with_details`.
+        The details, without those of :func:`with_details`.
     """
-    runtime = runtime_of(device)
+    runtime, budget_s = runtime_of(device), WALL_BUDGET_S if text else WALL_BUDGET_IN_PROGRAM_S
     _warm_up(run, runtime.synchronize)
     runtime.reset_peak_memory()
     before = read_counters()
-    samples = _wall_samples(run, runtime.synchronize, WALL_BUDGET_S if text else WALL_BUDGET_IN_PROGRAM_S)
+    samples = _wall_samples(run, runtime.synchronize, budget_s)
     iterations = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
     found = Details(
         wall_samples_s=tuple(samples),
@@ -203,10 +203,8 @@ def measure_run(
                 run.forget_rotated()
                 until_written.enter_context(beside_others(leaves_memory))
 
-            if text:
-                inductor.print_profile(label, run, iterations, trace, has_run)
-            else:
-                inductor.record_profile(run, iterations, trace, has_run)
+            profile = partial(inductor.print_profile, label) if text else inductor.record_profile
+            profile(run, iterations, trace, has_run)
         return replace(found, profile_load=loads[-1])
     finally:
         run.stop_rotating()
