@@ -183,8 +183,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.write_line(f"{costs.total():7.1f}  all files; the collection of tests is not in it")
 
 
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # DuckDB would report what it is left with as leaked
+def pytest_configure(config: pytest.Config) -> None:
+    """DuckDB would report frozen objects as leaked. Until then pytest searches what is not frozen five times."""
+    config.add_cleanup(gc.unfreeze)
 
 
 @pytest.fixture
