@@ -16,14 +16,14 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     An apostrophe precedes text that a spreadsheet would read as a formula.
     """
-    lines = _Lines()
+    lines = _CsvLines()
     writer = csv.writer(lines, lineterminator=_LINE_END)
     writer.writerow(map(_safe, header))
     writer.writerows(map(_safe, row) for row in rows)
     return "".join(lines)
 
 
-class _Lines(list[str]):
+class _CsvLines(list[str]):
     """Collects CSV rows and ends them in a line feed.
 
     The writer's own line end is CR LF, because it then quotes cells that hold a carriage return.

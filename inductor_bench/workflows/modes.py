@@ -45,7 +45,7 @@ from .progress import Progress
 # The order of the processes: rows take turns, so that a drift of the machine cancels.
 
 
-class Turns:
+class ModeTurns:
     """The order in which the processes of a comparison run: A B C, C B A, A B C, …
 
     A row without compilation runs in the first round as soon as a compiled row is measured, which tells how the steps
@@ -227,7 +227,7 @@ class _Comparing:
             self._progress,
             profiles=profiles,
         )
-        for place in Turns(self._rows, self.comparison.rounds, self._knows_steps).places():
+        for place in ModeTurns(self._rows, self.comparison.rounds, self._knows_steps).places():
             row = self.comparison.rows[place.row]
             if row.failure is None and len(row.processes) == place.round:
                 self._run(runner, replace(place, name=row.name))

@@ -19,7 +19,7 @@ from inductor_bench.analysis.optimization.judging import (
     student_quantile,
     turns_of,
 )
-from inductor_bench.analysis.optimization.trial_plans import Candidate, TrialPlan
+from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.records.optimization import (
     FASTER,
     ORIGINAL,
@@ -34,7 +34,7 @@ from inductor_bench.records.optimization import (
 
 
 def trials_of(program: DrawnProgram, *slugs: str, count: int = 2, alternates: bool = True) -> list[Trial]:
-    candidates = [Candidate(PLACEBO)] * alternates + [Candidate(slug) for slug in slugs]
+    candidates = [TrialCandidate(PLACEBO)] * alternates + [TrialCandidate(slug) for slug in slugs]
     plans = [TrialPlan(f"{number}", "prove", tuple(candidates), alternates, 6.0, 24) for number in range(count)]
     return [program.run(plan) for plan in plans]
 

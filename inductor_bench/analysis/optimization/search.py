@@ -43,7 +43,7 @@ from ...records.optimization import (
     TrialVariant,
 )
 from .judging import LOOKS, digests_differ, judge, judge_alone, process_gains, seems_faster
-from .trial_plans import Candidate, TrialPlan, conflict, name_of, prefixes, without
+from .trial_plans import TrialCandidate, TrialPlan, conflict, name_of, prefixes, without
 
 AT_ONCE = 8
 """The most rows that share a process in the ranking."""
@@ -134,14 +134,14 @@ class OptimizationSearch:
     def _ask(
         self,
         purpose: str,
-        candidates: Iterable[Candidate],
+        candidates: Iterable[TrialCandidate],
         *,
         alternates: bool,
         timed_s: float | None = None,
         losses: int = 0,
         cold: bool = False,
     ) -> Generator[TrialPlan, Trial, Trial]:
-        candidates = (*([Candidate(PLACEBO)] if alternates else []), *candidates)
+        candidates = (*([TrialCandidate(PLACEBO)] if alternates else []), *candidates)
         factor = min(4.0, max(0.2, self._budget_s / USUAL_S))
         least = LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
         name = f"{len(self.trials) + 1:02}-{purpose}"
@@ -150,10 +150,10 @@ class OptimizationSearch:
         self.trials.append(trial)
         return trial
 
-    def _candidate(self, *slugs: str) -> Candidate:
+    def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""
         settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
-        return Candidate(name_of(slugs), settings)
+        return TrialCandidate(name_of(slugs), settings)
 
     def _has_time(self, purpose: str, processes: int = 1, share: float = 1.0) -> bool:
         """Whether so many processes end within this share of the search's time, as far as earlier ones tell."""

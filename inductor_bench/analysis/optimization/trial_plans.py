@@ -9,7 +9,7 @@ from ...records.optimization import OPTIMIZER, ORIGINAL, MenuRow, ProgramSetting
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TrialCandidate:
     """A variant of the program that a process is to run."""
 
     slug: str
@@ -22,7 +22,7 @@ class TrialPlan:
 
     name: str  # of its files
     purpose: str  # as in ``Trial``
-    candidates: tuple[Candidate, ...]  # the variants beside the original; a single one if nothing alternates
+    candidates: tuple[TrialCandidate, ...]  # the variants beside the original; a single one if nothing alternates
     alternates: bool
     timed_s: float  # seconds of timed steps of each variant
     least: int  # the least number of timed steps of each

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...analysis.optimization.trial_plans import Candidate, name_of
+from ...analysis.optimization.trial_plans import TrialCandidate, name_of
 from ...errors import InductorBenchError
 from ...launch.process import run_in_terminal
 from ...launch.worker import expose_package, join_paths
@@ -48,7 +48,7 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
         raise InductorBenchError(
             f"{folder} holds no setting that is proven", "inductor-bench optimize searches for some"
         )
-    candidate = Candidate(name_of(found.winner.slugs), settings)
+    candidate = TrialCandidate(name_of(found.winner.slugs), settings)
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
         variant = ProgramVariant(candidate.slug, switches_of(candidate))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.findings.finding import plural
-from ...analysis.optimization.trial_plans import Candidate, TrialPlan
+from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error
 from ...launch.process import ProcessResult
@@ -195,7 +195,7 @@ class ProgramTrials:
         return environment | variables_of(plan.candidates if not plan.alternates else ())
 
 
-def variables_of(candidates: Sequence[Candidate]) -> dict[str, str]:
+def variables_of(candidates: Sequence[TrialCandidate]) -> dict[str, str]:
     """The environment variables that variants set."""
     settings = (setting for one in candidates for setting in one.settings if setting.kind in (ENVIRONMENT, PINS))
     return {setting.setting: str(value_of(setting.value)) for setting in settings}
@@ -209,7 +209,7 @@ def value_of(text: str) -> object:
         return text
 
 
-def switches_of(candidate: Candidate) -> tuple[VariantSwitch, ...]:
+def switches_of(candidate: TrialCandidate) -> tuple[VariantSwitch, ...]:
     """The settings of a variant as its process takes them."""
     return tuple(VariantSwitch(one.kind, one.setting, value_of(one.value)) for one in candidate.settings)
 

@@ -22,7 +22,7 @@ from inductor_bench.store.folder import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import modes
 from inductor_bench.workflows.mode_process import UNCOMPILED, ProcessTurn, ProgramRunner
-from inductor_bench.workflows.modes import LATER, ModesInterrupted, Turns, run_modes
+from inductor_bench.workflows.modes import LATER, ModesInterrupted, ModeTurns, run_modes
 from inductor_bench.workflows.modules.survey import Survey
 from inductor_bench.workflows.progress import Silent
 
@@ -57,7 +57,7 @@ def compare(rounds: int = 2, target: str = "train.py", **options: object) -> mod
 
 def test_rows_take_turns_and_each_is_as_often_early_as_late() -> None:
     rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune")]
-    names = [place.name for place in Turns(rows, 3, lambda: True).places()]
+    names = [place.name for place in ModeTurns(rows, 3, lambda: True).places()]
     there = ["default", "eager", "max-autotune"]
     assert names == [*there, *reversed(there), *there]
 
@@ -66,8 +66,8 @@ def test_eager_waits_for_the_first_row_that_is_measured() -> None:
     rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune"), ModeSet("reduce-overhead")]
     known = iter([False, True, True])
     there = ["default", "max-autotune", "eager", "reduce-overhead"]
-    assert [place.name for place in Turns(rows, 2, lambda: next(known)).places()] == [*there, *reversed(there)]
-    never = [place.name for place in Turns(rows, 1, lambda: False).places()]
+    assert [place.name for place in ModeTurns(rows, 2, lambda: next(known)).places()] == [*there, *reversed(there)]
+    never = [place.name for place in ModeTurns(rows, 1, lambda: False).places()]
     assert never == ["default", "max-autotune", "reduce-overhead", "eager"]
 
 

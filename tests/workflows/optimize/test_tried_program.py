@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.optimization.trial_plans import Candidate, TrialPlan
+from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.variants import (
     JOURNAL,
@@ -38,9 +38,9 @@ from inductor_bench.workflows.optimizing.tried_program import (
     variables_of,
 )
 
-GRAPHS = Candidate("cudagraphs", (ProgramSetting(INDUCTOR, "triton.cudagraphs", "True"),))
-ORDER = Candidate("cudnn", (ProgramSetting(ATTENTION, "backends", "'CUDNN_ATTENTION,MATH'"),))
-PLAN = TrialPlan("01-screen", "screen", (Candidate(PLACEBO), GRAPHS, ORDER), True, 2.5, 24)
+GRAPHS = TrialCandidate("cudagraphs", (ProgramSetting(INDUCTOR, "triton.cudagraphs", "True"),))
+ORDER = TrialCandidate("cudnn", (ProgramSetting(ATTENTION, "backends", "'CUDNN_ATTENTION,MATH'"),))
+PLAN = TrialPlan("01-screen", "screen", (TrialCandidate(PLACEBO), GRAPHS, ORDER), True, 2.5, 24)
 
 
 def write(folder: Path, found: TriedVariants) -> None:
@@ -77,7 +77,7 @@ def test_a_request_has_the_values_that_python_means() -> None:
 def test_values_and_variables() -> None:
     assert [value_of(text) for text in ("True", "1", "'a'", "a b")] == [True, 1, "a", "a b"]
     setting = ProgramSetting(ENVIRONMENT, "OMP_NUM_THREADS", "'8'")
-    assert variables_of([Candidate("a", (setting, *GRAPHS.settings))]) == {"OMP_NUM_THREADS": "8"}
+    assert variables_of([TrialCandidate("a", (setting, *GRAPHS.settings))]) == {"OMP_NUM_THREADS": "8"}
 
 
 def test_steps_belong_to_their_variants(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ Values = dict[str, Any]
 """Values of options, flags and arguments, by the names that torch gives them."""
 
 
-class Change(Protocol):
+class SettingChange(Protocol):
     """A change of the process that can be made and undone between two steps."""
 
     def make(self) -> Undo:
@@ -254,7 +254,7 @@ def try_changes(settings: VariantSettings) -> None:
             settings.refuse(f"{name}: this torch has no such option")
 
 
-def make_all(changes: Iterable[Change]) -> Undo:
+def make_all(changes: Iterable[SettingChange]) -> Undo:
     """Makes changes; returns what undoes them in the opposite order."""
     undoings = [change.make() for change in changes]
 

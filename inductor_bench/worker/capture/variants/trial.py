@@ -85,7 +85,7 @@ def count_samples(step_s: float, time_s: float, least: int, most: int) -> int:
 
 
 @dataclass(frozen=True)
-class TimedStep:
+class TrialStep:
     """One timed step, whose end the device may not have reached."""
 
     variant: int
@@ -109,7 +109,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         super().__init__(folder, graphs, TriedVariants(seen.pid, "", SETTLING, seen.rank), TRIED)
         self._turns, self._gradients = turns, gradients
         self._schedule: list[Turn] = []
-        self._timed: list[TimedStep] = []
+        self._timed: list[TrialStep] = []
         self._done: list[VariantSample] = []
         self._begun: tuple[Turn, Moment] | None = None
         self._saved_s = 0.0
@@ -188,7 +188,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         turn, begin = begun
         failed = self._turns.settings[turn.variant].failure
         if turn.is_timed and not noisy and not failed and number == begin.number + 1:
-            self._timed.append(TimedStep(turn.variant, place, begin, self._clock.read(number, arrived_s)))
+            self._timed.append(TrialStep(turn.variant, place, begin, self._clock.read(number, arrived_s)))
         if time.perf_counter() - self._saved_s > SAVE_S:
             self._collect()
             self._write(self.found.state)
