@@ -238,7 +238,7 @@ def _drop_privileges() -> None:
         library.capset(header, data)
 
 
-def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path) -> WorkerAnswer[Any]:
+def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path, **_: object) -> WorkerAnswer[Any]:
     """Answers in the place of a worker, which would import torch: what the machine is, and no costs."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
