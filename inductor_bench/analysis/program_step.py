@@ -20,16 +20,13 @@ from ..records.evidence import (
     CallPlace,
     EagerSteps,
     Evidence,
-    HostSamples,
     ModuleEvidence,
     StepEvidence,
 )
 from ..records.program import (
     GRAPH,
-    SYNCHRONISING,
     CallStretch,
     ClockReading,
-    HostStretch,
     HostWork,
     Program,
     RankSteps,
@@ -42,8 +39,7 @@ from ..trace.program_works import KnownGraph, ProgramWorks
 from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
-from .host.shares import HostShares, host_stretches, sampled_waits, sampling_cost
-from .host.stacks import LineKinds, kinds_of_lines
+from .host.shares import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
@@ -244,7 +240,7 @@ def _with_ledger(
     if not steps.step_time_s:
         steps = _with_profiled_times(steps, found)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
-    lines, samples = _kinds_of_lines(found, places), observed.steps.samples
+    lines, samples = lines_of_steps(found, places), observed.steps.samples
     names = {module.slug: module.label for module in evidence.modules}
     described = Steps(
         step_time_s=steps.step_time_s,
@@ -331,45 +327,6 @@ def _with_profiled_times(steps: RankSteps, found: ProgramWorks) -> RankSteps:
     window = found.window
     time_s = (window.bounds[-1] - window.bounds[0]) / window.steps
     return replace(steps, step_time_s=time_s, step_times_s=(time_s,) * window.steps, level=(0, window.steps))
-
-
-def _kinds_of_lines(found: ProgramWorks, places: Mapping[int, CallPlace]) -> LineKinds:
-    marks = found.window.marks
-    return kinds_of_lines(found.timeline.between(marks[0], marks[-1]), places, len(marks) - 1)
-
-
-def waits_of(
-    found: ProgramWorks,
-    places: Mapping[int, CallPlace],
-    samples: HostSamples | None,
-    lines: LineKinds,
-    names: Mapping[str, str],
-) -> Iterator[HostStretch]:
-    """Where the host waited for the device: by operators that wait, and by samples for calls that are no operators.
-
-    Args:
-        found: the profiled steps.
-        places: the places of outermost operators, by their index.
-        samples: what was sampled of the process; ``None`` for nothing.
-        lines: what the profile says of lines.
-        names: the names of the compiled graphs by their slugs.
-    """
-    window = found.window
-    times: dict[SourceLine | None, float] = defaultdict(float)
-    for one in found.timeline.between(window.marks[0], window.marks[-1]):
-        if one.label == SYNCHRONISING:
-            place = places.get(one.op)
-            times[place.source if place is not None else None] += (one.end_s - one.start_s) / (len(window.marks) - 1)
-    unknown_s = times.pop(None, 0.0)
-    known = [HostStretch(SYNCHRONISING, "", time_s, 0, source) for source, time_s in times.items()]
-    yield from sorted(known, key=lambda one: -one.time_s)
-    if unknown_s and samples is not None:
-        seen = {(source.file, source.line) for source in times if source is not None}
-        yield from (
-            one
-            for one in sampled_waits(samples, lines, names, unknown_s)
-            if one.source is not None and (one.source.file, one.source.line) not in seen
-        )
 
 
 def _host_work(observed: StepEvidence, host: HostShares | None, ledger: Ledger) -> HostWork | None:

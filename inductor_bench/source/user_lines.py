@@ -54,7 +54,7 @@ class UserFiles:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
-        self._found: dict[UserCall, _Lines] = {}
+        self._found: dict[UserCall, _CallLines] = {}
 
     def find(self, call: UserCall) -> SourceLine | None:
         """The line of a call by itself; ``None`` if it is unknown."""
@@ -79,10 +79,10 @@ class UserFiles:
                 before[key] = line
             yield self._source(call, line)
 
-    def _lines(self, call: UserCall) -> _Lines:
+    def _lines(self, call: UserCall) -> _CallLines:
         if call not in self._found:
             path = self._path(call)
-            self._found[call] = _lines_of_call(path, call) if path is not None else _Lines(_first_line(call))
+            self._found[call] = _lines_of_call(path, call) if path is not None else _CallLines(_first_line(call))
         return self._found[call]
 
     def _path(self, call: UserCall) -> Path | None:
@@ -98,7 +98,7 @@ class UserFiles:
         return SourceLine(str(path) if path is not None else call.file, line, call.function, text)
 
 
-class _Lines(NamedTuple):
+class _CallLines(NamedTuple):
     """The lines that may be a call's."""
 
     sure: int | None  # the only one, or the function's first line; ``None`` if it is unknown
@@ -110,10 +110,10 @@ def _first_line(call: UserCall) -> int | None:
     return None if call.function == _FILE else call.line
 
 
-def _lines_of_call(path: Path, call: UserCall) -> _Lines:
+def _lines_of_call(path: Path, call: UserCall) -> _CallLines:
     tree = _parse(path)
     if tree is None:
-        return _Lines(_first_line(call))
+        return _CallLines(_first_line(call))
     resumed = _RESUMED.fullmatch(call.function)
     if resumed is not None:
         call = call._replace(function=resumed["function"], line=int(resumed["line"]))
@@ -130,13 +130,13 @@ def _lines_of_call(path: Path, call: UserCall) -> _Lines:
         if len(lines) > 1 and function is not None and call.line > getattr(function, "lineno", 0):
             lines = {line for line in lines if _is_repeated(function, line)} or lines  # it runs since before the step
         if len(lines) == 1:
-            return _Lines(lines.pop(), (), is_call=True)
+            return _CallLines(lines.pop(), (), is_call=True)
         several = several or tuple(sorted(lines))
     if resumed is not None:
-        return _Lines(None)
+        return _CallLines(None)
     if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-        return _Lines(function.lineno, several)
-    return _Lines(_first_line(call), several)
+        return _CallLines(function.lineno, several)
+    return _CallLines(_first_line(call), several)
 
 
 def _is_repeated(function: ast.AST, line: int) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records.code import SourceLine
-from ...records.evidence import HostSamples, HostTrace, HostTraceFrame, HostTraceFrames, HostTraceProfile
+from ...records.evidence import CallPlace, HostSamples, HostTrace, HostTraceFrame, HostTraceFrames, HostTraceProfile
 from ...records.program import (
     BACKWARD,
     COLLECTING,
@@ -23,8 +23,9 @@ from ...records.program import (
     Part,
 )
 from ...records.tuning import Ratio
+from ...trace.program_works import ProgramWorks
 from ..statistics import CONFIDENCE, paired_ratio
-from .stacks import OPERATORS, LineKinds, StackReader
+from .stacks import OPERATORS, LineKinds, StackReader, kinds_of_lines
 
 LARGEST_ERROR = 0.15
 """Largest standard error, as a share of the idle time, with which samples divide it: that of 12 samples."""
@@ -72,6 +73,46 @@ def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, 
         stretches = [one for one in stretches if one.label not in (*OPERATORS, LAUNCHING, BACKWARD)]
     stretches.sort(key=lambda one: (-one.time_s, one.label, one.function))
     return HostShares(tuple(stretches), sum(one.waiting + one.working for one in sampled), samples.sees_device)
+
+
+def lines_of_steps(found: ProgramWorks, places: Mapping[int, CallPlace]) -> LineKinds:
+    """What the host did at each line in the profiled steps that count."""
+    marks = found.window.marks
+    return kinds_of_lines(found.timeline.between(marks[0], marks[-1]), places, len(marks) - 1)
+
+
+def waits_of(
+    found: ProgramWorks,
+    places: Mapping[int, CallPlace],
+    samples: HostSamples | None,
+    lines: LineKinds,
+    names: Mapping[str, str],
+) -> Iterator[HostStretch]:
+    """Where the host waited for the device: by operators that wait, and by samples for calls that are no operators.
+
+    Args:
+        found: the profiled steps.
+        places: the places of outermost operators, by their index.
+        samples: what was sampled of the process; ``None`` for nothing.
+        lines: what the profile says of lines.
+        names: the names of the compiled graphs by their slugs.
+    """
+    window = found.window
+    times: dict[SourceLine | None, float] = defaultdict(float)
+    for one in found.timeline.between(window.marks[0], window.marks[-1]):
+        if one.label == SYNCHRONISING:
+            place = places.get(one.op)
+            times[place.source if place is not None else None] += (one.end_s - one.start_s) / (len(window.marks) - 1)
+    unknown_s = times.pop(None, 0.0)
+    known = [HostStretch(SYNCHRONISING, "", time_s, 0, source) for source, time_s in times.items()]
+    yield from sorted(known, key=lambda one: -one.time_s)
+    if unknown_s and samples is not None:
+        seen = {(source.file, source.line) for source in times if source is not None}
+        yield from (
+            one
+            for one in sampled_waits(samples, lines, names, unknown_s)
+            if one.source is not None and (one.source.file, one.source.line) not in seen
+        )
 
 
 def sampled_waits(
