@@ -359,8 +359,8 @@ def _layers_of(modules: Mapping[int, ModuleEvidence], files: EvidenceFiles) -> d
 
 def _names(observed: StepEvidence, modules: Mapping[int, ModuleEvidence]) -> dict[int, GraphName]:
     """The name of each graph by its number."""
-    graphs = observed.steps.graphs
-    return {n: GraphName(one.label, one.slug, graphs[n].cuda_graph_refusal) for n, one in modules.items()}
+    refusals = {number: graph.cuda_graph_refusal for number, graph in enumerate(observed.steps.graphs)}
+    return {n: GraphName(one.label, one.slug, refusals.get(n, "")) for n, one in modules.items()}
 
 
 def _dtypes(ops: Sequence[HostOp], tops: Sequence[int]) -> dict[int, str]:

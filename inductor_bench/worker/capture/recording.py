@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,43 @@ LINES_TRACE_BYTES = 200_000_000
 """Maximum size of the first trace for such a trace: stacks make it several times larger."""
 
 
+class OtherThreadError(RuntimeError):
+    """A profile cannot be ended, because the program's steps have gone to another thread."""
+
+    def __init__(self) -> None:
+        super().__init__("the steps run on several threads, and torch's profiler has to begin and end on the same one")
+
+
+class _RunningProfile:
+    """A profile that runs on a thread. The end of the thread ends it: nobody else can, and torch crashes at exit."""
+
+    def __init__(self, profile: Any) -> None:
+        self._profile = profile
+
+    def end(self) -> None:
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.stop_trace()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.end()
+
+
+_of_thread = threading.local()
+"""Its ``running`` is the profile that this thread began and has not ended."""
+
+
+def end_left_profile() -> None:
+    """Ends a profile that this thread began, if the steps went to another thread while it ran."""
+    running = getattr(_of_thread, "running", None)
+    if running is not None:
+        _of_thread.running = None
+        running.end()
+
+
 class Recording:
-    """One profile of the program.
+    """One profile of the program. It begins and ends on one thread: torch would crash where it ended on another.
 
     Args:
         path: the file for the trace.
@@ -39,6 +75,7 @@ class Recording:
 
         self.path = path
         self.is_running = False
+        self._thread = threading.get_native_id()  # unlike `get_ident`, it is not that of an earlier thread
         self._profile: Any = profiler.profile(
             activities=profiler.supported_activities(),
             record_shapes=not stacks,
@@ -46,22 +83,43 @@ class Recording:
             with_modules=stacks,
         )
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread on which the profile began."""
+        return threading.get_native_id() == self._thread
+
     def prepare(self) -> None:
         """Begins the profiler's warm-up, which records nothing."""
         self._profile.prepare_trace()
 
     def start(self) -> None:
-        """Begins to record."""
+        """Begins to record.
+
+        Raises:
+            OtherThreadError: this is another thread.
+        """
+        if not self.is_here:
+            raise OtherThreadError
         self.is_running = True
         self._profile.start_trace()
+        _of_thread.running = _RunningProfile(self._profile)
 
     def stop(self) -> None:
-        """Ends the profile without a trace."""
+        """Ends the profile without a trace; on another thread it goes on."""
         self.is_running = False
-        self._profile.stop_trace()
+        if self.is_here and getattr(_of_thread, "running", None) is not None:
+            end_left_profile()
+        elif self.is_here:
+            self._profile.stop_trace()
 
     def export(self, *, last: bool = False) -> str:
-        """Ends the profile, the ``last`` one of the program's with CUPTI, and writes the trace. Returns its path."""
+        """Ends the profile, the ``last`` one of the program's with CUPTI, and writes the trace. Returns its path.
+
+        Raises:
+            OtherThreadError: this is another thread.
+        """
+        if not self.is_here:
+            raise OtherThreadError
         with detaching_cupti() if last else contextlib.nullcontext():
             self.stop()
         self._profile.export_chrome_trace(str(self.path))

@@ -6,9 +6,10 @@ import json
 import math
 import os
 import statistics
+import threading
 import time
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
-from .recording import Recording, Touches, mark_boundary, why_no_stacks
+from .recording import OtherThreadError, Recording, Touches, end_left_profile, mark_boundary, why_no_stacks
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
 from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_for
 
@@ -41,6 +42,7 @@ from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_
 
 
 NO_STACKS = "no step was recorded with Python stacks ({reason}), so eager operators have no line"
+NO_PROFILE = "no step was profiled: {reason}"
 INTERRUPTED = "too few follow each other without other compiled calls"
 PROFILED_FROM = 7
 """Number of settled steps from which on a program is profiled."""
@@ -140,6 +142,9 @@ def _variable(name: str) -> int | None:
 CLOCKS_S = 0.1
 """Seconds between two readings of a GPU's clock."""
 
+STEADY = 4
+"""Number of boundaries that have to be crossed by one thread before it is profiled."""
+
 WRITTEN_EARLY = 8
 """Number of boundaries before the window at which the file is written, for a program that ends without notice."""
 
@@ -205,6 +210,10 @@ class Measurement:
         self._source, self._steps = "", 0
         self._loop: LongerLoop | None = None
         self._boundaries_seen = self._last_noisy = self._marked = 0
+        self._threads: deque[int] = deque(maxlen=STEADY)
+        """The threads of the last boundaries."""
+        self._is_left = False
+        """Whether a profile goes on that another thread has to end."""
         self._was_busy = False
 
     @property
@@ -291,6 +300,9 @@ class Measurement:
         if self._clock.is_recording_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
+        self._threads.append(threading.get_native_id())
+        if self._is_left:
+            end_left_profile()
         moment = self._clock.read(number, arrived_s)
         moment.graphs, moment.is_odd = self._graphs.take_called(), odd
         moment.is_disturbed = noisy or busy or self._is_found_anew
@@ -378,6 +390,8 @@ class Measurement:
                 self._profile(action, number)
                 if action is Action.FINISH and self._schedule.state == DONE:
                     self._complete(DONE, moment)
+            except OtherThreadError as error:
+                self._abandon_profile(error)
             except PROFILER_ERRORS as error:
                 traceback.print_exc()
                 self._abandon_profile(error)
@@ -390,6 +404,8 @@ class Measurement:
             elif action is Action.PREPARE:
                 self._before = self._before or self._moments
                 self._known_graphs = {moment.graphs for moment in self._before[1:] if not moment.is_disturbed}
+                if len(set(self._threads)) > 1:
+                    raise OtherThreadError
                 self._recording = Recording(self._stem.with_suffix(".steps.trace.json"))
                 self._recording.prepare()
             elif action is Action.RECORD and self._recording is not None:
@@ -441,7 +457,7 @@ class Measurement:
     def _complete(self, state: str, moment: Moment | None = None) -> None:
         """Ends the measurement; if the host is to be sampled, from this boundary on, once that is done."""
         self._read_steps()
-        if state == DONE and self._samples and moment is not None:
+        if state == DONE and self._samples and moment is not None and len(set(self._threads)) <= 1:
             self._sampling = HostSampling(moment, self._clock.device, self._schedule.step_s, self)
             state = SAMPLING
         self.write(state)
@@ -502,8 +518,11 @@ class Measurement:
         """Goes on without a profile if the profiler fails. A failure after the first trace costs only the stacks."""
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
+        self._is_left = self._is_left or isinstance(error, OtherThreadError)
         if self.found.trace:
             self._note(NO_STACKS.format(reason=words_of(error)))
+        elif isinstance(error, OtherThreadError):
+            self._note(NO_PROFILE.format(reason=error))
         else:
             self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
         if not self._schedule.skip_profile():
@@ -525,6 +544,7 @@ class Measurement:
         running = [one for one in (self._recording, self._stacks) if one is not None]
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
+        self._is_left = self._is_left or not all(one.is_here for one in running)
         for one in running:
             one.stop()
 
@@ -536,6 +556,8 @@ class Measurement:
 
     def finish(self, boundaries: Boundaries) -> None:
         """Ends the observation with the program. What was timed after the last compilation is kept."""
+        if self._is_left:
+            end_left_profile()
         if not self._graphs.records and not boundaries.source:
             return  # a helper process has no steps
         self._loop = boundaries.loop
@@ -552,7 +574,9 @@ class Measurement:
             state = DONE
         elif self.found.step_times_s:
             state = TIMING
-        if state not in (DONE, FAILED):
+        if state not in (DONE, FAILED) and self._is_left:
+            self._note(NO_PROFILE.format(reason=OtherThreadError()))
+        elif state not in (DONE, FAILED):
             for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
                 self._note(note)
         self.write(state)
@@ -565,7 +589,7 @@ class Measurement:
                 self._marked += 1
             self.is_ours = True
             try:
-                if self._marked > 1:
+                if self._marked > 1 and self._recording.is_here:
                     self._export(self._recording)
                     self._note(ENDED_IN_PROFILE)
             finally:

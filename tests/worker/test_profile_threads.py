@@ -1,0 +1,57 @@
+"""A profile and the threads of a program: torch ends one on the thread on which it began, and crashes otherwise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = f"""
+import atexit, sys, threading
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+import torch
+from inductor_bench.worker.capture.recording import OtherThreadError, Recording, end_left_profile
+
+def in_thread(act):
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+def begin():
+    global recording
+    recording = Recording(Path(sys.argv[1]))
+    recording.prepare()
+    recording.start()
+    torch.ones(3) + 1
+
+def end_elsewhere():
+    try:
+        recording.export()
+    except OtherThreadError as error:
+        print("refused:", error)
+    recording.stop()
+    torch.ones(3) + 1
+
+BEGIN
+in_thread(end_elsewhere)
+torch.ones(3) + 1
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("begin", ["in_thread(begin)", "atexit.register(end_left_profile); begin()"])
+def test_a_profile_that_another_thread_should_end_crashes_nothing(begin: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("BEGIN", begin))
+    words = [sys.executable, str(program), str(tmp_path / "trace.json")]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout.splitlines()
+    assert said[-1] == "ended" and any("several threads" in line for line in said)
+    assert not (tmp_path / "trace.json").exists()
