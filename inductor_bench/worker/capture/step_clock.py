@@ -6,14 +6,15 @@ the boundary on the host where that is later. Nothing waits for the device.
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from ...devices.protocol import CPU
-from ...records.evidence import ObservedSteps
+from ...records.evidence import ObservedSteps, OtherSteps
 
 WAIT_S = 2.0
 """Maximum seconds that the end of the program waits for the device to reach the last boundary."""
@@ -174,3 +175,47 @@ def _times_of(moments: Sequence[Moment]) -> StepTimes:
         return StepTimes(steps, sum(steps))
     steps = tuple(begin.event.elapsed_time(end.event) / 1e3 for begin, end in pairwise(moments))
     return StepTimes(steps, moments[0].event.elapsed_time(moments[-1].event) / 1e3)
+
+
+# The steps whose times are known, and what they called.
+
+
+@dataclass(frozen=True)
+class ClockedStep:
+    """A step whose time is known."""
+
+    number: int
+    time_s: float
+    graphs: int  # a bit for the number of each graph that it called
+    is_odd: bool  # whether other calls interrupted it
+    host_time_s: float  # on the host's clock
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """What tells it from steps that do something else."""
+        return self.graphs, self.is_odd
+
+
+def steps_of(window: Sequence[Moment]) -> list[ClockedStep]:
+    """The steps between these boundaries, without those that compiled or ran under another profiler."""
+    pairs = zip(window, window[1:], times_of(window).steps_s, strict=False)
+    return [
+        ClockedStep(begin.number, time_s, end.graphs, end.is_odd, end.arrived_s - begin.left_s)
+        for begin, end, time_s in pairs
+        if not end.is_disturbed
+    ]
+
+
+def sum_up(steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
+    """The steps by what they called."""
+    kinds: dict[int, list[float]] = {}
+    for step in steps:
+        kinds.setdefault(step.graphs, []).append(step.time_s)
+    return tuple(
+        OtherSteps(tuple(graphs_in(bits)), len(times), statistics.median(times)) for bits, times in kinds.items()
+    )
+
+
+def graphs_in(bits: int) -> Iterator[int]:
+    """The numbers of the graphs that these bits stand for."""
+    return (number for number in range(bits.bit_length()) if bits >> number & 1)

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from ...records.evidence import (
     WAITING,
     ClockSample,
     ObservedSteps,
-    OtherSteps,
 )
 from ...records.program import LONGER_LOOP, PATTERN
 from ...store import codec
@@ -36,7 +35,7 @@ from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
 from .recording import OtherThreadError, Recording, Touches, end_left_profile, mark_boundary, why_no_stacks
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
-from .step_clock import Moment, Settling, StepClock, has_passed, times_of, wait_for
+from .step_clock import Moment, Settling, StepClock, has_passed, steps_of, sum_up, wait_for
 
 # The notes that say what limits the figures of an observation.
 
@@ -91,31 +90,6 @@ def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerL
 # Writes what was observed of a process's steps.
 
 
-def steps_of(window: Sequence[Moment]) -> list[ClockedStep]:
-    """The steps between these boundaries, without those that compiled or ran under another profiler."""
-    pairs = zip(window, window[1:], times_of(window).steps_s, strict=False)
-    return [
-        ClockedStep(begin.number, time_s, end.graphs, end.is_odd, end.arrived_s - begin.left_s)
-        for begin, end, time_s in pairs
-        if not end.is_disturbed
-    ]
-
-
-def sum_up(steps: Sequence[ClockedStep]) -> tuple[OtherSteps, ...]:
-    """The steps by what they called."""
-    kinds: dict[int, list[float]] = {}
-    for step in steps:
-        kinds.setdefault(step.graphs, []).append(step.time_s)
-    return tuple(
-        OtherSteps(tuple(graphs_in(bits)), len(times), statistics.median(times)) for bits, times in kinds.items()
-    )
-
-
-def graphs_in(bits: int) -> Iterator[int]:
-    """The numbers of the graphs that these bits stand for."""
-    return (number for number in range(bits.bit_length()) if bits >> number & 1)
-
-
 def no_steps_yet() -> ObservedSteps:
     """The observation of this process at its begin."""
     return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=_variable("RANK"))
@@ -150,22 +124,6 @@ WRITTEN_EARLY = 8
 
 PROFILER_ERRORS = (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError)
 """Exceptions of a profiler that cannot record: missing rights, no memory, no space on the disk."""
-
-
-@dataclass(frozen=True)
-class ClockedStep:
-    """A step whose time is known."""
-
-    number: int
-    time_s: float
-    graphs: int  # a bit for the number of each graph that it called
-    is_odd: bool  # whether other calls interrupted it
-    host_time_s: float  # on the host's clock
-
-    @property
-    def kind(self) -> tuple[int, bool]:
-        """What tells it from steps that do something else."""
-        return self.graphs, self.is_odd
 
 
 class Measurement:
@@ -300,9 +258,7 @@ class Measurement:
         if self._clock.is_recording_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
-        self._threads.append(threading.get_native_id())
-        if self._is_left:
-            end_left_profile()
+        self._note_thread()
         moment = self._clock.read(number, arrived_s)
         moment.graphs, moment.is_odd = self._graphs.take_called(), odd
         moment.is_disturbed = noisy or busy or self._is_found_anew
@@ -346,6 +302,11 @@ class Measurement:
             self._read_clock(number, arrived_s)
         moment.left_s = time.perf_counter()
         self._settling_time.leave(arrived_s, moment.left_s)
+
+    def _note_thread(self) -> None:
+        self._threads.append(threading.get_native_id())
+        if self._is_left:
+            end_left_profile()
 
     def _begins_anew(self, noisy: bool, odd: bool) -> bool:
         """Whether the schedule has to wait again until the steps have settled."""
