@@ -130,8 +130,8 @@ class MeasuredGain:
     share: float  # the share that is saved
     low: float  # lower end of its interval
     high: float  # upper end of its interval
-    before_s: float  # the median step without the change
-    after_s: float  # the median step with it
+    before_s: float  # the step without the change: the mean of the processes' medians
+    after_s: float  # the same less the share
     processes: int  # the number of processes that it comes from
     samples: int  # the number of pairs of turns of the two
     placebo: float  # the largest difference that a placebo showed in these processes, as a share

@@ -134,11 +134,12 @@ def _percent(share: float) -> str:
 
 def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     """The step as it is, and after each setting."""
-    longest = max(winner.gain.before_s, *(time_s for _, time_s in winner.steps))
+    longest = max([winner.gain.before_s, *(time_s for _, time_s in winner.steps)]) or 1.0
+    titles = {row.slug: row.title for row in found.rows}
     rows = [_fall("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
     before_s = winner.gain.before_s
     for slug, time_s in winner.steps:
-        rows.append(_fall(f"+ {found.row(slug).title}", time_s, before_s, longest))
+        rows.append(_fall(f"+ {titles.get(slug, slug)}", time_s, before_s, longest))
         before_s = time_s
     return Table((words("setting"), Column("step"), Column("saved")), rows)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import compared_runs
 import mode_rows
 import pytest
 import run_builder as build
 import step_runs
+import tried_programs
 from golden import golden
 from h200 import unpack_batch
 from printed import printed, run_markdown, run_screen
 
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.report import batch_document, comparison_document, modes_document
+from inductor_bench.report import batch_document, comparison_document, modes_document, optimization_document
 from inductor_bench.report.formats import View
 from inductor_bench.workflows.batch_state import read_view
 
@@ -40,6 +43,12 @@ def test_modes() -> None:
     eager = mode_rows.row("eager", [0.100, 0.101, 0.099, 0.100])
     found = mode_rows.comparison(eager, mode_rows.row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0))
     golden("modes-100.txt", printed(modes_document.FORMATS.get("table"), found))
+
+
+def test_a_search_for_settings() -> None:
+    found = tried_programs.optimization(tried_programs.two_winners())
+    shown = printed(optimization_document.FORMATS.get("table"), found, View(Path("runs/train-optimize/optimized")))
+    golden("optimization-100.txt", shown)
 
 
 def test_a_batch(tmp_path: pytest.TempPathFactory) -> None:

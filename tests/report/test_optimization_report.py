@@ -8,7 +8,7 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench.analysis.optimization.search import NO_TIME
-from inductor_bench.records.optimization import SUMS, MenuRow
+from inductor_bench.records.optimization import SUMS, MeasuredGain, MenuRow, OptimizedProgram
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
 from inductor_bench.store.optimization_folder import OptimizationFolder
@@ -73,6 +73,14 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     folder.trials.mkdir()
     folder.save_trial(found.trials[0], lambda text: text)
     assert folder.load_trial(found.trials[0].name) == found.trials[0] and folder.load_trial("02-x") is None
+
+
+def test_a_record_whose_figures_are_nothing_is_shown() -> None:
+    nothing = MeasuredGain(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, "")
+    found = optimization(two_winners(), rows=(), winner=OptimizedProgram(("gone",), nothing, (("gone", 0.0),)))
+    for form in FORMATS.rows:
+        assert printed(form, found)
+    assert printed(FORMATS.get("table"), replace(found, winner=OptimizedProgram((), nothing, ())))
 
 
 def test_secrets_are_kept_out_of_the_record(tmp_path: Path) -> None:

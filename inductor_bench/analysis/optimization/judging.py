@@ -99,7 +99,6 @@ class ProcessGain:
     logs: tuple[float, ...]
     placebo: float | None
     before_s: float
-    after_s: float
 
 
 def process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> list[ProcessGain]:
@@ -117,7 +116,6 @@ def process_gains(trials: Iterable[Trial], slug: str, base: str = ORIGINAL) -> l
                     tuple(logs),
                     placebo_log(trial),
                     statistics.median(other.times_s),
-                    statistics.median(variant.times_s),
                 )
             )
     return found
@@ -246,13 +244,13 @@ def _gain(
     enough: bool,
 ) -> MeasuredGain:
     low, high = (share_of(max(min(log, MOST_LOG), -MOST_LOG)) for log in reversed(interval))
-    share = share_of(middle)
+    share, before_s = share_of(middle), statistics.geometric_mean(gain.before_s for gain in gains)
     return MeasuredGain(
         share=share,
         low=low,
         high=high,
-        before_s=statistics.median(gain.before_s for gain in gains),
-        after_s=statistics.median(gain.after_s for gain in gains),
+        before_s=before_s,
+        after_s=before_s * (1 - share),
         processes=len(gains),
         samples=samples,
         placebo=math.expm1(placebo),
@@ -300,7 +298,7 @@ def judge_alone(trials: Sequence[Trial], slug: str, base: str = ORIGINAL) -> Mea
     reach = scatter.reach(count, 1 - (1 - CONFIDENCE) / LOOKS)
     apart = max(after) < min(before) or max(before) < min(after)
     spread = max((max(group) - min(group) for group in (before, after)), default=0.0)
-    gains = [ProcessGain(middle, (), None, math.exp(statistics.median(before)), math.exp(statistics.median(after)))]
+    gains = [ProcessGain(middle, (), None, math.exp(statistics.fmean(before)))]
     enough = apart and min(len(before), len(after)) > 1 and abs(middle) >= CLEAR_ALONE
     found = _gain(gains, middle, (middle - reach, middle + reach), len(before) + len(after), spread, enough=enough)
     return MeasuredGain(**{**vars(found), "processes": len(before) + len(after), "samples": len(after)})
