@@ -15,6 +15,7 @@ from tried_programs import DrawnProgram
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment
@@ -229,6 +230,14 @@ def test_a_search_without_a_result_runs_no_program(run: Path, program: DrawnProg
     run_optimize(request(run), Silent())
     assert main(["apply", str(run / "optimized"), "--", "true"]) == 1
     assert main(["apply", str(run / "optimized")]) == 2
+
+
+def test_a_program_that_failed_says_why(run: Path) -> None:
+    folder = RunFolder(run)
+    failure = Failure("capture", "exit", "the program exited with code 1: KeyError: 1")
+    folder.save(replace(folder.load(), program=None, failures=(failure,)))
+    with pytest.raises(InductorBenchError, match="KeyError: 1"):
+        run_optimize(request(run), Silent())
 
 
 def test_a_module_is_no_program(tmp_path: Path) -> None:
