@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -115,3 +117,14 @@ def test_a_profiler_that_fails_costs_the_profile_and_not_the_window(
     found = measurement.found
     assert (found.state, found.error, found.trace) == (FAILED, "the profiler failed: RuntimeError: no rights", "")
     assert len(found.step_times_s) >= 25 and found.steps_before_profile == 2
+
+
+@pytest.mark.parametrize("name", ["_recording", "_stacks"])
+def test_a_profile_without_a_step_is_stopped_at_the_end_of_the_program(name: str, tmp_path: Path) -> None:
+    """A process that ends while torch's profiler records may crash. (2.13)"""
+    measurement = Measurement(tmp_path, WindowLimits(), CalledGraphs())
+    stopped: list[bool] = []
+    setattr(measurement, name, SimpleNamespace(is_here=True, stop=lambda: stopped.append(measurement.is_ours)))
+    measurement.is_recording, measurement._marked = True, 1
+    measurement._end_profile(cast(Any, SimpleNamespace(is_at_end=False)))
+    assert stopped == [True] and not measurement.is_ours and not measurement.is_recording

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -544,19 +545,21 @@ class Measurement:
 
     def _end_profile(self, boundaries: Boundaries) -> None:
         """Ends the profile that runs at the program's end, and keeps the steps that it holds."""
-        if self._recording is not None and self.is_recording:
-            if boundaries.is_at_end:
-                mark_boundary(self._steps + 1)
-                self._marked += 1
-            self.is_ours = True
-            try:
+        self.is_ours = True
+        try:
+            if self._recording is not None and self.is_recording:
+                if boundaries.is_at_end:
+                    mark_boundary(self._steps + 1)
+                    self._marked += 1
                 if self._marked > 1 and self._recording.is_here:
                     self._export(self._recording)
                     self._note(ENDED_IN_PROFILE)
-            finally:
-                self.is_ours, self._recording = False, None
-        if self._stacks is not None:
-            self._note(NO_STACKS.format(reason="the program ended in it"))
+            if self._stacks is not None:
+                self._note(NO_STACKS.format(reason="the program ended in it"))
+            with suppress(*PROFILER_ERRORS):
+                self._drop_recording()  # a process that ends in a profile may crash
+        finally:
+            self.is_ours, self._recording = False, None
 
     def _note(self, text: str) -> None:
         self.found = replace(self.found, notes=tuple(dict.fromkeys([*self.found.notes, text])))
