@@ -45,7 +45,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that holds all that the command may use for itself; no worker is started."""
     failure = Failure("survey", "exit", "no worker is started here")
-    monkeypatch.setattr(WorkerPool, "call", lambda pool, job, *, name, log: WorkerAnswer(None, failure))
+    monkeypatch.setattr(WorkerPool, "call", lambda pool, job, **_: WorkerAnswer(None, failure))
     for variable, name in (("HOME", "home"), ("TMPDIR", "tmp"), ("INDUCTOR_BENCH_CACHE", "cache")):
         monkeypatch.setenv(variable, str(tmp_path / name))
         (tmp_path / name).mkdir()

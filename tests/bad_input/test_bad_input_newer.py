@@ -94,7 +94,7 @@ def bugs(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     found: list[BaseException] = []
     monkeypatch.setattr(entry, "_report_bug", lambda error, given: found.append(error))
     failure = Failure("survey", "exit", "no worker is started here")
-    monkeypatch.setattr(WorkerPool, "call", lambda pool, job, *, name, log: WorkerAnswer(None, failure))
+    monkeypatch.setattr(WorkerPool, "call", lambda pool, job, **_: WorkerAnswer(None, failure))
     return found
 
 
