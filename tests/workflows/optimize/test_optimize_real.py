@@ -11,7 +11,7 @@ from conftest import ROOT
 from forking_python import interpreter
 
 from inductor_bench.analysis.optimization import search
-from inductor_bench.records.optimization import DIFFERS, FAILED, KEPT, Optimization
+from inductor_bench.records.optimization import CONFIRM, DIFFERS, FAILED, KEPT, Optimization
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.store.folder import RunFolder
@@ -28,6 +28,8 @@ DENIED = ("max-autotune", "cpp-wrapper", "convolutions", "layout", "threads", "l
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimization:
     """A search over a RUN that says that the optimizer takes a part of the step."""
     monkeypatch.setattr(optimize, "look", lambda *_: (Environment(), None))
+    # The pace of the machine decides nothing, and the result runs once from the program's start.
+    monkeypatch.setattr(search.OptimizationSearch, "_has_time", lambda self, purpose, *_, **__: purpose != CONFIRM)
     monkeypatch.setattr(search, "SCREENED_S", 0.1)
     monkeypatch.setattr(search, "PROVEN_S", 0.3)
     run = step_runs.cpu()
