@@ -129,7 +129,10 @@ class RunFolder:
         Raises:
             InductorBenchError: the record is missing, damaged, or of a newer format.
         """
-        if not self.record.is_file():
+        is_there = True
+        with contextlib.suppress(PermissionError):  # reading the file says that then
+            is_there = self.record.is_file()
+        if not is_there:
             raise InductorBenchError(
                 f"{self.path} holds no {RECORD}", "give a RUN folder that `inductor-bench breakdown` wrote"
             )

@@ -345,3 +345,12 @@ def test_a_batch_of_an_earlier_version_has_null_for_what_its_list_did_not_say(tm
     (tmp_path / BATCH).write_text(json.dumps({"format": 1, **text}))
     (model,) = BatchFolder(tmp_path).load().models
     assert model.request == ModelRequest("timm:a", name="a", line=3, batch_size=8)
+
+
+def test_a_record_in_a_closed_folder_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)  # root may look into every folder
+    with pytest.raises(InductorBenchError, match=r"cannot read .*record\.json: Permission denied"):
+        RunFolder(tmp_path).load()
