@@ -291,7 +291,7 @@ class OptimizationSearch:
         if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
             self._set(slug, **_lost(gain))
         elif gain.verdict == UNDECIDED and is_last:
-            self._set(slug, reason=f"it seems to save {_share(gain)}, and its interval includes nothing")
+            self._set(slug, reason=f"it seems to save {_share(gain)}, and its interval includes 0%")
 
     def _prove_alone(self, slugs: Sequence[str]) -> Questions:
         """Proves rows that cannot change within a process, in turn with the original: A B B A, B A A B."""
@@ -377,7 +377,7 @@ class OptimizationSearch:
         own = owns[weakest]
         said = f"together with {others} it fails: {failed}" if failed else f"beside {others} it saves nothing more"
         if own is not None and own.verdict == UNDECIDED and own.share > 0:
-            said = f"beside {others} it seems to save {_share(own)}, and its interval includes nothing"
+            said = f"beside {others} it seems to save {_share(own)}, and its interval includes 0%"
         self._set(weakest, state=REDUNDANT, reason=said)
         return [slug for slug in slugs if slug != weakest]
 
