@@ -316,6 +316,9 @@ TIMED_STEPS = "INDUCTOR_BENCH_TIMED_STEPS"
 MODE = "INDUCTOR_BENCH_MODE"
 """The encoded ``messages.observed.ModeChange`` of this process; empty to leave the program's own settings."""
 
+VARIANTS = "INDUCTOR_BENCH_VARIANTS"
+"""The path of the encoded ``messages.variants.VariantsRequest``; empty to try no variants."""
+
 PROFILES = "INDUCTOR_BENCH_PROFILES"
 """``0`` to profile no steps, ``1`` to profile them even if nothing is compiled; else empty."""
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-VARIANTS = "INDUCTOR_BENCH_VARIANTS"
-"""Environment variable: the path of the encoded :class:`VariantsRequest`; empty to try none."""
+from ..records.optimization import StepDigest
 
 TRIED = ".variants.json"
 """What ends the name of the file of :class:`TriedVariants`, after the process's id."""
@@ -21,14 +20,6 @@ JOURNAL = ".variants.journal"
 
 The last line is ``<slug> <what>``; it is ``-`` while the original runs. A process that died has the culprit there.
 """
-
-INDUCTOR, DYNAMO, TORCH, OPTIMIZER = "inductor", "dynamo", "torch", "optimizer"
-ATTENTION, LAYOUT, LOADER, COMPILE = "attention", "layout", "loader", "compile"
-ENVIRONMENT, PINS = "environment", "pins"
-"""Kinds of switches; see :class:`VariantSwitch`."""
-
-ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION)
-"""Kinds that can change between two steps of one process. The others hold from the process's start."""
 
 ORIGINAL = 0
 """The number of the program as it is; the variants of a request follow, from 1."""
@@ -54,7 +45,7 @@ class VariantSwitch:
     - ``pins``: the folder of a retune's pins, which the parent sets
     """
 
-    kind: str  # one of the kinds above
+    kind: str  # one of the kinds of ``records.optimization``
     setting: str
     value: Any = None  # a bool, whole number, number, text or None
 
@@ -119,16 +110,6 @@ class VariantState:
 
 
 @dataclass(frozen=True)
-class GradientDigest:
-    """The gradients with which an optimizer stepped."""
-
-    step: int  # the number of the optimizer's step, from 0
-    norm: float  # the norm of all gradients
-    sums: tuple[float, ...] = ()  # the norm of each parameter's gradient, in the order of the optimizer; 0 without one
-    loss: float | None = None  # the last scalar from which gradients were computed; ``None`` if there was none
-
-
-@dataclass(frozen=True)
 class TriedVariants:
     """What one process found."""
 
@@ -140,7 +121,7 @@ class TriedVariants:
     samples: tuple[VariantSample, ...] = ()  # the timed steps in order
     checks: tuple[CheckedCallable, ...] = ()
     variants: tuple[VariantState, ...] = ()  # by their numbers, with the original first
-    digests: tuple[GradientDigest, ...] = ()  # at most ``losses`` of the request
+    digests: tuple[StepDigest, ...] = ()  # at most ``losses`` of the request
     notes: tuple[str, ...] = ()  # what limits the figures
     error: str = ""  # the reason of a failure of the whole measurement
     counts: dict[str, int] = field(default_factory=dict)  # of Dynamo: frames, graphs, breaks, recompilations

@@ -17,12 +17,15 @@ NOTHING, SUMS, LAYOUT, PRECISION = "nothing", "order of sums", "layout", "precis
 INDUCTOR, DYNAMO, TORCH, OPTIMIZER = "inductor", "dynamo", "torch", "optimizer"
 ATTENTION, MEMORY_FORMAT, LOADER, COMPILE = "attention", "layout", "loader", "compile"
 ENVIRONMENT, PINS = "environment", "pins"
-"""Kinds of settings: the words of ``messages.variants``."""
+"""Kinds of settings; ``messages.variants.VariantSwitch`` says what each names."""
+
+ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION)
+"""Kinds that can change between two steps of one process. The others hold from the process's start."""
 
 
 @dataclass(frozen=True)
 class ProgramSetting:
-    """One setting. ``messages.variants.VariantSwitch`` says what ``setting`` names for each kind."""
+    """One setting."""
 
     kind: str  # one of the kinds above
     setting: str  # an option of Inductor, an attribute of torch, a key of an optimizer, an argument, a variable
@@ -88,10 +91,11 @@ class TrialVariant:
 class StepDigest:
     """The gradients with which an optimizer stepped."""
 
-    step: int  # the number of the optimizer's step
+    step: int  # the number of the optimizer's step, from 0
     norm: float  # the norm of all gradients
-    sums: tuple[float, ...] = ()  # the norm of each parameter's gradient
-    loss: float | None = None  # the loss; ``None`` if it is unknown
+    # the norm of each parameter's gradient, in the order of the optimizer; 0 without one
+    sums: tuple[float, ...] = ()
+    loss: float | None = None  # the last scalar from which gradients were computed; ``None`` if there was none
 
 
 @dataclass(frozen=True)

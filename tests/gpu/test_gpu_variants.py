@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from inductor_bench.messages.observed import VARIANTS
 from inductor_bench.messages.variants import (
-    INDUCTOR,
-    OPTIMIZER,
-    TORCH,
     TRIED,
-    VARIANTS,
     ProgramVariant,
     TriedVariants,
     VariantsRequest,
     VariantSwitch,
+)
+from inductor_bench.records.optimization import (
+    INDUCTOR,
+    OPTIMIZER,
+    TORCH,
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules.measured_environment import SITE

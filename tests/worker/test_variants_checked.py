@@ -11,16 +11,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from inductor_bench.messages.variants import (  # noqa: E402
-    ATTENTION,
     INCOMPARABLE,
-    INDUCTOR,
-    LOADER,
-    OPTIMIZER,
-    TORCH,
     CheckedCallable,
     ProgramVariant,
     VariantsRequest,
     VariantSwitch,
+)
+from inductor_bench.records.optimization import (  # noqa: E402
+    ATTENTION,
+    INDUCTOR,
+    LOADER,
+    OPTIMIZER,
+    TORCH,
 )
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402

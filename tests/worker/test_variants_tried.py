@@ -11,22 +11,24 @@ import breakdown_runs as runs
 import forking_python
 import pytest
 
+from inductor_bench.messages.observed import VARIANTS
 from inductor_bench.messages.variants import (
-    COMPILE,
-    DYNAMO,
-    INDUCTOR,
     JOURNAL,
-    LAYOUT,
-    OPTIMIZER,
-    TORCH,
     TRIED,
-    VARIANTS,
     ProgramVariant,
     TriedVariants,
     VariantsRequest,
     VariantSwitch,
 )
 from inductor_bench.records.evidence import DONE
+from inductor_bench.records.optimization import (
+    COMPILE,
+    DYNAMO,
+    INDUCTOR,
+    MEMORY_FORMAT,
+    OPTIMIZER,
+    TORCH,
+)
 from inductor_bench.records.program import OPTIMIZER_STEPS, PATTERN
 from inductor_bench.store import codec
 
@@ -131,7 +133,7 @@ def test_one_variant_holds_from_the_start_and_its_gradients_are_kept() -> None:
         VariantSwitch(OPTIMIZER, "fused", True),
         VariantSwitch(COMPILE, "dynamic", False),
         VariantSwitch(DYNAMO, "cache_size_limit", 9),
-        VariantSwitch(LAYOUT, "channels_last", True),
+        VariantSwitch(MEMORY_FORMAT, "channels_last", True),
     )
     found = try_variants("train", ProgramVariant("all", switches), alternates=False, losses=3)
     assert found.state == DONE and timed(found) == {1: 8} and found.checks == ()

@@ -11,16 +11,14 @@ from dataclasses import replace
 
 from ... import units
 from ...records.optimization import (
-    ATTENTION,
+    ALTERNATING,
     ENVIRONMENT,
     INDUCTOR,
     NOTHING,
-    OPTIMIZER,
     PINS,
     PRECISION,
     SUGGESTED,
     SUMS,
-    TORCH,
     UNTRIED,
     MenuRow,
     ProgramSetting,
@@ -34,9 +32,6 @@ LEAST_SHARE = 0.01
 
 OWN = "own"
 """The group of the rows that the user adds."""
-
-ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION)
-"""Kinds of settings that can change between two steps of one process; see ``messages.variants``."""
 
 ASKED_FOR = tuple(dict.fromkeys(entry.group for entry in MENU if entry.numbers == PRECISION))
 """The groups that are tried only if they are allowed: they change the precision of numbers."""

@@ -35,9 +35,9 @@ from ...messages.observed import (
     REPEAT,
     STEPS,
     VALUES_LIMIT,
+    VARIANTS,
     Observation,
 )
-from ...messages.variants import VARIANTS
 from ...records.code import Complaint, Launch
 from ...store import codec
 from ..profile.module_profile import read_switches

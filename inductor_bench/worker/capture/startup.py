@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from ...messages.observed import CAPTURE_FOLDER, EAGER, MODE, NOTHING, OBSERVE, PINS, PYTHON_STARTED
-from ...messages.variants import VARIANTS
+from ...messages.observed import CAPTURE_FOLDER, EAGER, MODE, NOTHING, OBSERVE, PINS, PYTHON_STARTED, VARIANTS
 
 CODE_CACHE = "torch._inductor.codecache"
 COMPILER = "torch._inductor.async_compile"

@@ -12,7 +12,8 @@ from ...analysis.optimization.trial_plans import TrialCandidate, name_of
 from ...errors import InductorBenchError
 from ...launch.process import run_in_terminal
 from ...launch.worker import expose_package, join_paths
-from ...messages.variants import VARIANTS, ProgramVariant, VariantsRequest
+from ...messages.observed import VARIANTS
+from ...messages.variants import ProgramVariant, VariantsRequest
 from ...store import codec
 from ...store.files import write_json
 from ...store.optimization_folder import OptimizationFolder

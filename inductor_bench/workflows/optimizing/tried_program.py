@@ -16,10 +16,10 @@ from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error
 from ...launch.process import ProcessResult
+from ...messages.observed import VARIANTS
 from ...messages.variants import (
     JOURNAL,
     TRIED,
-    VARIANTS,
     CheckedCallable,
     ProgramVariant,
     TriedVariants,
@@ -35,7 +35,6 @@ from ...records.optimization import (
     ORIGINAL,
     PINS,
     PLACEBO,
-    StepDigest,
     Trial,
     TrialVariant,
     VariantCheck,
@@ -259,7 +258,7 @@ def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: floa
         alternates=plan.alternates,
         slugs=plan.slugs,
         variants=tuple(one for one in variants if one.times_s or one.failure or one.checks),
-        digests=tuple(StepDigest(one.step, one.norm, one.sums, one.loss) for one in leading.digests) if leading else (),
+        digests=leading.digests if leading else (),
         time_s=time_s,
         device=leading.device if leading else "",
         source=leading.source if leading else "",

@@ -10,7 +10,6 @@ from inductor_bench.messages.variants import (
     JOURNAL,
     TRIED,
     CheckedCallable,
-    GradientDigest,
     ProgramVariant,
     TriedVariants,
     VariantSample,
@@ -24,6 +23,7 @@ from inductor_bench.records.optimization import (
     ORIGINAL,
     PLACEBO,
     ProgramSetting,
+    StepDigest,
     Trial,
     TrialVariant,
 )
@@ -118,7 +118,7 @@ def test_a_program_without_steps_says_so(tmp_path: Path) -> None:
 def test_one_variant_for_a_whole_process(tmp_path: Path) -> None:
     plan = TrialPlan("02-confirm", "confirm", (GRAPHS,), False, 2.5, 24, losses=2)
     samples = tuple(VariantSample(1, 0.01, place) for place in range(5))
-    digests = (GradientDigest(0, 1.0, (0.6, 0.8), 2.0),)
+    digests = (StepDigest(0, 1.0, (0.6, 0.8), 2.0),)
     write(tmp_path, TriedVariants(7, "cuda", "done", samples=samples, digests=digests))
     trial = read_trial(plan, tmp_path, ended(tmp_path), 3.0)
     assert len(by_slug(trial)["cudagraphs"].times_s) == 5

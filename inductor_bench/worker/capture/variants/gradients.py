@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ....messages.variants import GradientDigest
+from ....records.optimization import StepDigest
 from ...upstream.observing import before_optimizer_steps
 
 
@@ -21,7 +21,7 @@ class GradientNotes:
     """
 
     def __init__(self, steps: int) -> None:
-        self.digests: list[GradientDigest] = []
+        self.digests: list[StepDigest] = []
         self._steps = steps
         self._losses: list[Any] = []
         self._end: Callable[[], None] = lambda: None
@@ -64,7 +64,7 @@ class GradientNotes:
         self._losses = []
         total = sum(norm**2 for norm in norms) ** 0.5
         loss = sum(losses) / len(losses) if losses else None
-        self.digests.append(GradientDigest(len(self.digests), total, tuple(norms), loss))
+        self.digests.append(StepDigest(len(self.digests), total, tuple(norms), loss))
         if self.is_complete:
             self._end()
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ....messages.variants import COMPILE, DYNAMO, ENVIRONMENT, LAYOUT, LOADER, PINS, VariantSwitch
+from ....messages.variants import VariantSwitch
+from ....records.optimization import COMPILE, DYNAMO, ENVIRONMENT, LOADER, MEMORY_FORMAT, PINS
 from .settings import Values, VariantSettings, name_of
 
 
@@ -29,7 +30,7 @@ class HeldSettings:
 
     def change_torch(self, torch: Any) -> None:
         """Changes the arguments of ``torch.compile``, and the layout of what it compiles; torch has been imported."""
-        arguments, layout = self._values(COMPILE), LAYOUT in self._by_kind
+        arguments, layout = self._values(COMPILE), MEMORY_FORMAT in self._by_kind
         if not arguments and not layout:
             return
         original = torch.compile
@@ -66,7 +67,7 @@ class HeldSettings:
         except RuntimeError as error:
             self._refuse(f"channels_last: {error}")
             return
-        self._apply(LAYOUT)
+        self._apply(MEMORY_FORMAT)
 
     def change_dynamo(self, config: ModuleType) -> None:
         """Changes options of Dynamo; its config has been imported."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ....messages.observed import CAPTURE_FOLDER
-from ....messages.variants import ORIGINAL, VARIANTS, VariantsRequest
+from ....messages.observed import CAPTURE_FOLDER, VARIANTS
+from ....messages.variants import ORIGINAL, VariantsRequest
 from ....store import codec
 from ....store.files import read_json
 from ...upstream import variants as upstream

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ....messages.variants import ALTERNATING, ATTENTION, INDUCTOR, OPTIMIZER, TORCH, ProgramVariant, VariantSwitch
+from ....messages.variants import ProgramVariant, VariantSwitch
+from ....records.optimization import ALTERNATING, ATTENTION, INDUCTOR, OPTIMIZER, TORCH
 from ...upstream import variants as upstream
 from ...upstream.observing import before_optimizer_steps
 
