@@ -13,7 +13,7 @@ from ..report.formats import View
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
 from ..report.terminal import document_text
-from ..store.optimization_folder import RECORD as OPTIMIZATION
+from ..store.program_folders import OptimizationFolder
 from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
 from .options import ResultFolder, make_request, request_options
@@ -47,7 +47,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, **values: 
 
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
     _check(request, known)
-    if run is not None and (run / OPTIMIZATION).is_file():
+    if run is not None and OptimizationFolder(run).exists():
         return _run_optimized(request, run, Console(quiet=values["quiet"], verbose=values["verbose"]))
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
         outcome = run_apply(request, console)

@@ -1,4 +1,4 @@
-"""The layouts of the folders of a run, of a batch and of a comparison of modes; making, loading and saving them."""
+"""The layouts of the folders of a run and of a batch; making, loading and saving them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..interruption import uninterrupted
 from ..records.batch import Batch
 from ..records.kernel import ExtractedKernel
-from ..records.mode_comparison import ModeComparison
 from ..records.run import Run
 from . import codec
 from . import codec as schema
-from .files import each_text, file_inside, leftovers_of, read_json, refuse_link, sha256_of_file, write_json
+from .files import file_inside, leftovers_of, read_json, sha256_of_file, write_json
 from .lock import LOCK, FolderLock, is_locked, locked
 
 # The index of an extraction: a row for each kernel, in the folder of the kernel files.
@@ -403,94 +402,3 @@ class BatchFolder:
     def is_locked(self) -> bool:
         """Whether a running batch holds this folder's lock."""
         return is_locked(self.path)
-
-
-# The layout of the folder of a comparison of modes; saving and loading its record.
-
-
-COMPARISON = "modes.json"
-_MODES_DAMAGED = "take it from a copy, or measure again with --force"
-
-
-@dataclass(frozen=True)
-class ModesFolder:
-    """One comparison on disk: ``modes.json``, its page, ``records/`` with what each process observed, and ``logs/``."""
-
-    path: Path
-
-    @property
-    def record(self) -> Path:
-        return self.path / COMPARISON
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def records(self) -> Path:
-        return self.path / "records"
-
-    @property
-    def work(self) -> Path:
-        """Caches and temporary files; they stay until the comparison is complete, so that it can go on."""
-        return self.path / ".work"
-
-    def exists(self) -> bool:
-        return self.record.is_file()
-
-    def make(self) -> None:
-        """Makes the folder.
-
-        Raises:
-            UsageError: it holds files that are none of a comparison.
-            InductorBenchError: it cannot be made.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER) from error
-        own = {LOCK, self.work.name, self.records.name, self.logs.name}
-        own.update(left.name for left in leftovers_of(self.record))
-        if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
-            raise UsageError(f"{self.path} is not empty and holds no comparison of modes", ANOTHER_FOLDER)
-
-    def clear(self) -> None:
-        """Removes an earlier comparison: its own files, and no others.
-
-        Raises:
-            InductorBenchError: a folder is a symbolic link.
-        """
-        for folder, pattern in ((self.records, "*.json"), (self.logs, "*.log")):
-            refuse_link(folder)
-            for file in folder.glob(pattern):
-                file.unlink(missing_ok=True)
-        self.remove_work()
-        (self.path / PAGE).unlink(missing_ok=True)
-        self.record.unlink(missing_ok=True)
-
-    def remove_work(self) -> None:
-        """Removes the caches."""
-        if self.work.is_symlink():
-            self.work.unlink()
-        shutil.rmtree(self.work, ignore_errors=True)
-
-    def save(self, comparison: ModeComparison, hide: Callable[[str], str]) -> None:
-        """Writes ``modes.json`` atomically; ``hide`` takes the secrets out of each text."""
-        write_json(self.record, each_text(codec.encode(comparison), hide))
-
-    def save_observed(self, name: str, observed: object, hide: Callable[[str], str]) -> None:
-        """Writes what a process observed into ``records/``, without secrets."""
-        write_json(self.records / f"{name}.json", each_text(codec.encode(observed), hide))
-
-    def load(self) -> ModeComparison:
-        """Reads ``modes.json``.
-
-        Raises:
-            InductorBenchError: it is missing, damaged, or of a newer format.
-        """
-        if not self.exists():
-            raise InductorBenchError(f"{self.path} holds no {COMPARISON}", "inductor-bench modes TARGET writes one")
-        data = read_json(self.record)
-        schema.check_format(data, FORMAT, str(self.record), "a comparison of modes", _MODES_DAMAGED)
-        return schema.decode_record(ModeComparison, data, str(self.record), _MODES_DAMAGED)

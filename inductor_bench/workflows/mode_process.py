@@ -25,8 +25,8 @@ from ..records.program import PATTERN
 from ..records.request import BreakdownRequest
 from ..store import codec
 from ..store.files import read_json
-from ..store.folder import ModesFolder
 from ..store.lock import DeviceTurn
+from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..trace.program_trace import Markers, measure_work, read_program_trace
 from .modules.eager_run import NOT_COMPILED
@@ -179,7 +179,7 @@ class ProgramRunner:
         if failure is not None:
             return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
         steps, reports = read_steps(observed), _read_reports(observed)
-        self._folder.save_observed(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)
+        self._folder.save_process(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)
         hint = f"read {shlex.quote(str(ended.log))}"
         if place.settings.mode != EAGER and not any(report.calls for report in reports.values()):
             kept = sorted({reason for report in reports.values() for reason in report.kept})

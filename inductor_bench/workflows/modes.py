@@ -31,8 +31,9 @@ from ..records.option_fields import options_by_field, recorded
 from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest
 from ..records.run import Environment
 from ..store.files import own_folder, refuse_link, sha256_of_file
-from ..store.folder import FORMAT, PAGE, ModesFolder
+from ..store.folder import PAGE
 from ..store.lock import locked
+from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..version import __version__
 from .mode_process import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner, read_sets
@@ -179,7 +180,7 @@ class _Comparing:
         """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again."""
         request, words = self._request, self._redaction.words
         fresh = ModeComparison(
-            format=FORMAT,
+            format=ModesFolder.FORMAT,
             tool_version=__version__,
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
@@ -213,9 +214,7 @@ class _Comparing:
         if missing.is_complete:
             self.comparison = conclude(missing)
             return False
-        own_folder(self._folder.work)
-        for folder in (self._folder.records, self._folder.logs):
-            own_folder(folder)
+        self._folder.make_inside()
         self._note_machine()
         profiles = self._uses_accelerator()
         runner = ProgramRunner(

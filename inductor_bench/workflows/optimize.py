@@ -37,10 +37,10 @@ from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest, OptimizeRequest
 from ..records.run import Environment, Run
 from ..store import codec
-from ..store.files import own_folder, refuse_link, write_json
+from ..store.files import refuse_link, write_json
 from ..store.folder import RunFolder
 from ..store.lock import locked
-from ..store.optimization_folder import FORMAT, OptimizationFolder
+from ..store.program_folders import OptimizationFolder
 from ..store.redaction import Redaction
 from ..version import __version__
 from .breakdown import StoppedBreakdown, run_breakdown
@@ -263,8 +263,7 @@ class _Searching:
                 return False
         else:
             self._folder.clear()
-        for folder in (self._folder.work, self._folder.trials, self._folder.logs):
-            own_folder(folder)
+        self._folder.make_inside()
         self._found = self._begin(earlier)
         self._search = OptimizationSearch(
             self._found.rows,
@@ -342,7 +341,7 @@ class _Searching:
         command = shlex.join(["inductor-bench", *self._redaction.words(sys.argv[1:])]) if is_command() else CALLED
         assert self._run.program is not None
         return Optimization(
-            format=FORMAT,
+            format=OptimizationFolder.FORMAT,
             tool_version=__version__,
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=command,

@@ -11,7 +11,7 @@ from inductor_bench.analysis.optimization.search import NO_TIME
 from inductor_bench.records.optimization import SUMS, MeasuredGain, MenuRow, OptimizedProgram
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
-from inductor_bench.store.optimization_folder import OptimizationFolder
+from inductor_bench.store.program_folders import OptimizationFolder
 
 
 def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
@@ -70,8 +70,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     read = folder.load()
     assert read.rows == found.rows and read.winner == found.winner
     assert all(not one.times_s for trial in read.trials for one in trial.variants)
-    folder.trials.mkdir()
-    folder.save_trial(found.trials[0], lambda text: text)
+    folder.processes.mkdir()
+    folder.save_process(found.trials[0].name, found.trials[0], lambda text: text)
     assert folder.load_trial(found.trials[0].name) == found.trials[0] and folder.load_trial("02-x") is None
 
 

@@ -26,7 +26,7 @@ from ...records.optimization import (
 from ...source.program_patch import OPTIMIZERS, difference, with_keywords, with_lines
 from ...source.standalone_header import docstring, plain
 from ...store.files import read_text, remove_file, write_text
-from ...store.optimization_folder import APPLY, DIFF, LINES, OptimizationFolder
+from ...store.program_folders import OptimizationFolder
 from .tried_program import value_of
 
 _ABOUT = """Settings that make {title} faster.
@@ -165,11 +165,11 @@ def write_optimized(found: Optimization, folder: OptimizationFolder, program: Pa
     texts = {}
     if found.winner is not None:
         settings = winning_settings(found)
-        texts = {APPLY: module_text(found, settings), LINES: page_text(found, settings, folder.path)}
+        texts = {folder.APPLY: module_text(found, settings), folder.LINES: page_text(found, settings, folder.path)}
         changed = diff_of(program, settings)
         if changed:
-            texts[DIFF] = changed
-    for name in (APPLY, LINES, DIFF):
+            texts[folder.DIFF] = changed
+    for name in (folder.APPLY, folder.LINES, folder.DIFF):
         if name in texts:
             write_text(folder.path / name, texts[name])
         else:

@@ -16,7 +16,7 @@ from ...messages.observed import VARIANTS
 from ...messages.variants import ProgramVariant, VariantsRequest
 from ...store import codec
 from ...store.files import write_json
-from ...store.optimization_folder import OptimizationFolder
+from ...store.program_folders import OptimizationFolder
 from ..modules.measured_environment import SITE
 from ..pins import users_environment
 from .optimized_files import winning_settings

@@ -43,7 +43,7 @@ from ...records.request import BreakdownRequest
 from ...store import codec
 from ...store.files import read_json, read_text, write_json
 from ...store.lock import DeviceTurn
-from ...store.optimization_folder import OptimizationFolder
+from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
 from ..mode_process import CACHE, NOT_INHERITED
 from ..modules.measured_environment import WARM, observed_environment
@@ -176,7 +176,7 @@ class ProgramTrials:
             )
         stalled = f"{watch.stalled} for more than {self.stalled_s:.0f} s" if watch.stalled else ""
         trial = read_trial(plan, observed, ended, time.monotonic() - began_s, stalled)
-        self.folder.save_trial(trial, self.redaction.text)
+        self.folder.save_process(trial.name, trial, self.redaction.text)
         shutil.rmtree(work, ignore_errors=True)
         return trial
 

@@ -21,7 +21,7 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.mode_comparison import ModeSet
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.store.folder import ModesFolder
+from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner, describe
 from inductor_bench.workflows.progress import Silent
@@ -62,7 +62,7 @@ def test_the_busy_share_is_that_of_the_timed_step(step_s: float, share: float, t
 def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Failure:
     request = BreakdownRequest("python", "command", (sys.executable, "-c", code), timeout_s=timeout_s, stop=True)
     folder = ModesFolder(tmp_path)
-    folder.records.mkdir()
+    folder.processes.mkdir()
     runner = ProgramRunner(request, folder, os.environ, sys.executable, Redaction(), Silent(), profiles=False)
     found = runner.run(ProcessTurn(0, "default", ModeSet("default"), 0), 2, None)
     assert isinstance(found, Failure)

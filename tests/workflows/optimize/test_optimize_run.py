@@ -57,7 +57,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> DrawnProgram:
         if known is not None:
             return own(self, plan)
         trial = drawn.run(plan)
-        self.folder.save_trial(trial, self.redaction.text)
+        self.folder.save_process(trial.name, trial, self.redaction.text)
         return trial
 
     monkeypatch.setattr(ProgramTrials, "run", run)
