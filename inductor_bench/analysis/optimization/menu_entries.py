@@ -125,6 +125,30 @@ def _products_and_launches(facts: StepFacts) -> float | None:
 
 CONFIGS = "docs: torch._inductor.config"
 
+REDUCTION_OPTIONS: tuple[tuple[str, str, dict[str, object], str], ...] = (
+    (
+        "no-mix-order-reduction",
+        "reductions over rows and columns in kernels of their own",
+        {"triton__mix_order_reduction": False},
+        "",
+    ),
+    (
+        "mix-order-reduction",
+        "reductions over rows and columns in one kernel",
+        {"triton__mix_order_reduction": True},
+        "",
+    ),
+    (
+        "multi-kernel",
+        "reductions: the faster of two forms at run time (multi_kernel)",
+        {"triton__multi_kernel": 1},
+        "it is slower to launch",
+    ),
+    ("no-persistent-reductions", "reductions in loops", {"triton__persistent_reductions": False}, ""),
+    ("no-split-reductions", "large reductions in one kernel", {"split_reductions": False}, ""),
+)
+"""Rows that differ only in this: the slug, the title, the options of Inductor, and how they fail."""
+
 MENU = (
     MenuEntry(
         "cudagraphs",
@@ -229,65 +253,20 @@ MENU = (
         "an experimental option of Inductor",
         CONFIGS,
     ),
-    MenuEntry(
-        "no-mix-order-reduction",
-        "reductions over rows and columns in kernels of their own",
-        _inductor(triton__mix_order_reduction=False),
-        "kernels",
-        SUMS,
-        "reductions that are far from their limit",
-        _kernels(*REDUCTIONS),
-        _needs_gpu_graphs,
-        "",
-        CONFIGS,
-    ),
-    MenuEntry(
-        "mix-order-reduction",
-        "reductions over rows and columns in one kernel",
-        _inductor(triton__mix_order_reduction=True),
-        "kernels",
-        SUMS,
-        "reductions that are far from their limit",
-        _kernels(*REDUCTIONS),
-        _needs_gpu_graphs,
-        "",
-        CONFIGS,
-    ),
-    MenuEntry(
-        "multi-kernel",
-        "reductions: the faster of two forms at run time (multi_kernel)",
-        _inductor(triton__multi_kernel=1),
-        "kernels",
-        SUMS,
-        "reductions that are far from their limit",
-        _kernels(*REDUCTIONS),
-        _needs_gpu_graphs,
-        "it is slower to launch",
-        CONFIGS,
-    ),
-    MenuEntry(
-        "no-persistent-reductions",
-        "reductions in loops",
-        _inductor(triton__persistent_reductions=False),
-        "kernels",
-        SUMS,
-        "reductions that are far from their limit",
-        _kernels(*REDUCTIONS),
-        _needs_gpu_graphs,
-        "",
-        CONFIGS,
-    ),
-    MenuEntry(
-        "no-split-reductions",
-        "large reductions in one kernel",
-        _inductor(split_reductions=False),
-        "kernels",
-        SUMS,
-        "reductions that are far from their limit",
-        _kernels(*REDUCTIONS),
-        _needs_gpu_graphs,
-        "",
-        CONFIGS,
+    *(
+        MenuEntry(
+            slug,
+            words,
+            _inductor(**settings),
+            "kernels",
+            SUMS,
+            "reductions that are far from their limit",
+            _kernels(*REDUCTIONS),
+            _needs_gpu_graphs,
+            fails,
+            CONFIGS,
+        )
+        for slug, words, settings, fails in REDUCTION_OPTIONS
     ),
     MenuEntry(
         "force-shape-pad",
