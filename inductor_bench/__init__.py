@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .records.kernel import KernelFile
     from .records.mode_comparison import ModeComparison
     from .records.optimization import Optimization
+    from .records.request import BreakdownRequest
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
@@ -191,16 +192,11 @@ def modes(
         TypeError: an option that does not exist.
         InductorBenchError: an expected failure: the target is no program, or the folder holds another comparison.
     """
-    from pathlib import Path
-
-    from .records.request import BreakdownRequest, ModesRequest
+    from .records.request import ModesRequest
     from .workflows.modes import run_modes
     from .workflows.progress import Silent
 
-    if options.get("output") is not None:
-        options["output"] = Path(options["output"])
-    program = BreakdownRequest("" if target is None else str(target), **options)
-    request = ModesRequest(tuple(modes), tuple(sets), rounds=rounds, program=program)
+    request = ModesRequest(tuple(modes), tuple(sets), rounds=rounds, program=_program(target, options))
     return run_modes(request, Silent()).comparison
 
 
@@ -228,16 +224,23 @@ def optimize(
         TypeError: an option that does not exist.
         InductorBenchError: an expected failure: the target is no program, or its steps are not found.
     """
-    from pathlib import Path
-
-    from .records.request import BreakdownRequest, OptimizeRequest
+    from .records.request import OptimizeRequest
     from .workflows.optimize import run_optimize
     from .workflows.progress import Silent
 
+    program = _program(target, options)
+    return run_optimize(OptimizeRequest(budget_s, tuple(allowed), tuple(denied), program=program), Silent()).found
+
+
+def _program(target: "str | Path | None", options: "dict[str, Any]") -> "BreakdownRequest":
+    """The request of a program; a folder may be given as text."""
+    from pathlib import Path
+
+    from .records.request import BreakdownRequest
+
     if options.get("output") is not None:
         options["output"] = Path(options["output"])
-    program = BreakdownRequest("" if target is None else str(target), **options)
-    return run_optimize(OptimizeRequest(budget_s, tuple(allowed), tuple(denied), program=program), Silent()).found
+    return BreakdownRequest("" if target is None else str(target), **options)
 
 
 def apply(run: "str | Path") -> int:
