@@ -29,7 +29,7 @@ MOST_LINES = 3
 WAITS = (SLEEPING, FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS)
 WORKERS = "DataLoader workers"
 UNSURE_SHARE = 0.1
-"""Share of the step from which idle time is reported that only a profile shows which slowed the steps much."""
+"""Share of the step from which idle time is reported if only a profile shows it that made the steps much slower."""
 
 PYTHON_SHARE = 0.05
 """Share of the step from which a function of the program is reported."""

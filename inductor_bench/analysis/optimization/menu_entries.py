@@ -32,7 +32,7 @@ def _never(facts: StepFacts) -> str:
 
 
 def _needs_gpu(facts: StepFacts) -> str:
-    return "it is for a GPU" if facts.on_host else ""
+    return "it needs a GPU" if facts.on_host else ""
 
 
 def _needs_graphs(facts: StepFacts) -> str:
@@ -60,7 +60,7 @@ def _needs_inference(facts: StepFacts) -> str:
 
 def _needs_cores(facts: StepFacts) -> str:
     if not facts.on_host:
-        return "it is for a CPU"
+        return "it helps on a CPU only"
     if facts.threads is None or facts.threads == facts.cores:
         return "the program uses all cores already"
     return ""

@@ -24,11 +24,11 @@ PATIENCE_S = 10.0
 """Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
 
 SETTLE_S = 1.0
-"""Seconds for the other ranks to say that they are done, after the last one that is known did; and for the window."""
+"""Seconds that the other ranks have to finish after one did, and a window to close after its profile."""
 
 SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
-"""Seconds that the answer waits for the samples of the host, on few cores, and that ``--stop`` does; a program may end
-its steps."""
+"""Seconds in which the host may be sampled: the answer waits that long on few cores, ``--stop`` waits longer. A program
+that makes no more steps ends no sampling."""
 
 ASK_S = 0.1
 """Seconds between two looks beside a program that leaves cores free."""
