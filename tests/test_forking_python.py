@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -85,3 +86,32 @@ def test_what_torch_reads_at_its_import_is_that_of_the_starter(tmp_path: Path) -
 def test_anything_else_runs_in_python_itself() -> None:
     ended = forking_python.run(["-c", "import sys; print('torch' in sys.modules)"])
     assert ended.stdout == "False\n"
+
+
+def test_who_starts_a_process_that_forks_may_be_killed_meanwhile(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import sys\nsys.exit(7)\n")
+    words = [forking_python.interpreter(), script]
+    variables = environment(
+        OMP_STACKSIZE=f"{tmp_path.name}", INDUCTOR_BENCH_TESTS_FORKS=tmp_path / f"own-{os.getpid()}"
+    )
+    Path(variables["INDUCTOR_BENCH_TESTS_FORKS"]).mkdir()
+    with subprocess.Popen(words, env=variables) as first:
+        while not (serving := servers(tmp_path)):
+            assert first.poll() is None
+        first.kill()
+    assert subprocess.run(words, env=variables).returncode == 7
+    assert servers(tmp_path) == serving
+    for server in serving:
+        server.kill()
+
+
+def servers(folder: Path) -> list[psutil.Process]:
+    """The processes that fork whose sockets are in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if words[-2:-1] == ["--serve"] and Path(words[-1]).is_relative_to(folder):
+                found.append(process)
+    return found

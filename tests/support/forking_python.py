@@ -104,28 +104,42 @@ def costs() -> list[tuple[str, float]]:
 
 
 def start(socket_path: str, imported: dict[str, str]) -> None:
-    """Starts a process that forks, as a descendant of none that a test looks at, and waits until it is ready."""
+    """Starts a process that forks, as a descendant of none that a test looks at, and waits until it is ready.
+
+    The process holds a lock as long as it lives: who started one may be killed before it is ready, and the next one
+    then waits for it, too.
+    """
     place = Path(socket_path)
-    place.unlink(missing_ok=True)
-    started, tells = os.pipe()
-    if os.fork() == 0:
-        os.write(tells, str(_start_detached(place, imported)).encode())
-        os._exit(0)
-    os.wait()
-    server = Path("/proc", os.read(started, 20).decode())
-    os.close(started)
-    os.close(tells)
+    with open(f"{place}.server", "w") as lives:
+        try:
+            fcntl.flock(lives, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            place.unlink(missing_ok=True)
+            if os.fork() == 0:
+                _start_detached(place, imported, lives.fileno())
+                os._exit(0)
+            os.wait()
     while not place.exists():
-        assert server.exists(), Path(f"{place}.log").read_text()
+        assert not _is_gone(place), Path(f"{place}.log").read_text()
         time.sleep(0.02)
 
 
-def _start_detached(place: Path, imported: dict[str, str]) -> int:
+def _is_gone(place: Path) -> bool:
+    """Whether the process that forks has ended."""
+    with open(f"{place}.server") as lives, contextlib.suppress(BlockingIOError):
+        fcntl.flock(lives, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return not place.exists()
+    return False
+
+
+def _start_detached(place: Path, imported: dict[str, str], lives: int) -> None:
     support = Path(__file__).parent
     folders = map(str, (support, support.parents[1], support.parent / "rare_collection"))
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     with open(f"{place}.log", "w") as log:
-        return subprocess.Popen(
+        subprocess.Popen(
             [sys.executable, __file__, "--serve", str(place)],
             env={**kept, **imported, "PYTHONPATH": os.pathsep.join(folders)},
             cwd="/",
@@ -133,7 +147,8 @@ def _start_detached(place: Path, imported: dict[str, str]) -> int:
             stdout=log,
             stderr=log,
             start_new_session=True,
-        ).pid
+            pass_fds=(lives,),
+        )
 
 
 # The process that forks
