@@ -29,7 +29,7 @@ def reading() -> None:
         encode(data)
 
 
-@clean(may=("layout-copies",))
+@clean(may=("layout-copies", "replay-inputs"))
 @torch.no_grad()
 def classifying() -> None:
     """Convolutions under CUDA graphs."""
