@@ -262,7 +262,11 @@ def _called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
         tree = ast.parse(b"(" + b"\n".join(picked) + b")", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    return _dotted(tree.func) if isinstance(tree, ast.Call) else ""
+    if isinstance(tree, ast.Call):
+        return _dotted(tree.func)
+    name = _dotted(tree)  # a name alone calls something only as the context of a ``with``
+    line = lines[frame.line - 1].lstrip()
+    return f"{name}.__enter__" if name and line.startswith((b"with ", b"async with ")) else ""
 
 
 def _dotted(node: ast.AST) -> str:

@@ -87,6 +87,10 @@ class StackTree:
         return self._by_place[place]
 
 
+CALLING = ("BINARY", "COMPARE", "FOR_ITER", "BEFORE_WITH", "SETUP_WITH")
+"""Instructions beside calls that may call what is no Python. A ``with`` enters a lock, for example."""
+
+
 def describe(code: CodeType, instruction: int, owners: CodeOwners) -> SampledFrame:
     """The frame of a code object at the place of an instruction, in bytes."""
     instruction = max(instruction, 0)
@@ -98,7 +102,7 @@ def describe(code: CodeType, instruction: int, owners: CodeOwners) -> SampledFra
         function=getattr(code, "co_qualname", code.co_name),
         line=line,
         owner=owners.owner(code.co_filename),
-        is_call="CALL" in operation or operation.startswith(("BINARY", "COMPARE", "FOR_ITER")),
+        is_call="CALL" in operation or operation.startswith(CALLING),
         span=span,
     )
 

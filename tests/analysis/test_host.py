@@ -109,6 +109,7 @@ def only(*stack: SampledFrame, lines: LineKinds = NO_LINES) -> HostStretch:
         ([MAIN, own("busy", 20, "json.loads")], PYTHON, "json.loads"),
         ([MAIN, own("pause", 21, "time.sleep")], SLEEPING, "time.sleep"),
         ([MAIN, own("pause", 22, "lock.acquire")], FOR_LOCK, "lock.acquire"),
+        ([MAIN, own("write", 22, "self.lock.__enter__")], FOR_LOCK, "self.lock.__enter__"),
         ([MAIN, own("read", 23, "file.read")], FOR_FILE, "file.read"),
         ([MAIN, own("join", 24, ".join")], PYTHON, ".join"),
         ([MAIN, python("threading.py", "Condition.wait")], FOR_LOCK, "Condition.wait"),

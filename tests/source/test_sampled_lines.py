@@ -53,6 +53,14 @@ def test_an_expression_says_what_it_calls(program: Path, line: int, text: str, c
     assert (frame.called, frame.code) == (called, PROGRAM.splitlines()[line - 1].strip())
 
 
+def test_a_with_statement_calls_what_enters_its_context(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("with self.lock, open(name) as file:\n    loss\n")
+    assert read(path, 1, (1, 1, 5, 14)).called == "self.lock.__enter__"
+    assert read(path, 1, (1, 1, 16, 26)).called == "open"
+    assert read(path, 2, (2, 2, 4, 8)).called == "", "no context"
+
+
 def test_a_call_over_several_lines_is_read_as_one(program: Path) -> None:
     assert read(program, 8, (8, 10, columns(8, "names.count(")[0], 5)).called == "names.count"
     assert read(program, 6, (6, 8, 11, 8)).called == "", "what is called has no name"

@@ -280,6 +280,30 @@ def test_an_error_of_the_sampling_costs_the_samples(monkeypatch: pytest.MonkeyPa
     assert sampling.problem == "RuntimeError: no stream"
 
 
+def test_waiting_in_a_with_statement_is_a_call(sampler: HostSampler) -> None:
+    lock, held = threading.Lock(), threading.Event()
+
+    def hold() -> None:
+        while not held.is_set():
+            with lock:
+                time.sleep(0.02)
+
+    def write() -> None:
+        with lock:
+            pass
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    try:
+        tree = run_until_seen(sampler, write)
+    finally:
+        held.set()
+        holding.join()
+    frames = [tree.frames[tree.frame_of[stack.node]] for stack in tree.stacks.values()]
+    waiting = [frame for frame in frames if frame.line == write.__code__.co_firstlineno + 1]
+    assert any(frame.is_call for frame in waiting)
+
+
 def test_a_frame_says_whether_its_instruction_calls_something() -> None:
     def calling() -> None:
         time.sleep(0.0)

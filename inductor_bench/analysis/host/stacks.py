@@ -70,7 +70,7 @@ CALLS = tuple(
     (re.compile(called), label)
     for called, label in (
         (r"(?:.*\.)?sleep", SLEEPING),
-        (r".*\.acquire", FOR_LOCK),
+        (r".*\.(?:acquire|__enter__)", FOR_LOCK),
         (r"(?:.*\.)?(?:open|fsync|fromfile|memmap)|.*\.(?:read|readline|readlines|write|flush)", FOR_FILE),
         (r".*\.(?:recv|recv_into|recvfrom|send|sendall|accept|connect)", FOR_SOCKET),
         (r".*\.synchronize", SYNCHRONISING),
