@@ -228,8 +228,17 @@ def test_what_had_no_time_says_so() -> None:
     late = [row for row in search.rows if row.state == UNTRIED]
     assert late and all(row.reason == NO_TIME for row in late)
     assert search.spent_s <= 300.0
-    hurried = searched(DrawnProgram(0, {"row-2": 0.1}), ROWS, 100.0)
+    hurried = searched(DrawnProgram(0, {"row-2": 0.1}), ROWS, 70.0)
     assert hurried.winner is None and states(hurried)["row-2"] == UNPROVEN
+
+
+def test_a_proof_of_few_rows_takes_less_time_than_the_ranking_of_all() -> None:
+    rows = [menu_row(f"row-{number}") for number in range(8)]
+    program = DrawnProgram(0, {"row-2": 0.1, "row-5": 0.05}, seconds=130.0)  # ten variants compile for 100 s of them
+    search = searched(program, rows, 220.0)
+    assert search.winner is not None and search.winner.slugs == ("row-2",)
+    assert [plan.slugs for plan in program.asked if plan.purpose == PROVE] == [("placebo", "row-2")] * 2
+    assert states(search)["row-5"] == UNPROVEN
 
 
 def test_only_the_best_are_proven() -> None:

@@ -155,11 +155,25 @@ class OptimizationSearch:
         settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
         return TrialCandidate(name_of(slugs), settings)
 
-    def _has_time(self, purpose: str, processes: int = 1, share: float = 1.0) -> bool:
-        """Whether so many processes end within this share of the search's time, as far as earlier ones tell."""
+    def _has_time(self, purpose: str, processes: int = 1, share: float = 1.0, slugs: Sequence[str] = ()) -> bool:
+        """Whether so many processes with these rows end within this share of the search's time."""
+        whole_s = processes * self._process_s(purpose, slugs)
+        return self.spent_s + whole_s <= self._before_s + share * (self._budget_s - self._before_s)
+
+    def _process_s(self, purpose: str, slugs: Sequence[str]) -> float:
+        """How long a process with these rows takes, as far as earlier ones tell."""
         alike = [trial.time_s for trial in self.trials if trial.purpose == purpose]
-        each = statistics.median(alike or [trial.time_s for trial in self.trials] or [0.0])
-        return self.spent_s + processes * each <= self._before_s + share * (self._budget_s - self._before_s)
+        others = [trial for trial in self.trials if trial.alternates]
+        if alike or not (slugs and others):
+            return statistics.median(alike or [trial.time_s for trial in self.trials] or [0.0])
+        compiled = (math.fsum(one.compile_time_s for one in trial.variants) for trial in others)
+        rest = [max(0.0, trial.time_s - one) for trial, one in zip(others, compiled, strict=True)]
+        return statistics.median(rest) + math.fsum(self._rows[slug].compile_time_s or 0.0 for slug in slugs)
+
+    def _fitting(self, slugs: Sequence[str]) -> Sequence[str]:
+        """The first rows whose proof there is time for."""
+        counts = (count for count in range(len(slugs), 0, -1) if self._has_time(PROVE, 2, slugs=slugs[:count]))
+        return slugs[: next(counts, 0)]
 
     # Ranking.
 
@@ -257,7 +271,8 @@ class OptimizationSearch:
     def _prove(self, slugs: Sequence[str]) -> Questions:
         for look in range(LOOKS):
             slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN and not self._is_decided(slug)]
-            if not slugs or not self._has_time(PROVE, 2, 1.0 if look == 0 else 0.75):
+            slugs = self._fitting(slugs) if look == 0 else slugs
+            if not slugs or (look and not self._has_time(PROVE, 2, 0.75)):
                 return
             for _ in range(2):
                 yield from self._prove_once([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
