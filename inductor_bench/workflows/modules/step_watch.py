@@ -24,7 +24,11 @@ PATIENCE_S = 10.0
 """Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
 
 SETTLE_S = 1.0
-"""Seconds that the other ranks have to finish after one did, and a window to close after its profile."""
+"""Seconds that the other ranks have to finish after one did, and on few cores a window to close after its profile."""
+
+WINDOW_S = 0.5
+"""Seconds that a window has to close after its profile if the program leaves cores free: the answer then counts the
+steps that are timed by then."""
 
 SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
 """Seconds in which the host may be sampled: the answer waits that long on few cores, ``--stop`` waits longer. A program
@@ -168,7 +172,7 @@ class StepWatch:
         self._profiled_s = self._profiled_s or now_s
         if _has_few_cores():
             return TIMING not in states and (states <= ENDED or now_s - self._profiled_s >= SETTLE_S)
-        return {one.state for one in steps} <= TIMED or now_s - self._profiled_s >= SETTLE_S
+        return {one.state for one in steps} <= TIMED or now_s - self._profiled_s >= WINDOW_S
 
     def _read_steps(self, folder: Path) -> tuple[ObservedSteps, ...]:
         """The steps, of which only those files are read that were written since the last look."""

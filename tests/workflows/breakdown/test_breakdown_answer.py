@@ -86,6 +86,7 @@ def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeyp
     seen = Observed(tmp_path)
     assert seen.say(DONE, WAITING) == 0
     monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
     assert seen.say(DONE, WAITING) == 1
 
 
@@ -94,6 +95,7 @@ def test_a_long_window_is_not_waited_for_if_there_are_cores(
     cores: int, answers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
     monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: cores)
     seen = Observed(tmp_path)
     assert seen.say(PROFILING, PROFILING, trace="a") == 0
@@ -105,6 +107,7 @@ def test_samples_are_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: py
     """A program may make no more steps while its host is sampled."""
     monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 2)
     monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 0 and not seen.watch.is_finished()
     monkeypatch.setattr(step_watch, "SAMPLED_S", 0.0)
@@ -115,6 +118,7 @@ def test_samples_are_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: py
 
 def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     seen.say(DONE, DONE)
     assert seen.answers == 1 and seen.watch.is_finished()
@@ -163,6 +167,7 @@ def test_the_end_is_also_told_of_a_program_that_went_on_for_long(
 
 def test_a_program_that_ends_by_itself_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
+    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     for rank in (1, 2):
         (tmp_path / f"{rank}{PYTHON_ENDED}").touch()
