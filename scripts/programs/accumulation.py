@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from blocks import BATCH, LENGTH, SMALL, WORDS, Model
-from stopwatch import DEVICE, Laps
+from stopwatch import DEVICE, Laps, counted
 from torch import nn
 
-STEPS, MICRO_BATCHES = (16, 4) if SMALL else (80, 4)
+STEPS, MICRO_BATCHES = counted(16 if SMALL else 80), 4
 
 
 def main() -> None:

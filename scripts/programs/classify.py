@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import torch
-from stopwatch import DEVICE, Laps
+from stopwatch import DEVICE, Laps, counted
 from torchvision.models.resnet import Bottleneck, ResNet
 
 SMALL = bool(os.environ.get("SMALL"))
@@ -21,8 +21,9 @@ def main() -> None:
     if DEVICE == "cuda":
         batches = [batch.pin_memory() for batch in batches]
     classes = []
-    laps = Laps("batch", BATCHES)
-    for number in range(BATCHES):
+    count = counted(BATCHES)
+    laps = Laps("batch", count)
+    for number in range(count):
         images = batches[number % len(batches)].to(DEVICE, non_blocking=True)
         with torch.autocast(DEVICE, torch.bfloat16):
             classes.append(compiled(images).argmax(-1).cpu())

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from stopwatch import DEVICE, Laps
+from stopwatch import DEVICE, Laps, counted
 from torch import Tensor, nn
 
 SMALL = bool(os.environ.get("SMALL"))
@@ -67,8 +67,9 @@ def main() -> None:
     torch.manual_seed(0)
     unet = torch.compile(UNet().to(DEVICE, DTYPE).eval())
     timesteps, noise_left = torch.linspace(999, 0, STEPS), torch.linspace(0.01, 1, STEPS + 1)
-    laps = Laps("image", IMAGES)
-    for _ in range(IMAGES):
+    images = counted(IMAGES)
+    laps = Laps("image", images)
+    for _ in range(images):
         latents = torch.randn(BATCH, 4, SIZE, SIZE, device=DEVICE, dtype=DTYPE)
         for number, timestep in enumerate(timesteps):
             without, guided = unet(torch.cat([latents, latents]), timestep).chunk(2)

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from blocks import BATCH, LENGTH, WORDS, Model
-from stopwatch import DEVICE, Laps
+from stopwatch import DEVICE, Laps, counted
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 25
+STEPS = counted(25)
 
 
 def main() -> None:

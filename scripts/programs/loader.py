@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from stopwatch import DEVICE, Laps
+from stopwatch import DEVICE, Laps, counted
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 SMALL = bool(os.environ.get("SMALL"))
-STORED, SIZE, BATCH, WIDTH, STEPS = (1024, 32, 4, 16, 24) if SMALL else (448, 224, 64, 64, 60)
+STORED, SIZE, BATCH, WIDTH = (1024, 32, 4, 16) if SMALL else (448, 224, 64, 64)
+STEPS = counted(24 if SMALL else 60)
 
 
 class Images(Dataset[tuple[Tensor, int]]):

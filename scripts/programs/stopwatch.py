@@ -4,6 +4,7 @@
 work. A program with a loop of its own says where each of its ``Laps`` ends; nothing waits for the device before the
 last one. Variables of the environment change what the stopwatch does:
 
+``STEPS=COUNT``       the program makes so many steps; ``timed`` and what asks ``counted`` look at it.
 ``PROFILE=1``         it also records ten steps with ``torch.profiler``, and prints the profiler's totals; with
                       ``PROFILE=kernels`` those of each kernel, too.
 ``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's,
@@ -39,9 +40,14 @@ RANK = int(os.environ.get("RANK", "0"))
 Step = Callable[[int], object]
 
 
+def counted(usual: int) -> int:
+    """How many laps a program makes: as many as ``STEPS`` says, or as usual."""
+    return int(os.environ.get("STEPS", usual))
+
+
 def timed(step: Step, warm_up: int = 20) -> None:
     """Runs ``warm_up`` and then ``STEPS`` (default 60) steps, and prints the median block's seconds per step."""
-    count = int(os.environ.get("STEPS", "60"))
+    count = counted(60)
     laps = Laps("step")
     folder = os.environ.get("STEP_ENDS")
     if folder:
@@ -84,7 +90,7 @@ def time_in_turn(step: Step, other: Step, warm_up: int = 20) -> None:
         step(number)
         other(number)
     _wait()
-    length = max(1, int(os.environ.get("STEPS", "60")) // BLOCKS)
+    length = max(1, counted(60) // BLOCKS)
     times: list[float] = []
     kernels: list[dict[str, float]] = []
     for turn in range(IN_TURN):

@@ -7,12 +7,13 @@ import tempfile
 from typing import Any
 
 import torch
-from stopwatch import DEVICE, Laps
+from stopwatch import DEVICE, Laps, counted
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 
 SMALL = bool(os.environ.get("SMALL"))
-STEPS, BATCH, LENGTH = (24, 2, 32) if SMALL else (400, 32, 128)
+BATCH, LENGTH = (2, 32) if SMALL else (32, 128)
+STEPS = counted(24 if SMALL else 400)
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 
 
