@@ -36,7 +36,7 @@ from ..records.program import (
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
 from ..trace.program_works import KnownGraph, ProgramWorks
-from ..trace.step_traces import EventKey, EventNote, event_key, pair_calls
+from ..trace.stored_traces import EventKey, EventNote, event_key, pair_calls
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
 from .host.shares import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of

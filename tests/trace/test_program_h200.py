@@ -27,7 +27,7 @@ from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
 from inductor_bench.trace.rows import read_trace
-from inductor_bench.trace.step_traces import pair_calls, read_user_calls
+from inductor_bench.trace.stored_traces import pair_calls, read_user_calls
 from tests.support.h200 import FOLDER
 from tests.support.program_traces import MARKERS
 

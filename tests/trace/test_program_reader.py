@@ -8,7 +8,7 @@ import pytest
 
 from inductor_bench.records.traced import UserCall
 from inductor_bench.trace.program_trace import Owners, find_graph_calls, find_window, read_program_trace
-from inductor_bench.trace.step_traces import is_users, pair_calls, read_user_calls
+from inductor_bench.trace.stored_traces import is_users, pair_calls, read_user_calls
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
 
 

@@ -16,7 +16,7 @@ from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced import Work
 from inductor_bench.trace.program_trace import find_window, read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
-from inductor_bench.trace.step_traces import EventNote, annotate_trace, event_key, store_program_trace
+from inductor_bench.trace.stored_traces import EventNote, annotate_trace, event_key, store_program_trace
 from tests.support import h200
 from tests.support.program_traces import MARKERS
 

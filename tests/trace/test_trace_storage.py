@@ -14,10 +14,10 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced import DeviceEvent, Gaps
-from inductor_bench.trace.compaction import store_trace
 from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.program_trace import busy_time, gaps, merge, union_length
 from inductor_bench.trace.rows import read_trace
+from inductor_bench.trace.stored_traces import store_trace
 
 DATA = Path(__file__).parent.parent / "data"
 MIXNET = DATA / "h200_torch2.11/mixnet_l_train/forward.trace.json.gz"

@@ -24,7 +24,7 @@ from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder
 from ...store.run_files import save_details
-from ...trace.compaction import store_trace
+from ...trace.stored_traces import store_trace
 from .program_run import FoundModule
 
 # Recorded values of launches: files that a worker writes, and that later lie beside the kernels' standalone files.
