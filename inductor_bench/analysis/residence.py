@@ -31,7 +31,7 @@ from ..errors import InductorBenchError
 from ..records.code import BufferUse, ModuleBuffers, ModuleSource
 from ..records.evidence import Evidence, ObservedTouches
 from ..records.run import Peaks
-from ..source.static_buffers import read_buffers
+from ..source.static_calls import read_buffers
 from .evidence_files import EvidenceFiles
 from .traffic import EagerOperators, eager_bytes, fit_uses
 

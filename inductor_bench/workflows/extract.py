@@ -23,7 +23,7 @@ from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequ
 from ..records.run import Environment
 from ..source.labels import ModuleLabel
 from ..source.module_reader import read_module
-from ..source.static_launches import read_static_launches
+from ..source.static_calls import read_static_launches
 from ..store.files import write_text
 from ..store.folder import RunFolder
 from ..store.lock import LOCK, locked

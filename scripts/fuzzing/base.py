@@ -22,7 +22,7 @@ from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Environment, Host, Versions
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store import codec
 from inductor_bench.store.caches import PEAKS_FORMAT, peaks_key

@@ -11,7 +11,7 @@ from inductor_bench.analysis.module_analysis import _kernel_bytes
 from inductor_bench.analysis.traffic import least_bytes, touched_bytes
 from inductor_bench.records.code import Argument, TensorView
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
 
 CPP = """extern "C"  void  kernel(float* in_out_ptr0,

@@ -20,7 +20,7 @@ from inductor_bench.analysis.residence import (
 )
 from inductor_bench.analysis.traffic import fit_uses
 from inductor_bench.records.code import BufferUse, ModuleBuffers
-from inductor_bench.source.static_buffers import read_buffers
+from inductor_bench.source.static_calls import read_buffers
 
 CACHE = round(100 / DEVICE_CACHE.usable)
 

@@ -21,7 +21,7 @@ from full_disks import full_disk
 from inductor_bench.cli import main as entry
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.standalone_writer import file_name
-from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.workflows.modules import kernel_files
 from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
 from inductor_bench.workflows.modules.kernel_files import write_kernels

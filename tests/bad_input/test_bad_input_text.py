@@ -18,7 +18,7 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.traced import Trace
 from inductor_bench.report import names
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store.files import read_text
 from inductor_bench.trace.rows import find_parents, read_trace

@@ -8,7 +8,7 @@ from wrapper_text import module_text
 
 from inductor_bench.records.code import BufferUse, ModuleBuffers
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.static_buffers import read_buffers
+from inductor_bench.source.static_calls import read_buffers
 
 KB = 1 << 10
 

@@ -32,7 +32,7 @@ from ...records.request import RECORDED, Selection
 from ...records.run import Environment, Run
 from ...source.labels import ModuleLabel
 from ...source.standalone_header import RecordedCall, StandaloneHeader
-from ...source.static_launches import read_static_launches
+from ...source.static_calls import read_static_launches
 from ...source.syntax import launch_key, operator_id
 from ...store import codec
 from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index

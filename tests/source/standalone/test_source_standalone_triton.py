@@ -25,7 +25,7 @@ from inductor_bench.source.harness import fingerprints, triton_definition
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
 from inductor_bench.source.standalone_writer import file_name, file_text, kernel_source
-from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.store import codec
 
 SOURCE = '''

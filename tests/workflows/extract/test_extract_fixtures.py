@@ -21,7 +21,7 @@ from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.standalone_header import HARNESS_END, HARNESS_TITLE
 from inductor_bench.source.standalone_writer import recorded_facts
-from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.worker.profile.recorder import watch_launches
 from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates
 from inductor_bench.workflows.modules.kernel_files import write_kernels
