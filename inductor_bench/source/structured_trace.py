@@ -18,9 +18,19 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..records.code import CapturedCode, CompiledFunction, CompilePhase, total_s
-from .compile_phases import CompileClock, Frame, FrameCompilation
-from .compiled_functions import FunctionLog, ObjectName, joined
-from .graph_breaks import SkippedFrame, read_graph_break, read_skipped_frame, read_source_lines, text_of
+from .compile_log import (
+    CompileClock,
+    Frame,
+    FrameCompilation,
+    FunctionLog,
+    ObjectName,
+    SkippedFrame,
+    joined,
+    read_graph_break,
+    read_skipped_frame,
+    read_source_lines,
+    text_of,
+)
 from .layers import LAYERS, read_layers
 from .module_reader import read_header
 from .syntax import parse

@@ -17,7 +17,7 @@ from inductor_bench.records.code import (
     LOWERING,
     total_s,
 )
-from inductor_bench.source.compile_phases import CompileClock
+from inductor_bench.source.compile_log import CompileClock
 from inductor_bench.source.structured_trace import read_structured_trace
 
 Row = tuple[float, str, str]

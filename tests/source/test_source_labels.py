@@ -9,7 +9,7 @@ from pathlib import Path
 from source_data import CPU, DATA, GPU
 
 from inductor_bench.records.code import CapturedCode
-from inductor_bench.source.compiled_functions import ObjectName
+from inductor_bench.source.compile_log import ObjectName
 from inductor_bench.source.labels import label_modules
 from inductor_bench.source.structured_trace import StructuredTrace, read_structured_trace
 

@@ -11,7 +11,7 @@ from source_data import CPU, GPU, text_of
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import SourceLine
-from inductor_bench.source.graph_breaks import read_source_line
+from inductor_bench.source.compile_log import read_source_line
 from inductor_bench.source.structured_trace import printed_module_paths, read_structured_trace
 
 TRAINING = CPU / "structured"

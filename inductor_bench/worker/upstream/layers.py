@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED
-from ...source.graph_breaks import read_source_line
+from ...source.compile_log import read_source_line
 from ...source.layers import LAYERS
 
 

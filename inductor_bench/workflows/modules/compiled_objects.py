@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...messages.observed import OBJECTS, CompiledObjects
 from ...records.code import CompiledFunction
-from ...source.compiled_functions import ObjectName
+from ...source.compile_log import ObjectName
 from ...source.structured_trace import Compilation
 from ...store import codec
 from ...store.files import read_json

@@ -23,7 +23,7 @@ from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
 from ...records.run import Capture
 from ...records.tuning import Config
-from ...source.compiled_functions import ObjectName
+from ...source.compile_log import ObjectName
 from ...source.labels import ModuleLabel, group_ranks, label_modules
 from ...source.structured_trace import Compilation, StructuredTrace, printed_module_paths, read_structured_trace
 from ...store import codec

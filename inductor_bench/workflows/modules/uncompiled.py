@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...messages.observed import COMPILE_USE, CompileUse
 from ...records.evidence import ObservedSteps
-from ...source.graph_breaks import SkippedFrame, is_of_torch
+from ...source.compile_log import SkippedFrame, is_of_torch
 from ...store import codec
 from ...store.files import read_json
 

@@ -18,7 +18,7 @@ from ...launch.worker import worker_environment
 from ...records.code import CompilePhase, total_s
 from ...records.model_sources import PROGRAMS
 from ...records.request import BreakdownRequest
-from ...source.compile_phases import FrameCompilation
+from ...source.compile_log import FrameCompilation
 from ...source.structured_trace import StructuredTrace
 from ...store import codec
 from ...store.caches import slug

@@ -17,7 +17,7 @@ import pytest
 from inductor_bench.messages.observed import UNCOMPILED, CompileCall, CompileUse
 from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
-from inductor_bench.source.graph_breaks import SkippedFrame, read_skipped_frame
+from inductor_bench.source.compile_log import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules import step_watch
 from inductor_bench.workflows.modules.measured_environment import SITE

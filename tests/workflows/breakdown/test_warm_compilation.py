@@ -13,7 +13,7 @@ import forking_python
 import pytest
 
 from inductor_bench.records.code import AOT_AUTOGRAD, DYNAMO, KERNELS, LOWERING, CompilePhase
-from inductor_bench.source.compile_phases import FrameCompilation
+from inductor_bench.source.compile_log import FrameCompilation
 from inductor_bench.source.structured_trace import StructuredTrace
 from inductor_bench.workflows.modules.warm_compilation import CompileTimes, compile_times, place_of
 
