@@ -18,7 +18,7 @@ from ..records.base import Failure
 from ..records.model_sources import LIBRARIES
 from ..records.request import DoctorRequest
 from ..records.run import Environment, Peaks
-from ..store.compile_cache import LIMIT_BYTES, compile_cache_bytes, compile_cache_problem, compile_cache_root
+from ..store.caches import LIMIT_BYTES, compile_cache_bytes, compile_cache_problem, compile_cache_root
 from ..store.tables import INSTALL as INSTALL_DUCKDB
 from .modules.survey import take_survey
 from .progress import Progress

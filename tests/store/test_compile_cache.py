@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.store import compile_cache
-from inductor_bench.store.compile_cache import compile_cache_bytes, compile_cache_problem, open_compile_cache
+from inductor_bench.store import caches
+from inductor_bench.store.caches import compile_cache_bytes, compile_cache_problem, open_compile_cache
 
 WHOLE = Path(_ssl.__file__)
 """A library of the interpreter."""
@@ -105,7 +105,7 @@ def test_the_place_that_was_not_used_for_longest_makes_room(root: Path, monkeypa
         fill(place, a=bytes(400))
     for age, place in enumerate(("old", "older"), 1):
         os.utime(root / f"{place}.files.json", (1e9 - age, 1e9 - age))
-    monkeypatch.setattr(compile_cache, "LIMIT_BYTES", 1000)
+    monkeypatch.setattr(caches, "LIMIT_BYTES", 1000)
     fill("new", a=bytes(300))
     assert not (root / "older").exists() and names(root / "old") == ["a"] and compile_cache_bytes() == 700
 
@@ -113,7 +113,7 @@ def test_the_place_that_was_not_used_for_longest_makes_room(root: Path, monkeypa
 def test_a_place_in_use_makes_no_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill("old", a=bytes(400))
     user = open_compile_cache("old")
-    monkeypatch.setattr(compile_cache, "LIMIT_BYTES", 500)
+    monkeypatch.setattr(caches, "LIMIT_BYTES", 500)
     fill("new", a=bytes(50), b=bytes(50), c=bytes(50))
     assert names(root / "old") == ["a"] and names(root / "new") == [], "80% of the limit is not left for this one"
     user.close()
@@ -128,7 +128,7 @@ def test_the_files_of_a_large_place_that_were_not_used_for_longest_go(monkeypatc
     for age, name in enumerate(("b", "a", "c")):
         write(folder / name, bytes(400))
         os.utime(folder / name, (1e9 + age, 1e9))
-    monkeypatch.setattr(compile_cache, "LIMIT_BYTES", 1000)
+    monkeypatch.setattr(caches, "LIMIT_BYTES", 1000)
     cache.close()
     assert names(folder) == ["a", "c"] and compile_cache_bytes() == 800
 
@@ -169,8 +169,8 @@ def test_a_lock_that_is_no_file_or_is_held_is_no_reason_to_fail(root: Path, monk
     with pytest.raises(InductorBenchError, match="cannot be used"):
         open_compile_cache("p")
     (root / "p.lock").rmdir()
-    monkeypatch.setattr(compile_cache, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(compile_cache, "_is_locked", lambda lock, kind: False)
+    monkeypatch.setattr(caches, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(caches, "_is_locked", lambda lock, kind: False)
     with pytest.raises(InductorBenchError, match="another command"):
         open_compile_cache("p")
 

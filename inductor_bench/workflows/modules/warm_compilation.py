@@ -21,8 +21,7 @@ from ...records.request import BreakdownRequest
 from ...source.compile_log import FrameCompilation
 from ...source.structured_trace import StructuredTrace
 from ...store import codec
-from ...store.caches import slug
-from ...store.compile_cache import open_compile_cache
+from ...store.caches import open_compile_cache, slug
 from ...store.files import read_json, read_text, remove_file, write_json
 from ..progress import Progress
 from .measured_environment import compiling_variables
