@@ -136,7 +136,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         "worker/capture/variants/settings.py",
         "worker/upstream/variants.py",
     ),
-    "keyword arguments of matplotlib": ("report/run/plot_parts.py",),
+    "keyword arguments of matplotlib": ("report/run/plots.py",),
 }
 """The files that may say ``dict[str, Any]``, by the reason. Everywhere else known fields have a dataclass."""
 

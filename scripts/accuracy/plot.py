@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from inductor_bench.records.base import Category
 from inductor_bench.report import palette
-from inductor_bench.report.run.plot_parts import DPI, STYLE, WIDTH
+from inductor_bench.report.run.plots import DPI, STYLE, WIDTH
 
 from .outcomes import CLASSES, METHODS, Outcome, errors
 

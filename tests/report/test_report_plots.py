@@ -16,9 +16,8 @@ from inductor_bench.records.base import Category
 from inductor_bench.records.retune import AppliedKernel, Saving, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.report import palette
-from inductor_bench.report.run import plot_parts, plots
-from inductor_bench.report.run.plot_parts import Box, Point, around, beside, best_place, neighbours
-from inductor_bench.report.run.plots import draw_plots
+from inductor_bench.report.run import plots
+from inductor_bench.report.run.plots import Box, Point, around, beside, best_place, draw_plots, neighbours
 
 
 @pytest.mark.parametrize(
@@ -56,14 +55,14 @@ def png(figure: Any) -> bytes:
 )
 def test_an_unknown_machine_is_not_named(environment: Environment, about: str) -> None:
     run = replace(build.run("one", [build.mixnet().modules[0]]), environment=environment)
-    figure, _ = plot_parts.run_figure(run, 3.0, "title", 0.5, 0.5, 0.5)
+    figure, _ = plots.run_figure(run, 3.0, "title", 0.5, 0.5, 0.5)
     assert [text.get_text() for text in figure.texts] == ["title", about]
 
 
 def test_a_short_logarithmic_axis_has_labels_between_powers_of_ten() -> None:
     ticks = [0.2, 0.30000000000000004, 0.05, 0.002]
-    assert [plot_parts.minor_percent(tick, (2, 5)) for tick in ticks] == ["20%", "", "5%", "0.2%"]
-    assert plot_parts.minor_percent(0.2, ()) == ""
+    assert [plots.minor_percent(tick, (2, 5)) for tick in ticks] == ["20%", "", "5%", "0.2%"]
+    assert plots.minor_percent(0.2, ()) == ""
 
 
 def test_the_same_record_gives_the_same_picture() -> None:
@@ -105,7 +104,7 @@ def test_a_label_goes_where_nothing_is() -> None:
 def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     labels: list[Box] = []
     marks: list[Box] = []
-    place, mark = plot_parts._place, plot_parts.mark_point
+    place, mark = plots._place, plots.mark_point
 
     def placed(*words: Any, **style: Any) -> Box:
         labels.append(place(*words, **style))
@@ -115,7 +114,7 @@ def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -
         marks.append(mark(*words))
         return marks[-1]
 
-    monkeypatch.setattr(plot_parts, "_place", placed)
+    monkeypatch.setattr(plots, "_place", placed)
     monkeypatch.setattr(plots, "mark_point", marked)
     draw_plots(getattr(build, name)())
     assert len(labels) > 1 and len(marks) > 2
