@@ -23,8 +23,8 @@ from inductor_bench.records.program import PYTHON, SLEEPING, HostStretch, HostWo
 from inductor_bench.records.run import Run
 from inductor_bench.report.html import document_page
 from inductor_bench.report.markdown import document_markdown
-from inductor_bench.report.run.host_document import cost_words, few_words, flame_levels
 from inductor_bench.report.run.run_document import PageParts, page_parts, run_document
+from inductor_bench.report.run.step_document import cost_words, few_words, flame_levels
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import HOST, read_host_trace, write_host_trace
 

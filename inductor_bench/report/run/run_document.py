@@ -63,7 +63,6 @@ from ..document import (
     words,
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
-from .host_document import host_section
 from .layers_document import KERNEL, layers_section
 from .retune_document import proof_section, retune_section
 from .run_kernels import anchor, kernel_section, source_file
@@ -85,7 +84,7 @@ from .run_words import (
     where_words,
     whole_words,
 )
-from .step_document import launched, rank_section, step_section
+from .step_document import host_section, launched, rank_section, step_section
 
 PLOT_TITLES = {
     "savings": "What the retuned kernels save of a step's device time",
