@@ -64,7 +64,7 @@ from .document import (
     words,
 )
 from .formats import View, document_formats
-from .run.run_kernels import source_file
+from .run.run_tables import source_file
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60

@@ -39,7 +39,7 @@ from inductor_bench.report.document import (
 from inductor_bench.report.formats import as_page
 from inductor_bench.report.html import document_page, pack
 from inductor_bench.report.run.plots import PLOTS, draw_plots
-from inductor_bench.report.run.run_kernels import source_file
+from inductor_bench.report.run.run_tables import source_file
 
 VOID = {"meta", "img", "input", "br"}
 EVIL = "</style></script><script>alert(1)</script>\" onload='x' {{ 7*7 }} \x1b[31m\u202e" + "long" * 99

@@ -65,8 +65,7 @@ from ..document import (
 from ..formats import DEFAULT_VIEW, View, document_formats
 from .layers_document import KERNEL, layers_section
 from .retune_document import proof_section, retune_section
-from .run_kernels import anchor, kernel_section, source_file
-from .run_tables import rows_text, write_tables
+from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
 from .run_words import (
     Entry,
     bar_parts,
