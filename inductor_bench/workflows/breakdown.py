@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from ..analysis.analyse import STAGE as ANALYSIS
-from ..analysis.analyse import analyse
+from ..analysis.analyse import analyse, trace_environment
 from ..analysis.evidence_files import EvidenceFiles
-from ..analysis.module_analysis import trace_environment
 from ..analysis.program_step import describe_program
 from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from h200 import FOLDER, RECORDED, activities_of, iterations_of, source_of, trace_of
 
+from inductor_bench.analysis.analyse import ModuleFacts, _kernel_facts, describe_module
 from inductor_bench.analysis.evidence_files import AttributedModule
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
-from inductor_bench.analysis.module_analysis import ModuleFacts, _kernel_facts, describe_module
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import Details, ModuleSource
 from inductor_bench.records.evidence import ModuleEvidence
