@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from .records.comparison import RunComparison
+    from .records.comparison import ModeComparison, RunComparison
     from .records.kernel import KernelFile
-    from .records.mode_comparison import ModeComparison
     from .records.optimization import Optimization
     from .records.request import BreakdownRequest
     from .records.run import Run

@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.records.mode_comparison import ModeProcess, ModeRow
+from inductor_bench.records.comparison import ModeProcess, ModeRow
 from inductor_bench.store.program_folders import ModesFolder
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -42,9 +42,16 @@ from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli.main import main as run_command
 from inductor_bench.records.base import Category, Failure
-from inductor_bench.records.comparison import Pairing, TimedPair
+from inductor_bench.records.comparison import (
+    AGREES,
+    Agreement,
+    DeviceWork,
+    ModelModes,
+    ModesByModel,
+    Pairing,
+    TimedPair,
+)
 from inductor_bench.records.kernel import ExtractedKernel
-from inductor_bench.records.mode_comparison import AGREES, Agreement, DeviceWork, ModelModes, ModesByModel
 from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.report import (

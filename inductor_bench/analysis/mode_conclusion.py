@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..devices.table import device_of
-from ..records.mode_comparison import (
+from ..records.comparison import (
     DIFFERS,
     EAGER,
     SWITCHES,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
-from ..records.mode_comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
+from ..records.comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.model_sources import LIBRARIES, listed
 from ..records.request import ModesRequest
 from ..report.formats import View, as_page

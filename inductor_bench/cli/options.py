@@ -17,7 +17,7 @@ from .. import units
 from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..devices.table import DEVICES
 from ..errors import UsageError
-from ..records.mode_comparison import MODES
+from ..records.comparison import MODES
 from ..records.optimization import GROUPS
 from ..records.option_fields import (
     ASKED,

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..records.comparison import Agreement
 from ..records.evidence import ObservedGraph
-from ..records.mode_comparison import Agreement
 from ..records.request import BreakdownRequest
 from ..records.retune import AnyPin, CppPin, LibraryPin, TritonPin
 from ..records.tuning import Config

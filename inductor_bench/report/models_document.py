@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .. import units
 from ..analysis.findings.finding import join_words, plural
-from ..records.mode_comparison import EAGER, ModelModes, ModeRow, ModesByModel
+from ..records.comparison import EAGER, ModelModes, ModeRow, ModesByModel
 from .csvs import table_text
 from .document import (
     BAD,

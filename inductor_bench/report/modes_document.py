@@ -9,7 +9,7 @@ from .. import units
 from ..analysis.findings.finding import join_words, plural
 from ..devices.table import device_of
 from ..records.base import Failure
-from ..records.mode_comparison import (
+from ..records.comparison import (
     AGREES,
     DIFFERS,
     EAGER,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ..records.mode_comparison import ModeComparison
+from ..records.comparison import ModeComparison
 from ..records.optimization import Optimization, Trial
 from . import codec
 from .files import each_text, leftovers_of, own_folder, read_json, refuse_link, remove_file, write_json

@@ -18,8 +18,8 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.process import ProcessResult
 from ..messages.observed import ModeChange, ModeReport
 from ..records.base import NO_PYTHON, Failure
+from ..records.comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
 from ..records.evidence import BOUNDARY, GRAPH_CALL, ObservedSteps
-from ..records.mode_comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
 from ..records.model_sources import COMPILED_HERE
 from ..records.program import PATTERN
 from ..records.request import BreakdownRequest

@@ -16,7 +16,7 @@ from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
-from ..records.mode_comparison import (
+from ..records.comparison import (
     EAGER,
     NOT_TIMED,
     ModeComparison,

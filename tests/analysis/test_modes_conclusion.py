@@ -19,7 +19,7 @@ from inductor_bench.analysis.mode_conclusion import (
     lines_of,
 )
 from inductor_bench.records.base import Failure
-from inductor_bench.records.mode_comparison import AGREES, DIFFERS, Agreement, ModeSet
+from inductor_bench.records.comparison import AGREES, DIFFERS, Agreement, ModeSet
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])
 DEFAULT = row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0, codes=("a",))

@@ -27,8 +27,8 @@ from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.code import LayerMap
+from inductor_bench.records.comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.evidence import Evidence, HostTrace
-from inductor_bench.records.mode_comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.program import Timeline
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run

@@ -13,7 +13,7 @@ import inductor_bench
 from inductor_bench.cli.main import main
 from inductor_bench.cli.modes import command, exit_code
 from inductor_bench.records.base import Failure
-from inductor_bench.records.mode_comparison import NOT_TIMED, ModeComparison, ModelModes, ModesByModel
+from inductor_bench.records.comparison import NOT_TIMED, ModeComparison, ModelModes, ModesByModel
 from inductor_bench.records.request import ModesRequest
 from inductor_bench.workflows import modes
 from inductor_bench.workflows import modes as models

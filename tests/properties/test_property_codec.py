@@ -14,9 +14,9 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.observed import ComparedSteps, ModeReport
 from inductor_bench.records.batch import Batch
 from inductor_bench.records.code import Details, TensorView
+from inductor_bench.records.comparison import ModeComparison
 from inductor_bench.records.evidence import Evidence, ObservedSteps, ObservedTouches
 from inductor_bench.records.kernel import ExtractedKernel
-from inductor_bench.records.mode_comparison import ModeComparison
 from inductor_bench.records.program import Program, Timeline
 from inductor_bench.records.retune import Saving
 from inductor_bench.records.run import Peaks, Run

@@ -14,7 +14,7 @@ from printed import printed
 
 from inductor_bench.analysis.mode_conclusion import conclude
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.mode_comparison import ModeComparison
+from inductor_bench.records.comparison import ModeComparison
 from inductor_bench.report.formats import Format, View
 from inductor_bench.report.modes_document import FORMATS
 from inductor_bench.store import codec

@@ -18,7 +18,7 @@ from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.options import KINDS, make_request
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.records.base import IN_RECORD
-from inductor_bench.records.mode_comparison import MODES
+from inductor_bench.records.comparison import MODES
 from inductor_bench.records.option_fields import (
     ASKED,
     GIVEN,

@@ -12,7 +12,7 @@ from mode_rows import comparison, row
 from printed import printed
 
 from inductor_bench.records.base import Failure
-from inductor_bench.records.mode_comparison import ModelModes, ModesByModel
+from inductor_bench.records.comparison import ModelModes, ModesByModel
 from inductor_bench.report.formats import View
 from inductor_bench.report.models_document import LIST_FORMATS as FORMATS
 

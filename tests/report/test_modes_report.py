@@ -11,15 +11,7 @@ import pytest
 from mode_rows import comparison, found, row
 
 from inductor_bench.records.base import Failure
-from inductor_bench.records.mode_comparison import (
-    AGREES,
-    DIFFERS,
-    NOT_TIMED,
-    UNKNOWN,
-    Agreement,
-    DeviceWork,
-    ModeComparison,
-)
+from inductor_bench.records.comparison import AGREES, DIFFERS, NOT_TIMED, UNKNOWN, Agreement, DeviceWork, ModeComparison
 from inductor_bench.report.formats import View
 from inductor_bench.report.modes_document import FORMATS, advice, mode_cells, mode_notes, modes_document
 from inductor_bench.report.terminal import document_text

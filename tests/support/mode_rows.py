@@ -9,7 +9,7 @@ from typing import Any
 from inline import make
 
 from inductor_bench.analysis.mode_conclusion import conclude
-from inductor_bench.records.mode_comparison import ModeComparison, ModeProcess, ModeRow, ModeSet
+from inductor_bench.records.comparison import ModeComparison, ModeProcess, ModeRow, ModeSet
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Environment
 

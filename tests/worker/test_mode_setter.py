@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from inductor_bench.messages.observed import ModeChange, ModeReport  # noqa: E402
 from inductor_bench.records.code import CompiledKernel  # noqa: E402
-from inductor_bench.records.mode_comparison import AGREES, DIFFERS, UNKNOWN, Agreement  # noqa: E402
+from inductor_bench.records.comparison import AGREES, DIFFERS, UNKNOWN, Agreement  # noqa: E402
 from inductor_bench.store import codec  # noqa: E402
 from inductor_bench.worker.capture.mode_setter import ModeSetter, read_value  # noqa: E402
 from inductor_bench.worker.capture.output_comparison import OutputComparison  # noqa: E402

@@ -10,8 +10,8 @@ from pathlib import Path
 from ... import units
 from ...devices.table import common_device
 from ...records.base import ELSEWHERE, VERIFY, Category, Failure
+from ...records.comparison import CUDNN_BENCHMARK
 from ...records.kernel import Kernel
-from ...records.mode_comparison import CUDNN_BENCHMARK
 from ...records.model_sources import COMPILED_HERE
 from ...records.module import ModuleRecord
 from ...records.program import GRAPH, Program

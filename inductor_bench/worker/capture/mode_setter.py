@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ...messages.observed import CAPTURE_FOLDER, MODE, ModeChange, ModeReport
-from ...records.mode_comparison import CHANNELS_LAST, CUDNN_BENCHMARK, EAGER, TF32, Agreement
+from ...records.comparison import CHANNELS_LAST, CUDNN_BENCHMARK, EAGER, TF32, Agreement
 from ...store import codec
 from ..upstream import inductor
 from ..upstream import inductor as compiling

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...records.mode_comparison import AGREES, DIFFERS, UNKNOWN, Agreement
+from ...records.comparison import AGREES, DIFFERS, UNKNOWN, Agreement
 from ..device.runtime import DeviceRuntime
 from ..upstream.inductor import clone_input
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ... import step_marks
 from ...errors import InductorBenchError
 from ...messages.observed import COMPARISON, OBSERVE, Refusal, RunProgram
-from ...records.mode_comparison import TF32
+from ...records.comparison import TF32
 from ...records.request import DEFAULT_BATCH_SIZE, BreakdownRequest
 from ...store import codec
 from ...store.files import read_json, write_message

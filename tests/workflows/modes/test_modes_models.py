@@ -9,7 +9,7 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
-from inductor_bench.records.mode_comparison import ModeComparison, ModeProcess
+from inductor_bench.records.comparison import ModeComparison, ModeProcess
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.workflows import modes
 from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner

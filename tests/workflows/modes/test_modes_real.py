@@ -18,8 +18,8 @@ from program_traces import ProgramTraceBuilder
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import ModeReport
 from inductor_bench.records.base import Failure
+from inductor_bench.records.comparison import ModeSet
 from inductor_bench.records.evidence import DONE, ObservedSteps
-from inductor_bench.records.mode_comparison import ModeSet
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction

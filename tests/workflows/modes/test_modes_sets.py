@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.mode_comparison import MODES, ModeSet
+from inductor_bench.records.comparison import MODES, ModeSet
 from inductor_bench.workflows.mode_process import read_set, read_sets
 
 
