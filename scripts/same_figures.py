@@ -54,14 +54,7 @@ from inductor_bench.records.comparison import (
 from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
-from inductor_bench.report import (
-    comparison_document,
-    doctor_document,
-    extraction_document,
-    kernel_document,
-    models_document,
-    modes_document,
-)
+from inductor_bench.report import comparison_document, kernel_document, models_document, modes_document, table_documents
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Formats, View
 from inductor_bench.report.run import retune_document, run_document
@@ -268,7 +261,7 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
     for name, place in (("listed", None), ("written", Path("kernels"))):
         yield (
             f"extraction_{name}",
-            extraction_document.FORMATS,
+            table_documents.EXTRACTION_FORMATS,
             Fields(kernels=extracted, folder=place, notes=notes, failures=failures),
         )
     peaks = Peaks("NVIDIA H200", 4.1e12, {"bfloat16": 7.8e14}, cache_bytes=60_000_000, cache_bandwidth=8e12)
@@ -277,7 +270,11 @@ def small_results(work: Path) -> Iterator[tuple[str, Formats[Any], Any]]:
         Fields(name="GPU", status="missing", found="none", hint="see 3"),
     ]
     diagnosis = {"checks": checks, "environment": environment, "packages": checks[:1], "failure": failure}
-    yield "doctor", doctor_document.FORMATS, Fields(**diagnosis, peaks=replace(peaks, launch_floor_s=1.3e-6, threads=4))
+    yield (
+        "doctor",
+        table_documents.DOCTOR_FORMATS,
+        Fields(**diagnosis, peaks=replace(peaks, launch_floor_s=1.3e-6, threads=4)),
+    )
     found = recorded_run(work, "tuned").verification
     common = {"folder": Path("runs/x"), "winners": 2, "unpinned": [], "predicted_s": 2e-5, "program": "python train.py"}
     if found is not None:

@@ -8,8 +8,8 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.request import DoctorRequest
-from ..report.doctor_document import FORMATS
 from ..report.formats import View
+from ..report.table_documents import DOCTOR_FORMATS
 from .console import Console
 from .options import make_request, request_options
 from .presentation import format_option, show
@@ -17,7 +17,7 @@ from .presentation import format_option, show
 
 @click.command("doctor")
 @request_options(DoctorRequest)
-@format_option(FORMATS)
+@format_option(DOCTOR_FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the measuring process prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
@@ -33,5 +33,5 @@ def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
 
     with Console(quiet=quiet, verbose=verbose) as console:
         report = run_doctor(make_request(DoctorRequest, values), console)
-        show(FORMATS.get(format), report, View(columns=console.columns), console)
+        show(DOCTOR_FORMATS.get(format), report, View(columns=console.columns), console)
     return EXIT_OK if report.healthy else EXIT_FAILURE

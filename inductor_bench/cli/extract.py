@@ -8,8 +8,8 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ExtractRequest
-from ..report.extraction_document import FORMATS
 from ..report.formats import View
+from ..report.table_documents import EXTRACTION_FORMATS
 from .console import Console
 from .options import complete_path, make_request, request_options
 from .presentation import format_option, show
@@ -18,7 +18,7 @@ from .presentation import format_option, show
 @click.command("extract", no_args_is_help=True)
 @click.argument("targets", metavar="SOURCE...", nargs=-1, required=True, shell_complete=complete_path)
 @request_options(ExtractRequest)
-@format_option(FORMATS)
+@format_option(EXTRACTION_FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the worker prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 def command(**values: Any) -> int:
@@ -39,6 +39,6 @@ def command(**values: Any) -> int:
         raise UsageError("give either -o DIR or --list", "inductor-bench extract SOURCE -o kernels")
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
         outcome = run_extract(request, console)
-        show(FORMATS.get(values["format"]), outcome, View(columns=console.columns), console)
+        show(EXTRACTION_FORMATS.get(values["format"]), outcome, View(columns=console.columns), console)
     lost = [kernel for kernel in outcome.kernels if kernel.reason]
     return EXIT_FAILURE if lost or outcome.failures else EXIT_OK

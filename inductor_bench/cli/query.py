@@ -11,7 +11,7 @@ import click
 
 from ..errors import EXIT_OK
 from ..report.formats import View
-from ..report.query_document import FORMATS, QueryResult
+from ..report.table_documents import QUERY_FORMATS, QueryResult
 from .console import Console
 from .options import ResultFolder
 from .presentation import format_option, place_view, show
@@ -20,7 +20,7 @@ from .presentation import format_option, place_view, show
 @click.command("query", no_args_is_help=True)
 @click.argument("folder", metavar="BATCH|RUN", type=ResultFolder())
 @click.argument("sql", metavar="[SQL]", default="")
-@format_option(FORMATS)
+@format_option(QUERY_FORMATS)
 def command(folder: Path, sql: str, format: str) -> int:
     """Query the tables of a batch or a run with SQL.
 
@@ -42,7 +42,9 @@ def command(folder: Path, sql: str, format: str) -> int:
         if sql.strip():
             with _default_signals():
                 answer = tables.ask(_decode_utf8(sql))
-        show(FORMATS.get(format), QueryResult(tables.tables, answer), place_view(View(), folder, console), console)
+        show(
+            QUERY_FORMATS.get(format), QueryResult(tables.tables, answer), place_view(View(), folder, console), console
+        )
     return EXIT_OK
 
 

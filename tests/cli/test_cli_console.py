@@ -18,9 +18,8 @@ from inductor_bench.cli import console as room
 from inductor_bench.cli.console import Console
 from inductor_bench.records.base import Answer, Category, Failure
 from inductor_bench.records.kernel import ExtractedKernel
-from inductor_bench.report.extraction_document import extraction_document
 from inductor_bench.report.formats import as_json
-from inductor_bench.report.query_document import answer_json
+from inductor_bench.report.table_documents import answer_json, extraction_document
 from inductor_bench.report.terminal import Word, document_text, print_lines
 from inductor_bench.workflows.extract import ExtractOutcome
 

@@ -18,8 +18,8 @@ from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import DoctorRequest
 from inductor_bench.records.run import Environment, Peaks
-from inductor_bench.report.doctor_document import doctor_document
 from inductor_bench.report.formats import as_json
+from inductor_bench.report.table_documents import doctor_document
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store.caches import open_compile_cache, peaks_key, save_peaks
 from inductor_bench.workflows.doctor import (

@@ -11,13 +11,11 @@ from inductor_bench.records.run import Run
 from inductor_bench.report import (
     batch_document,
     comparison_document,
-    doctor_document,
-    extraction_document,
     kernel_document,
     models_document,
     modes_document,
     optimization_document,
-    query_document,
+    table_documents,
 )
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Format, Formats, View
@@ -36,11 +34,11 @@ RESULTS: Mapping[str, Formats[Any]] = {
     "modes": modes_document.FORMATS,
     "modes of a list": models_document.LIST_FORMATS,
     "optimization": optimization_document.FORMATS,
-    "query": query_document.FORMATS,
+    "query": table_documents.QUERY_FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,
-    "extraction": extraction_document.FORMATS,
-    "doctor": doctor_document.FORMATS,
+    "extraction": table_documents.EXTRACTION_FORMATS,
+    "doctor": table_documents.DOCTOR_FORMATS,
     "what apply did": retune_document.APPLIED_FORMATS,
 }
 """The table of formats of each result."""

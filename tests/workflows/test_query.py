@@ -20,7 +20,7 @@ from inductor_bench.records.base import Category as C
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
-from inductor_bench.report.query_document import MOST_ROWS, answer_document, answer_json
+from inductor_bench.report.table_documents import MOST_ROWS, answer_document, answer_json
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store import codec
 from inductor_bench.store.folder import BatchFolder, RunFolder
@@ -169,7 +169,7 @@ def test_tables_and_columns_are_listed(batch: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_examples_of_the_listing_work(batch: Path, ask: Ask) -> None:
-    from inductor_bench.report.query_document import EXAMPLES
+    from inductor_bench.report.table_documents import EXAMPLES
 
     for example in EXAMPLES:
         assert json.loads(ask(example))

@@ -1,0 +1,423 @@
+"""What the verbs say whose answer is little more than a table: doctor, extract and query."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Protocol
+
+from .. import units
+from ..analysis.findings.finding import plural
+from ..devices.table import best_device, device_of_peaks
+from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Category, Failure, QueryTable
+from ..records.kernel import ExtractedKernel
+from ..records.run import Environment, Peaks
+from ..store.caches import cache_folder, peaks_key, slug
+from ..version import __version__
+from . import names
+from .csvs import table_text
+from .document import (
+    BAD,
+    GOOD,
+    NOTE,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Document,
+    Facts,
+    Item,
+    Items,
+    Note,
+    On,
+    Row,
+    Section,
+    Sentence,
+    Table,
+    words,
+)
+from .formats import DEFAULT_VIEW, Renderer, View, document_formats
+
+TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
+
+
+class CheckRow(Protocol):
+    """One check of the installation or the machine."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def found(self) -> str: ...
+    @property
+    def hint(self) -> str: ...
+
+
+class Diagnosis(Protocol):
+    """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
+
+    @property
+    def checks(self) -> Sequence[CheckRow]: ...
+    @property
+    def environment(self) -> Environment: ...
+    @property
+    def peaks(self) -> Peaks | None: ...
+    @property
+    def failure(self) -> Failure | None: ...
+    @property
+    def packages(self) -> Sequence[CheckRow]: ...
+
+
+def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
+    """The checks with what to do about them, why the device was not measured, and its peaks."""
+    python = report.environment.versions.python
+    columns = (Column("status", False), Column("what", False), words("found", least=24, wraps=True))
+    checks = [_check_row(check) for check in (*report.checks, *report.packages)]
+    blocks = [Section("Installed", (Table(columns, checks, main=1, titled=False),), quiet=True)]
+    failure, peaks = report.failure, report.peaks
+    if failure is not None:
+        blocks.append(
+            Section("Failed", (Items((Item(failure.message, BAD, failure.hint, log=failure.log_tail),)),), BAD)
+        )
+    if peaks is not None:
+        threads = f" with {peaks.threads} thread{'s' * (peaks.threads > 1)}" if peaks.threads else ""
+        title = f'What {peaks.device} reaches{threads}: the peaks that "of peak" refers to'
+        reached = Table(
+            (Column("limit", False), Column("rate"), words("how", least=24, wraps=True)),
+            _peak_rows(peaks),
+            titled=False,
+        )
+        blocks.append(Section(title, (reached,), short="Peaks"))
+        blocks.append(Section("The age of the peaks", tuple(_age_blocks(peaks, report.environment)), quiet=True))
+    return Document(f"inductor-bench {__version__}", (f"Python {python}" if python else "",), tuple(blocks))
+
+
+def _check_row(check: CheckRow) -> Row:
+    hint = (Note(f"→ {check.hint}", tone="", whole=True),) if check.hint else ()
+    return Row((Cell(check.status, tone=TONES.get(check.status, "")), Cell(check.name, notes=hint), Cell(check.found)))
+
+
+def _peak_rows(peaks: Peaks) -> list[Row]:
+    cache = device_of_peaks(peaks).words.cache
+    found = [("DRAM", units.rate(peaks.memory_bandwidth), f"simple kernels over arrays far larger than the {cache}")]
+    if peaks.cache_bandwidth is not None:
+        held = f"a third of its {units.size(peaks.cache_bytes)}" if peaks.cache_bytes else "arrays that it holds"
+        found.append((cache, units.rate(peaks.cache_bandwidth), f"the same over {held}"))
+    found += [
+        (f"compute {dtype}", units.flop_rate(rate), "dense matrix products of random numbers" if index == 0 else "")
+        for index, (dtype, rate) in enumerate(peaks.matmul_flops.items())
+    ]
+    if peaks.launch_floor_s is not None:
+        found.append(("latency", units.seconds(peaks.launch_floor_s), "an empty kernel; no kernel takes less"))
+    return [Row(tuple(map(Cell, texts))) for texts in found]
+
+
+def _age_blocks(peaks: Peaks, environment: Environment) -> Iterator[Block]:
+    """Yields the age of the peaks, the file that holds them, and the command that measures them again."""
+    device = device_of_peaks(peaks)
+    path = cache_folder() / "peaks" / f"{slug(peaks_key(environment, device.type))}.json"
+    facts = [("Measured", age(peaks.measured_at))] if peaks.measured_at else []
+    yield Facts((*facts, *([("Kept in", str(path))] if path.is_file() else [])))
+    option = "" if device is best_device(environment) else f" --device {device.type}"
+    yield Sentence("Other work on the machine lowers these figures.", NOTE)
+    yield Commands(((f"inductor-bench doctor --remeasure{option}", "measures again, on an idle machine"),))
+
+
+def age(measured_at: str) -> str:
+    """Returns ``2025-01-01 12:00 UTC (3 days ago)``; an invalid time is returned unchanged."""
+    try:
+        then = datetime.fromisoformat(measured_at.replace("Z", "+00:00"))
+    except ValueError:
+        return measured_at
+    then = then if then.tzinfo else then.replace(tzinfo=timezone.utc)
+    seconds = (datetime.now(timezone.utc) - then).total_seconds()
+    shown = then.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{shown} ({number} {unit}{'s' * (number > 1)} ago)"
+    return f"{shown} (just now)"
+
+
+DOCTOR_FORMATS = document_formats(doctor_document, of="a diagnosis")
+
+
+NAME_WIDTH = 56
+SHOWN_NAMES = 4
+SHOWN_REASONS = 8
+
+
+class Extraction(Protocol):
+    """The result of an extraction. ``folder`` is ``None`` if kernels were only listed."""
+
+    @property
+    def kernels(self) -> Sequence[ExtractedKernel]: ...
+    @property
+    def folder(self) -> Path | None: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
+    @property
+    def failures(self) -> Sequence[Failure]: ...
+
+
+def extraction_document(outcome: Extraction, view: View = DEFAULT_VIEW) -> Document:
+    """The list of kernels if no file was written, their numbers, why some have no file, and what to run next."""
+    kernels, folder = outcome.kernels, outcome.folder
+    no_file = [(one.name, one.reason) for one in kernels if one.reason]
+    beyond = [(one.name, one.note) for one in kernels if one.note]
+    beyond_words = "Not all values are recorded (--values-limit SIZE sets the limit) for"
+    remarks = (
+        *(Item(f"note: {note}", NOTE) for note in outcome.notes),
+        *(Item(f"failed: {failure.message}", BAD, failure.hint) for failure in outcome.failures),
+    )
+    blocks: list[Block] = []
+    if folder is None and kernels:
+        blocks.append(Section("Kernels", (_kernel_table(kernels),), quiet=True))
+    totals: Block = _totals(outcome) if kernels else Sentence("It has no kernels.")
+    blocks.append(Section("By category", (totals,), quiet=True))
+    blocks.append(Section(f"No file for {plural(len(no_file), 'kernel')}", tuple(_reasons(no_file))))
+    blocks.append(Section(f"{beyond_words} {plural(len(beyond), 'kernel')}", tuple(_reasons(beyond))))
+    blocks.append(Section("Remarks", (Items(remarks),), quiet=True))
+    if folder is not None:
+        blocks.append(Section("Files", tuple(_written(folder, kernels)), quiet=True))
+    return Document(plural(len(kernels), "kernel"), blocks=tuple(blocks))
+
+
+def _kernel_table(kernels: Sequence[ExtractedKernel]) -> Table:
+    timed = any(kernel.time_s is not None for kernel in kernels)
+    columns = (
+        words("kernel"),
+        Column("category", False),
+        Column("calls"),
+        *([Column("time")] if timed else []),
+    )
+    rows = [
+        Row(
+            (
+                Cell(kernel.name),
+                Cell(kernel.category.title),
+                Cell(units.count(kernel.calls), kernel.calls),
+                *([Cell(units.seconds(kernel.time_s), kernel.time_s)] if timed else []),
+            )
+        )
+        for kernel in kernels
+    ]
+    return Table(columns, rows, filter="name, category")
+
+
+def _totals(outcome: Extraction) -> Table:
+    rows = []
+    for category, (total, written) in _count_by_category(outcome.kernels).items():
+        made = str(total) if outcome.folder is None else f"{written} of {total}"
+        rows.append(Row((Cell(category.title), Cell(made, total))))
+    return Table((Column("category", False), Column("kernels")), rows, titled=False)
+
+
+def _reasons(reasons: Sequence[tuple[str, str]]) -> Iterator[Block]:
+    """Names grouped by reason; ``reasons`` has pairs of name and reason."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        alike.setdefault(reason, []).append(names.cut_middle(names.clean(name), NAME_WIDTH))
+    items = []
+    for reason, found in list(alike.items())[:SHOWN_REASONS]:
+        others = f" and {len(found) - SHOWN_NAMES} more" if len(found) > SHOWN_NAMES else ""
+        items.append(Item(f"{', '.join(found[:SHOWN_NAMES])}{others}: {reason}"))
+    yield Items(tuple(items))
+    remaining = sum(len(found) for found in list(alike.values())[SHOWN_REASONS:])
+    if remaining:
+        yield Sentence(f"and {remaining} more; --format json has every reason", NOTE)
+
+
+def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[Block]:
+    values = {folder / kernel.values for kernel in kernels if kernel.values}
+    files = {kernel.file: kernel.time_s or 0.0 for kernel in kernels if kernel.file}
+    facts = []
+    if values:
+        amount = units.size(sum(file.stat().st_size for file in values))
+        facts.append(("Values", f"{amount} next to {len(values)} of the files, as {next(iter(values)).suffix}"))
+    facts.append(("Written", f"{plural(len(files), 'file')} in {folder}/, and kernels.json, which lists them"))
+    yield Facts(tuple(facts))
+    if files:
+        costliest = max(files, key=lambda file: files[file])
+        yield Commands(((f"python {shlex.quote(str(folder / costliest))}", ""),))
+
+
+def _count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:
+    """Counts the kernels of each category: ``(all, with a file)``."""
+    counts: dict[Category, tuple[int, int]] = {}
+    for kernel in kernels:
+        total, written = counts.get(kernel.category, (0, 0))
+        counts[kernel.category] = (total + 1, written + (kernel.file is not None))
+    return counts
+
+
+EXTRACTION_FORMATS = document_formats(extraction_document, of="an extraction")
+
+
+MOST_ROWS = 100
+"""Largest number of rows on a terminal; the other formats have all rows."""
+
+NARROWEST = 24
+"""Smallest width of a text column on a terminal. If the table is still too wide, each row becomes a block of lines."""
+
+_TYPES = {TEXT: "text", NUMBER: "number", WHOLE: "whole number", YES_NO: "yes or no"}
+EXAMPLES = (
+    "SELECT model, name, time_s, peak_share FROM kernels ORDER BY gain_limit_s DESC LIMIT 10",
+    "SELECT category, sum(share) AS share FROM categories GROUP BY ALL ORDER BY share DESC",
+)
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The tables of a folder and the answer to a query. With ``None`` the tables and their columns are listed."""
+
+    tables: Sequence[QueryTable]
+    answer: Answer | None = None
+
+
+def query_document(result: QueryResult, view: View) -> Document:
+    """The rows of the answer, or the tables, their columns and two example queries."""
+    return _listing_document(result.tables, view.folder) if result.answer is None else answer_document(result.answer)
+
+
+def _listing_document(tables: Sequence[QueryTable], folder: Path | None) -> Document:
+    widest = max(len(column.name) for table in tables for column in table.columns)
+    columns = (Column("column", False), Column("type", False), words("about", shorten=_at_end))
+    sections = [
+        Section(
+            table.name,
+            (
+                Table(
+                    columns,
+                    [
+                        Row(tuple(map(Cell, (f"{one.name:<{widest}}", _TYPES[one.type], one.about))))
+                        for one in table.columns
+                    ],
+                    titled=False,
+                ),
+            ),
+            note=f"{plural(len(table), 'row')}, one {table.about}",
+        )
+        for table in tables
+    ]
+    examples = tuple(
+        (f'inductor-bench query {shlex.quote(str(folder or Path()))} "{example}"', "") for example in EXAMPLES
+    )
+    known = Sentence("Times are in seconds, sizes in bytes, shares of 1; what is not known is NULL.", NOTE)
+    return Document("", blocks=(*sections, Section("Try", (known, Commands(examples, "Try")), quiet=True)))
+
+
+def _at_end(texts: Sequence[str], width: int) -> Sequence[str]:
+    return [names.end(text, width) for text in texts]
+
+
+def answer_document(answer: Answer) -> Document:
+    """The rows as a table."""
+    if not answer.rows:
+        return Document("", blocks=(Sentence("no rows"),))
+    numeric = [_is_numeric(values) for values in zip(*answer.rows, strict=True)]
+    columns = [
+        Column(title, number, least=0 if number else NARROWEST)
+        for title, number in zip(answer.columns, numeric, strict=True)
+    ]
+    rows = [Row(tuple(Cell(_text(value), _number(value)) for value in values)) for values in answer.rows]
+    more = "rows: --format csv has all, LIMIT fewer"
+    table = Table(tuple(columns), rows, filter="its values", most=MOST_ROWS, cut_on=On.TERMINAL, more=more)
+    return Document("", blocks=(table,), wide=True)
+
+
+def listing(tables: Sequence[QueryTable]) -> Answer:
+    """Returns a table of all columns of all tables."""
+    rows = [(table.name, column.name, column.type, column.about) for table in tables for column in table.columns]
+    return Answer(("table", "column", "type", "about"), rows)
+
+
+def answer_csv(answer: Answer) -> str:
+    """Renders the rows as CSV. Cells of unknown values are empty."""
+    return table_text(answer.columns, ([_join_list(_plain(value)) for value in values] for values in answer.rows))
+
+
+def answer_json(answer: Answer) -> str:
+    """Renders the rows as a JSON list of objects."""
+    titles = _unique(answer.columns)
+    rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
+    return units.printable_json(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known
+    )
+
+
+def _number(value: object) -> float | None:
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def _text(value: object) -> str:
+    """Formats a value: six significant digits, one line."""
+    if value is None:
+        return units.MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return names.clean(str(_join_list(_plain(value))))
+
+
+def _plain(value: object) -> object:
+    """Converts a value to a type that JSON has."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value)
+
+
+def _join_list(value: object) -> object:
+    """Joins a list in one cell; returns any other value unchanged."""
+    return "; ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _unique(titles: Sequence[str]) -> list[str]:
+    """Makes titles unique: a repeated title gets a number."""
+    taken: dict[str, None] = {}
+    for title in titles:
+        number, name = 1, title
+        while name in taken:
+            number += 1
+            name = f"{title}_{number}"
+        taken[name] = None
+    return list(taken)
+
+
+def _of_answer(render: Callable[[Answer], str]) -> Renderer[QueryResult]:
+    def rendered(result: QueryResult, view: View) -> str:
+        return render(listing(result.tables) if result.answer is None else result.answer)
+
+    return rendered
+
+
+QUERY_FORMATS = document_formats(
+    query_document,
+    json=_of_answer(answer_json),
+    csv=_of_answer(answer_csv),
+    summary="a table for the terminal",
+    record="a list of objects",
+    of="a query",
+)
