@@ -31,8 +31,18 @@ from ..records.comparison import (
     StepChange,
 )
 from ..records.program import IDLE, OTHERS
-from .comparison_noise import INTERRUPTION, SMALLEST_SHARE, Noise, judge, kernel_effect_s, kernel_error_s, part_error_s
-from .comparison_pairing import LEFT, GraphPair, Match
+from .comparison_pairs import (
+    INTERRUPTION,
+    LEFT,
+    SMALLEST_SHARE,
+    GraphPair,
+    Match,
+    Noise,
+    judge,
+    kernel_effect_s,
+    kernel_error_s,
+    part_error_s,
+)
 from .comparison_sides import (
     Side,
     SideGraph,

@@ -27,18 +27,23 @@ from ..records.comparison import (
 )
 from ..records.run import Run
 from .comparison_causes import Setting, difference_parts, kernel_change
-from .comparison_noise import (
+from .comparison_pairs import (
     DISTURBED,
     NO_CAUSE,
     UNEXPLAINED,
+    GraphPair,
+    Match,
     Noise,
     judge,
     noise_between,
     noise_of_whole_difference,
+    pair_graphs,
+    pair_kernels,
+    regrouped,
     step_effect_s,
     step_error_s,
+    with_kernels_of_both,
 )
-from .comparison_pairing import GraphPair, Match, pair_graphs, pair_kernels, regrouped, with_kernels_of_both
 from .comparison_sides import Side, Sources, has_other_calls, make_side, names_all_operators, profiled_one_step
 from .comparison_words import (
     TORCH,

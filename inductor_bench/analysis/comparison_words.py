@@ -35,7 +35,7 @@ from ..records.model_sources import LIBRARIES
 from ..records.program import COPY, IDLE, SYNCHRONISING
 from ..records.request import BreakdownRequest
 from ..records.run import Environment, Run
-from .comparison_pairing import Match
+from .comparison_pairs import Match
 from .comparison_sides import Side, SideKernel, has_other_calls
 from .findings.doubts import largest_load
 from .findings.finding import join_words, plural

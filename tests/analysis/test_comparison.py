@@ -11,7 +11,7 @@ import run_builder as build
 import step_runs as steps
 from inline import change
 
-from inductor_bench.analysis.comparison_noise import judge
+from inductor_bench.analysis.comparison_pairs import judge
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.comparison_sides import text_similarity
 from inductor_bench.analysis.comparison_words import headline, main_parts, next_commands, reasons
