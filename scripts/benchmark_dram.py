@@ -30,7 +30,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.analysis.library_calls import HELPERS
+from inductor_bench.analysis.call_work import HELPERS
 from inductor_bench.analysis.residence import (
     DEVICE_CACHE,
     CacheRules,

@@ -21,6 +21,7 @@ from ..records.traced import DeviceEvent, Gaps, Iteration, Trace
 from ..store.run_files import validate_module
 from ..trace.program_trace import busy_time, gaps, gaps_between, union_length
 from ..version import __version__
+from .call_work import HELPERS, least_bytes, touched_bytes
 from .evidence_files import AttributedModule, EvidenceFiles
 from .kernel_aggregation import (
     KernelFacts,
@@ -31,12 +32,10 @@ from .kernel_aggregation import (
     total_categories,
 )
 from .ledger import kernel_key, own_time, uses_of
-from .library_calls import HELPERS
 from .program_step import DescribedProgram, describe_program, with_notes
 from .residence import shares_in_step
 from .roofline import rates_of, refuted_roofs, without_bounds
 from .simulation.predictions import with_predictions
-from .traffic import least_bytes, touched_bytes
 
 DISTURBED = 1.1
 UNSEEN_S = 1e-3

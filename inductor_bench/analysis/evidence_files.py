@@ -21,8 +21,8 @@ from ..trace.iterations import split_iterations
 from ..trace.program_trace import Markers, read_program_trace
 from ..trace.program_works import KnownGraph, ProgramWorks, find_works
 from ..trace.rows import read_trace
+from .call_work import find_parts
 from .kernel_aggregation import steady_iterations
-from .library_calls import find_parts
 from .simulation.profiled_queue import ProfiledQueue, queue_of
 
 T = TypeVar("T")

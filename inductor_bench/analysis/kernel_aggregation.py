@@ -15,9 +15,8 @@ from ..records.module import CategoryTotal
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
 from ..source.syntax import operator_id
-from .library_calls import OperatorPart, classify, describe_arguments, dtype_of, find_parts
+from .call_work import OperatorPart, classify, describe_arguments, dtype_of, find_parts, transferred_bytes
 from .roofline import TimedWork, judge_groups
-from .traffic import transferred_bytes
 
 OUTLIER_FACTOR = 1.5
 """Ratio to the lower quartile of the iteration times above which an iteration counts as disturbed."""

@@ -32,9 +32,9 @@ from ..records.program import (
     Timeline,
 )
 from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
+from .call_work import classify
 from .host.shares import HostShares, named_parts
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
-from .library_calls import classify
 
 # Gives each moment of a stretch of time to one of the spans that cover it, or to none.
 

@@ -37,18 +37,17 @@ from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramT
 from ..trace.program_trace import Markers
 from ..trace.program_works import KnownGraph, ProgramWorks
 from ..trace.stored_traces import EventKey, EventNote, event_key, pair_calls
+from .call_work import EagerOperators, dtype_of, find_operators, find_parts
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
 from .host.shares import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
-from .library_calls import dtype_of, find_parts
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
 from .statistics import Level, level_at
 from .step_costs import pace_setter
-from .traffic import EagerOperators, find_operators
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 """The names of the observer's ranges in a trace."""

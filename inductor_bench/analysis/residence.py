@@ -32,8 +32,8 @@ from ..records.code import BufferUse, ModuleBuffers, ModuleSource
 from ..records.evidence import Evidence, ObservedTouches
 from ..records.run import Peaks
 from ..source.static_calls import read_buffers
+from .call_work import EagerOperators, eager_bytes, fit_uses
 from .evidence_files import EvidenceFiles
-from .traffic import EagerOperators, eager_bytes, fit_uses
 
 
 @dataclass(frozen=True, slots=True)

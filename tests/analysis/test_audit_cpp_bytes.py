@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.traffic import accessed_elements, touched_bytes
+from inductor_bench.analysis.call_work import accessed_elements, touched_bytes
 from inductor_bench.records.code import Argument, TensorView
 from inductor_bench.source.module_reader import read_module
 

@@ -8,7 +8,7 @@ from source_data import CPU, module_of
 from source_data import text_of as cpu_text_of
 
 from inductor_bench.analysis.analyse import _kernel_bytes
-from inductor_bench.analysis.traffic import least_bytes, touched_bytes
+from inductor_bench.analysis.call_work import least_bytes, touched_bytes
 from inductor_bench.records.code import Argument, TensorView
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_calls import read_static_launches

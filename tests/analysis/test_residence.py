@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from h200 import activities_of, source_of, text_of
 
+from inductor_bench.analysis.call_work import fit_uses
 from inductor_bench.analysis.kernel_aggregation import dram_part
 from inductor_bench.analysis.residence import (
     DEVICE_CACHE,
@@ -18,7 +19,6 @@ from inductor_bench.analysis.residence import (
     dram_shares,
     step_traffic,
 )
-from inductor_bench.analysis.traffic import fit_uses
 from inductor_bench.records.code import BufferUse, ModuleBuffers
 from inductor_bench.source.static_calls import read_buffers
 

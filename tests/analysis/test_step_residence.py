@@ -12,10 +12,10 @@ import pytest
 from h200 import activities_of, iterations_of, source_of, text_of, trace_of
 
 from inductor_bench.analysis.analyse import ModuleFacts, ModuleInStep, describe_module
+from inductor_bench.analysis.call_work import EagerOperator, EagerOperators
 from inductor_bench.analysis.evidence_files import AttributedModule, EvidenceFiles
 from inductor_bench.analysis.kernel_aggregation import steady_iterations
 from inductor_bench.analysis.residence import describe_buffers, lay_out_step, shares_in_step
-from inductor_bench.analysis.traffic import EagerOperator, EagerOperators
 from inductor_bench.records.code import Details
 from inductor_bench.records.evidence import (
     DONE,

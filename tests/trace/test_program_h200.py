@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from inductor_bench.analysis.call_work import eager_bytes, find_operators
 from inductor_bench.analysis.host.stacks import LineKinds
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
 from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
-from inductor_bench.analysis.traffic import eager_bytes, find_operators
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
 from inductor_bench.records.program import Part
 from inductor_bench.source.module_reader import read_module

@@ -8,9 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from ...analysis.call_work import classify_operator, touched_bytes
 from ...analysis.evidence_files import AttributedModule, EvidenceFiles
-from ...analysis.library_calls import classify_operator
-from ...analysis.traffic import touched_bytes
 from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
 from ...records.base import Category, Failure
