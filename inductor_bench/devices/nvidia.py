@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -194,9 +196,35 @@ def visible_gpus() -> tuple[str, ...]:
     visible = os.environ.get(VISIBLE_GPUS)
     if visible is not None:
         return tuple(name for part in visible.split(",") if (name := part.strip()) and name != "-1")
-    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    return tuple(index for index, *_ in _query("index"))
+
+
+def gpu_models(gpus: Sequence[str]) -> tuple[str, ...]:
+    """Returns the different models of these GPUs, as far as ``nvidia-smi`` knows them."""
+    rows = [row for row in _query("index,uuid,name") if len(row) == 3]
+    found = (name for gpu in gpus for index, uuid, name in rows if gpu == index or (gpu and uuid.startswith(gpu)))
+    return tuple(dict.fromkeys(found))
+
+
+def _query(fields: str) -> list[list[str]]:
+    """What ``nvidia-smi`` says of each GPU; empty without it."""
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return tuple(result.stdout.split()) if result.returncode == 0 else ()
+        return []
+    lines = result.stdout.splitlines() if result.returncode == 0 else []
+    return [[part.strip() for part in line.split(",")] for line in lines if line.strip()]
+
+
+_LOST = re.compile(
+    r"no CUDA-capable device|No CUDA GPUs are available|devices? unavailable|busy or unavailable|invalid device ordinal"
+    r"|uncorrectable ECC|hardware error|fallen off the bus|GPU is lost|driver initialization failed"
+    r"|device handle for GPU",
+    re.IGNORECASE,
+)
+
+
+def is_gpu_lost(said: str) -> bool:
+    """Whether an error says that its GPU cannot be used, whatever the program did."""
+    return _LOST.search(said) is not None

@@ -114,6 +114,7 @@ class Trial:
     failure: Failure | None = None  # why the process measured nothing, or less than was asked
     cold: bool = False  # whether it compiled with empty caches
     notes: tuple[str, ...] = ()  # what limits the figures
+    gpu: str = ""  # the GPU, as ``CUDA_VISIBLE_DEVICES`` names it; empty if the program has all of them, or none
 
     def variant(self, slug: str) -> TrialVariant | None:
         """What a variant did; ``None`` if it was not in the process."""

@@ -447,6 +447,7 @@ class OptimizeRequest:
     variables: tuple[tuple[str, str], ...] = option(
         (), "--env", metavar="NAME=VALUE", kind="pairs", help="Also try this variable; may be repeated."
     )
+    devices: tuple[str, ...] = same(BatchRequest, "devices")
     program: BreakdownRequest = part(  # its ``output`` and ``force`` are those of the search
         BreakdownRequest,
         "training mode dynamic amp device seed batch_size steps skip timeout_s python output force redact",

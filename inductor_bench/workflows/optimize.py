@@ -14,7 +14,10 @@ from pathlib import Path
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import NO_TIME, OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
+from ..analysis.step_costs import runs_on_host
+from ..devices.nvidia import VISIBLE_GPUS, gpu_models
 from ..errors import InductorBenchError, UsageError
+from ..launch.executors import is_host
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
 from ..literals import MASK
@@ -42,12 +45,15 @@ from ..store.folder import RunFolder
 from ..store.lock import locked
 from ..store.program_folders import OptimizationFolder
 from ..store.redaction import Redaction
+from ..store.run_files import read_timeline
 from ..version import __version__
+from .batch import find_devices
 from .breakdown import StoppedBreakdown, run_breakdown
 from .mode_process import read_option
 from .modules.program_run import interpreter_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
 from .optimizing.optimized_files import write_optimized
+from .optimizing.trial_rounds import TrialRounds
 from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials
 from .pins import PINS_VARIABLE, make_pins, with_mode
 from .progress import Progress
@@ -93,6 +99,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     """
     _check_groups(request)
     own = own_settings(request)
+    request = with_devices(request)
     folder, program, before_s = _find_run(request, progress)
     run = folder.load()
     failed = next((failure for failure in run.failures if failure.stage == "capture"), None)
@@ -110,7 +117,8 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     place.make()
     with locked(place.path, tool_mark()) as lock:
         end_marked(lock.left)
-        searching = _Searching(replace(request, program=program), own, run, place, redaction, progress, before_s)
+        request = replace(request, program=program, devices=spread_over(request, run, folder, progress))
+        searching = _Searching(request, own, run, place, redaction, progress, before_s)
         try:
             measured = searching.search()
         except KeyboardInterrupt as stop:
@@ -126,6 +134,52 @@ def _check_groups(request: OptimizeRequest) -> None:
         unknown = [group for group in groups if group not in GROUPS]
         if unknown:
             raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}")
+
+
+def with_devices(request: OptimizeRequest) -> OptimizeRequest:
+    """The request, whose program sees the GPUs that the user names, and no others.
+
+    Raises:
+        UsageError: a GPU is missing, named twice, or of another model than the others.
+    """
+    if not request.devices:
+        return request
+    devices = find_devices(request.devices, ())
+    models = gpu_models(devices)
+    if len(models) > 1:
+        raise UsageError(
+            f"--devices names GPUs of different models: {', '.join(models)}", "what one saves says nothing of another"
+        )
+    if all(map(is_host, devices)):
+        return request
+    variables = (*request.program.variables, (VISIBLE_GPUS, ",".join(devices)))
+    return replace(request, program=replace(request.program, variables=variables))
+
+
+def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress: Progress) -> tuple[str, ...]:
+    """The GPUs over which the processes of a search are spread; a single empty name for one process at a time."""
+    together = ("",)
+    if runs_on_host(run) or ":" in (request.program.device or ""):
+        return together
+    gpus = find_devices(request.devices, ())
+    if len(gpus) < 2 or all(map(is_host, gpus)):
+        return together
+    ranks, timeline = run.program.ranks if run.program is not None else (), read_timeline(folder)
+    if len(ranks) > 1:
+        progress.note(f"the program has {len(ranks)} processes: they have all GPUs, and one trial runs at a time")
+        return together
+    if timeline is not None and any(one.lane.startswith("device ") for one in timeline.intervals):
+        progress.note("the program uses several GPUs: one trial runs at a time")
+        return together
+    if timeline is None and not request.devices:
+        progress.note("no step was profiled, so that the program may use several GPUs: one trial runs at a time")
+        return together
+    models = gpu_models(gpus)
+    if len(models) > 1:
+        progress.note(f"the GPUs are of different models ({', '.join(models)}): --devices names some of one model")
+        return together
+    progress.note(f"trials are spread over {len(gpus)} GPUs: {', '.join(gpus)}")
+    return gpus
 
 
 def own_settings(request: OptimizeRequest) -> tuple[ProgramSetting, ...]:
@@ -213,6 +267,7 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
         timeout_s=asked.timeout_s or program.timeout_s,
         redact=asked.redact,
         force=asked.force,
+        variables=(*program.variables, *asked.variables),
     )
     if not asked.arguments:
         try:
@@ -271,6 +326,7 @@ class _Searching:
             self._request.budget_s,
             self._found.before_s,
             self._request.max_memory_bytes,
+            len(self._request.devices),
         )
         self._save()
         self._run_trials(self._search)
@@ -289,15 +345,18 @@ class _Searching:
             self._redaction,
             self._progress,
             max(LEAST_STALLED_S, min(STALLED_S, STALLED_SHARE * self._request.budget_s)),
+            len(self._request.devices),
         )
-        plans, trial = search.plans(), None
+        rounds = TrialRounds(trials, self._request.devices, self._progress)
+        plans, ended = search.plans(), None
         while True:
             try:
-                plan = next(plans) if trial is None else plans.send(trial)
+                asked = next(plans) if ended is None else plans.send(ended)
             except StopIteration:
                 return
-            trial = self._hidden(trials.run(plan))
-            self._tell(trial)
+            ended = [self._hidden(trial) for trial in rounds.run(asked)]
+            for trial in ended:
+                self._tell(trial)
             self._save()
 
     def _hidden(self, trial: Trial) -> Trial:

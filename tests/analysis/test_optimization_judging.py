@@ -14,6 +14,7 @@ from inductor_bench.analysis.optimization.judging import (
     judge_alone,
     paired_logs,
     placebo_log,
+    scatter_alone,
     scatter_of,
     seems_faster,
     student_quantile,
@@ -179,3 +180,46 @@ def test_a_difference_counts_beyond_what_the_original_differs_from_itself() -> N
     assert not VariantCheck("0/0", 1, 1, 3.0, 2.0).differs
     assert not VariantCheck("0/0", 1, 1, 0.5, 0.1).differs
     assert not VariantCheck("0/0", 0, 0, 9.0, 0.1, is_compared=False).differs
+
+
+# Processes of their own on several GPUs
+
+
+def alone(name: str, slug: str, gpu: str, log: float) -> Trial:
+    return Trial(name, "prove", False, (slug,), (TrialVariant(slug, (math.exp(log),), (0,)),), gpu=gpu)
+
+
+def test_levels_of_gpus_are_no_scatter() -> None:
+    """Two GPUs, one slower by half, and settings that save a tenth: nothing is left but chance."""
+    trials = [
+        alone(f"{gpu}{slug}", slug, gpu, level + saving)
+        for gpu, level in (("0", 0.0), ("1", 0.5))
+        for slug, saving in ((ORIGINAL, 0.0), ("a", -0.1), ("b", -0.2))
+    ]
+    scatter = scatter_alone(trials)
+    assert scatter.variance == pytest.approx(0.0, abs=1e-12) and scatter.freedom == 6 - 2 - 3 + 1
+    gain = judge_alone(trials, "a")
+    assert gain is not None and gain.share == pytest.approx(-math.expm1(-0.1)) and gain.verdict == FASTER
+
+
+def test_gpus_that_share_no_setting_are_not_compared() -> None:
+    trials = [alone("1", ORIGINAL, "0", 0.0), alone("2", "a", "1", -0.1)]
+    assert judge_alone(trials, "a") is None and scatter_alone(trials).freedom == 0
+
+
+def test_a_gain_on_one_gpu_alone_is_none() -> None:
+    values = [(ORIGINAL, "0", 0.0), ("a", "0", -0.3), (ORIGINAL, "1", 0.0), ("a", "1", 0.05)]
+    many = [alone(f"{turn}{slug}{gpu}", slug, gpu, log) for turn in range(9) for slug, gpu, log in values]
+    gain = judge_alone(many, "a")
+    assert gain is not None and gain.share > 0.1 and gain.verdict == UNDECIDED
+
+
+def test_one_gpu_is_judged_as_before() -> None:
+    """The interval by hand: two processes of each, two degrees of freedom."""
+    trials = [alone("1", ORIGINAL, "", 0.01), alone("2", "a", "", -0.2), alone("3", "a", "", -0.22)]
+    trials.append(alone("4", ORIGINAL, "", -0.01))
+    gain = judge_alone(trials, "a")
+    reach = student_quantile(2, 1 - 0.001 / 3) * math.sqrt((2 * 0.01**2 + 2 * 0.01**2) / 2)
+    assert gain is not None and (gain.low, gain.high) == pytest.approx(
+        (-math.expm1(-0.21 + reach), -math.expm1(-0.21 - reach))
+    )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
+from inductor_bench.analysis.optimization.judging import time_of_round
 from inductor_bench.analysis.optimization.search import MOST_FINALISTS, NO_TIME, OptimizationSearch
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan, conflict
 from inductor_bench.records.optimization import (
@@ -260,3 +261,86 @@ def test_the_same_answers_lead_to_the_same_questions() -> None:
     for program in plans:
         searched(program, ROWS)
     assert plans[0].asked == plans[1].asked
+
+
+# Several devices
+
+
+def test_more_devices_conclude_the_same_in_fewer_rounds() -> None:
+    rows = [*(menu_row(f"row-{number}") for number in range(10)), menu_row("loader", alternates=False)]
+    menus = [{"row-1": 0.1, "row-4": 0.05, "row-7": 0.08, "loader": 0.3}, {"row-1": 0.1, "row-9": 0.05}, {}]
+    rounds, spent_s = {1: 0, 2: 0, 4: 0}, {1: 0.0, 2: 0.0, 4: 0.0}
+    for seed in range(5):
+        for savings in menus:
+            concluded = []
+            for lanes in rounds:
+                program = DrawnProgram(seed, savings, levels=0.01)
+                search = searched(program, rows, 7200.0, lanes=lanes)
+                assert {row.slug for row in search.rows if row.state == KEPT} == set(savings)
+                concluded.append(states(search))
+                rounds[lanes], spent_s[lanes] = rounds[lanes] + program.rounds, spent_s[lanes] + search.spent_s
+            assert concluded[0] == concluded[1] == concluded[2]
+    assert rounds[1] >= 1.8 * rounds[2] and rounds[2] >= rounds[4]
+    assert spent_s[1] >= 1.8 * spent_s[2]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_processes_of_their_own_have_no_winner_where_there_is_none(lanes: int) -> None:
+    rows = [*ROWS, menu_row("loader", alternates=False)]
+    kinds: list[dict[str, float]] = [{}, {"between": 0.005}, {"held": 3, "shared": 0.02}, {"slower": 0.5}]
+    won = [
+        seed
+        for kind in kinds
+        for seed in range(10)
+        if searched(DrawnProgram(seed, **kind), rows, lanes=lanes).winner is not None  # type: ignore[arg-type]
+    ]
+    assert not won
+
+
+def test_each_device_has_at_most_one_process_of_a_round() -> None:
+    rows = [
+        *(menu_row(f"row-{number}") for number in range(21)),
+        *(menu_row(f"own-{i}", alternates=False) for i in "abc"),
+    ]
+    program = DrawnProgram(0, {"row-3": 0.1, "own-b": 0.2, "row-9": 0.1}, levels=0.002)
+    search = OptimizationSearch(rows, program.step_s, 36000.0, lanes=3)
+    plans = search.plans()
+    asked = next(plans)
+    with pytest.raises(StopIteration):
+        while True:
+            assert [plan.lane for plan in asked] == list(range(len(asked))) and len(asked) <= 3
+            asked = plans.send([program.run(plan) for plan in asked])
+    assert search.winner is not None and set(search.winner.slugs) == {"row-3", "row-9", "own-b"}
+    assert len({plan.name for plan in program.asked}) == len(program.asked)
+    screened = [len(plan.slugs) - 1 for plan in program.asked if plan.purpose == SCREEN and plan.alternates]
+    assert screened == [7, 7, 7]
+
+
+def test_answers_decide_whichever_came_first() -> None:
+    """The processes of a round end in any order; a search that is given the same trials concludes the same."""
+    savings = {"row-1": 0.1, "row-4": 0.05}
+    program = DrawnProgram(0, savings)
+    search = searched(program, ROWS, lanes=2)
+    known = {trial.name: trial for trial in search.trials}
+    again = OptimizationSearch(ROWS, program.step_s, 3600.0, lanes=2)
+    plans = again.plans()
+    asked = next(plans)
+    with pytest.raises(StopIteration):
+        while True:
+            ended = {plan.name: known[plan.name] for plan in reversed(asked)}
+            asked = plans.send([ended[plan.name] for plan in asked])
+    assert again.rows == search.rows and again.winner == search.winner and again.spent_s == search.spent_s
+
+
+def test_a_comparison_stays_on_one_device() -> None:
+    """A device that is slower by half is no gain, and none is lost."""
+    rows = [menu_row("a", alternates=False), menu_row("b", alternates=False)]
+    search = searched(DrawnProgram(3, {"b": 0.1}, levels=0.002, slower=0.5), rows, 7200.0, lanes=2)
+    assert search.winner is not None and search.winner.slugs == ("b",)
+    assert search.winner.gain.share == pytest.approx(0.1, abs=0.01)
+
+
+def test_what_two_devices_ran_one_after_the_other_takes_the_time_of_both() -> None:
+    trials = [Trial("1", SCREEN, True, (), time_s=3.0, gpu="0"), Trial("2", SCREEN, True, (), time_s=4.0, gpu="0")]
+    assert time_of_round(trials) == 7.0
+    assert time_of_round([trials[0], replace(trials[1], gpu="1")]) == 4.0

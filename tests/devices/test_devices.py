@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import run_builder as build
 from inline import change, make
 from printed import run_markdown
 
+from inductor_bench.devices import nvidia
 from inductor_bench.devices.hardware_counters import HOPPER_STALL, metrics_for
-from inductor_bench.devices.nvidia import NVIDIA, compute_capability
+from inductor_bench.devices.nvidia import NVIDIA, compute_capability, gpu_models, is_gpu_lost, visible_gpus
 from inductor_bench.devices.protocol import CPU, Device
 from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
 from inductor_bench.records.run import Environment
@@ -72,3 +74,36 @@ def test_a_record_of_an_unknown_device_is_shown_like_that_of_a_gpu() -> None:
     unknown = replace(known, modules=tuple(replace(module, device="xpu") for module in known.modules))
     assert "DRAM" in run_markdown(unknown) and "GPU-bound" in run_markdown(unknown)
     assert run_markdown(unknown) == run_markdown(known)
+
+
+def test_gpus_and_their_models_are_those_that_the_driver_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "nvidia-smi"
+    rows = "0, GPU-12ab, NVIDIA H100\n1, GPU-34cd, NVIDIA H100\n2, GPU-56ef, NVIDIA A100"
+    script.write_text(f"#!/bin/sh\ncase $1 in *name) echo '{rows}';; *) printf '0\\n1\\n2\\n';; esac\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ("0", "1", "2")
+    assert gpu_models(("0", "1")) == ("NVIDIA H100",)
+    assert gpu_models(("GPU-34", "2")) == ("NVIDIA H100", "NVIDIA A100")
+    assert gpu_models(("MIG-1",)) == ()
+    script.write_text("#!/bin/sh\nexit 9\n")
+    assert visible_gpus() == () == gpu_models(("0",))
+    script.unlink()
+    monkeypatch.setattr(nvidia.os, "environ", {"PATH": str(tmp_path)})
+    assert visible_gpus() == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "is_lost"),
+    [
+        ("CUDA error: uncorrectable ECC error encountered", True),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", True),
+        ("RuntimeError: No CUDA GPUs are available", True),
+        ("Unable to determine the device handle for GPU0000:05:00.0: Unknown Error", True),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", False),
+        ("CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_a_lost_gpu_is_told_from_what_a_program_does(said: str, is_lost: bool) -> None:
+    assert is_gpu_lost(said) is is_lost

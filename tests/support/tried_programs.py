@@ -41,7 +41,8 @@ class DrawnProgram:
     ``savings`` has the true share that each row saves, ``pairs`` what two rows save together beyond that. ``scatter``
     is the standard deviation of steps, ``between`` that of a callable from process to process, ``levels`` that of whole
     processes; ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
-    A variant has ``held`` steps in each of its turns, which are disturbed together by ``shared``.
+    A variant has ``held`` steps in each of its turns, which are disturbed together by ``shared``. Each further device
+    is slower by the logarithm ``slower``.
     """
 
     seed: int = 0
@@ -64,10 +65,12 @@ class DrawnProgram:
     memory: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 60.0
     most: int = 60
+    slower: float = 0.1
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.asked: list[TrialPlan] = []
+        self.rounds = 0
 
     def run(self, plan: TrialPlan) -> Trial:
         """What the process measures."""
@@ -78,9 +81,10 @@ class DrawnProgram:
         if dead is not None:
             found = (TrialVariant(dead, failure="the process died"),) if dead in plan.slugs else ()
             failure = Failure("optimize", "exit", "the program died")
-            return Trial(plan.name, plan.purpose, plan.alternates, plan.slugs, found, failure=failure, time_s=5.0)
+            trial = Trial(plan.name, plan.purpose, plan.alternates, plan.slugs, found, failure=failure, time_s=5.0)
+            return replace(trial, gpu=str(plan.lane))
         count = min(self.most, max(plan.least, int(plan.timed_s / self.step_s)))
-        level = math.exp(self.random.gauss(0.0, self.levels)) * self.step_s
+        level = math.exp(self.random.gauss(0.0, self.levels) + plan.lane * self.slower) * self.step_s
         offsets = {name: self._log(name) + self.random.gauss(0.0, self.between) for name in names}
         times: dict[str, list[float]] = {name: [] for name in names}
         places: dict[str, list[int]] = {name: [] for name in names}
@@ -106,6 +110,7 @@ class DrawnProgram:
             "cuda",
             "optimizer",
             cold=plan.cold,
+            gpu=str(plan.lane),
         )
 
     def _log(self, name: str) -> float:
@@ -145,9 +150,10 @@ def searched(
     search = OptimizationSearch(rows, program.step_s, budget_s, **fields)
     plans = search.plans()
     try:
-        plan = next(plans)
+        asked = next(plans)
         while True:
-            plan = plans.send(program.run(plan))
+            program.rounds += 1
+            asked = plans.send([program.run(plan) for plan in asked])
     except StopIteration:
         return search
 

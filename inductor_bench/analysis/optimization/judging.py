@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,8 +27,10 @@ from ...records.optimization import (
     StepDigest,
     Trial,
     TrialVariant,
+    VariantCheck,
 )
 from ..statistics import STEP_EFFECT, median_interval, samples_needed
+from .trial_plans import name_of, prefixes
 
 CONFIDENCE = 0.999
 """Confidence of the interval of a claim, over all of its planned looks together."""
@@ -145,6 +148,13 @@ class Scatter:
         if not self.freedom:
             return math.inf
         return student_quantile(self.freedom, confidence) * math.sqrt(self.variance / processes)
+
+    def with_values(self, values: Iterable[float], freedom: int) -> Scatter:
+        """The same with differences from what was expected, and their degrees of freedom."""
+        if freedom < 1:
+            return self
+        total = self.variance * self.freedom + math.fsum(value * value for value in values)
+        return Scatter(total / (self.freedom + freedom), self.freedom + freedom)
 
 
 def scatter_of(trials: Sequence[Trial], groups: Iterable[Sequence[float]] = ()) -> Scatter:
@@ -275,33 +285,166 @@ def decide(share: float, low: float, high: float, *, enough: bool) -> str:
 # The verdict on a change that ran in processes of its own.
 
 
-def alone_middles(trials: Iterable[Trial], slug: str) -> list[float]:
-    """The logarithm of the median step of each process that ran one variant from its start to its end."""
-    found = (trial.variant(slug) for trial in trials if not trial.alternates and trial.failure is None)
-    return [math.log(statistics.median(one.times_s)) for one in found if one is not None and one.times_s]
+def alone_middles(trials: Iterable[Trial], slug: str) -> dict[str, list[float]]:
+    """By GPU, the logarithm of the median step of each process that ran one variant from its start to its end."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for trial in trials:
+        one = trial.variant(slug) if not trial.alternates and trial.failure is None else None
+        if one is not None and one.times_s:
+            found[trial.gpu].append(math.log(statistics.median(one.times_s)))
+    return dict(found)
 
 
-def judge_alone(trials: Sequence[Trial], slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
-    """What a variant saves whose processes ran in turn with those of another one; ``None`` without both.
+class AloneSide(NamedTuple):
+    """What the processes of two variants on one GPU say."""
 
-    A process is one sample. Those of equal settings say how much processes differ. Beside the interval each process
-    with the change has to be faster than each without, or slower.
+    before: list[float]
+    after: list[float]
+
+    @property
+    def difference(self) -> float:
+        return statistics.fmean(self.after) - statistics.fmean(self.before)
+
+    @property
+    def weight(self) -> float:
+        """The number of processes of each that would say as much."""
+        return 1 / (1 / len(self.before) + 1 / len(self.after))
+
+    @property
+    def spread(self) -> float:
+        """The largest difference between two processes of equal settings."""
+        return max(max(group) - min(group) for group in self)
+
+    @property
+    def are_apart(self) -> bool:
+        return max(self.after) < min(self.before) or max(self.before) < min(self.after)
+
+
+def judge_alone(
+    trials: Sequence[Trial], slug: str, base: str = ORIGINAL, noise: Sequence[Trial] = ()
+) -> MeasuredGain | None:
+    """What a variant saves whose processes ran in turn with those of another one; ``None`` without both on one GPU.
+
+    A process is one sample, and is compared with those of its GPU. Those of equal settings say how much processes
+    differ, also those of ``noise``. Beside the interval each process with the change has to be faster than each
+    without, or slower.
     """
-    before, after = alone_middles(trials, base), alone_middles(trials, slug)
-    if not before or not after:
+    befores, afters = alone_middles(trials, base), alone_middles(trials, slug)
+    sides = [AloneSide(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
+    if not sides:
         return None
-    names = {one.slug for trial in trials if not trial.alternates for one in trial.variants} - {slug, base}
-    groups = [before, after, *(alone_middles(trials, name) for name in sorted(names))]
-    scatter = scatter_of((), groups)
-    middle = statistics.fmean(after) - statistics.fmean(before)
-    count = 1 / (1 / len(before) + 1 / len(after))
-    reach = scatter.reach(count, 1 - (1 - CONFIDENCE) / LOOKS)
-    apart = max(after) < min(before) or max(before) < min(after)
-    spread = max((max(group) - min(group) for group in (before, after)), default=0.0)
+    before, after = ([value for side in sides for value in side[place]] for place in (0, 1))
+    weight = math.fsum(side.weight for side in sides)
+    middle = math.fsum(side.weight * side.difference for side in sides) / weight
+    own = {trial.name for trial in trials}
+    scatter = scatter_alone(trials, [trial for trial in noise if trial.name not in own])
+    reach = scatter.reach(weight, 1 - (1 - CONFIDENCE) / LOOKS)
+    apart = all(side.are_apart and side.difference * middle > 0 for side in sides)
     gains = [ProcessGain(middle, (), None, math.exp(statistics.fmean(before)))]
     enough = apart and min(len(before), len(after)) > 1 and abs(middle) >= CLEAR_ALONE
+    spread = max(side.spread for side in sides)
     found = _gain(gains, middle, (middle - reach, middle + reach), len(before) + len(after), spread, enough=enough)
     return MeasuredGain(**{**vars(found), "processes": len(before) + len(after), "samples": len(after)})
+
+
+SWEEPS = 50
+"""How often levels of GPUs and of settings are fitted in turn."""
+
+
+def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
+    """The scatter of processes, each the sum of its GPU's level, of what its settings do, and of chance."""
+    scatter = Scatter(0.0, 0)
+    for trials in parts:
+        names = {one.slug for trial in trials if not trial.alternates for one in trial.variants}
+        middles = {name: alone_middles(trials, name) for name in sorted(names)}
+        values = [(gpu, name, value) for name, by_gpu in middles.items() for gpu in by_gpu for value in by_gpu[gpu]]
+        scatter = scatter.with_values(*_without_levels(values))
+    return scatter
+
+
+def _without_levels(values: Sequence[tuple[str, str, float]]) -> tuple[list[float], int]:
+    """What is left without the levels of GPUs and of settings, and its degrees of freedom."""
+    gpus, names = {gpu: 0.0 for gpu, _, _ in values}, {name: 0.0 for _, name, _ in values}
+    for _ in range(SWEEPS):
+        for gpu in gpus:
+            gpus[gpu] = statistics.fmean(value - names[name] for own, name, value in values if own == gpu)
+        for name in names:
+            names[name] = statistics.fmean(value - gpus[gpu] for gpu, own, value in values if own == name)
+    left = [value - gpus[gpu] - names[name] for gpu, name, value in values]
+    return left, len(values) - len(gpus) - len(names) + _count_islands(values)
+
+
+def _count_islands(values: Sequence[tuple[str, str, float]]) -> int:
+    """The number of sets of GPUs that no settings join."""
+    islands: list[set[str]] = []
+    for name in {name for _, name, _ in values}:
+        joined = {gpu for gpu, other, _ in values if other == name}
+        joined = joined.union(*(one for one in islands if one & joined))
+        islands = [one for one in islands if not one & joined] + [joined]
+    return len(islands)
+
+
+# What trials needed, and why they failed.
+
+
+MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
+
+
+def lacks_memory(failure: str) -> bool:
+    """Whether a variant failed for lack of memory."""
+    return any(word in failure.lower() for word in MEMORY_WORDS)
+
+
+def words_of_difference(check: VariantCheck) -> str:
+    """Where the numbers of a variant differ, and by how much."""
+    where = f" of {check.where}" if check.where else ""
+    said = check.reason or f"the difference{where} is {check.worst:.3g} times what is tolerated"
+    return f"{check.graph}: {said}" if check.graph else said
+
+
+def failed_variant(trial: Trial) -> TrialVariant:
+    """What stands for a variant of which a process says nothing."""
+    return TrialVariant("", failure=trial.failure.message if trial.failure else "its steps were not timed")
+
+
+def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | None]:
+    """The seconds of a cold compilation and the peak memory of a variant in a process of its own."""
+    found = [(trial, one) for trial in trials if not trial.alternates and (one := trial.variant(slug)) is not None]
+    cold = next((one.compile_time_s for trial, one in found if trial.cold and one.compile_time_s), None)
+    memory = [one.peak_memory_bytes for _, one in found if one.peak_memory_bytes is not None]
+    return cold, max(memory, default=None)
+
+
+def time_of_round(trials: Sequence[Trial]) -> float:
+    """Seconds of processes that ran at once; those of one device ran one after the other."""
+    times_s: defaultdict[str, float] = defaultdict(float)
+    for trial in trials:
+        times_s[trial.gpu] += trial.time_s
+    return max(times_s.values(), default=0.0)
+
+
+def time_of_process(trials: Sequence[Trial], purpose: str, compile_s: Sequence[float]) -> float:
+    """Seconds that a process takes, as far as earlier ones tell: those of its purpose, or those with other rows.
+
+    ``compile_s`` has the seconds in which each of its rows compiles; empty if all rows of a process count as equal.
+    """
+    alike = [trial.time_s for trial in trials if trial.purpose == purpose]
+    others = [trial for trial in trials if trial.alternates]
+    if alike or not (compile_s and others):
+        return statistics.median(alike or [trial.time_s for trial in trials] or [0.0])
+    compiled = (math.fsum(one.compile_time_s for one in trial.variants) for trial in others)
+    rest = [max(0.0, trial.time_s - one) for trial, one in zip(others, compiled, strict=True)]
+    return statistics.median(rest) + math.fsum(compile_s)
+
+
+def waterfall(
+    trials: Sequence[Trial], slugs: Sequence[str], gain: MeasuredGain, noise: Sequence[Trial]
+) -> Iterator[tuple[str, float]]:
+    """The step after each of these rows was added to those before it."""
+    for part in prefixes(slugs):
+        found = judge(trials, name_of(part), noise=noise)
+        if found is not None:
+            yield part[-1], gain.before_s * (1 - found.share)
 
 
 # Ranking: which changes are worth a proof.

@@ -4,16 +4,17 @@ First all rows of the menu are ranked. What seems faster gets fresh processes: a
 it was chosen. What is proven is combined, and each setting is taken out of the combination once: it stays if that makes
 the step longer. In the end the program runs from its start with what is left, as the user would run it.
 
-The search starts nothing: it is a generator that asks for a trial and is sent what the trial measured. The same answers
-lead to the same questions, so that a search that was interrupted goes on from its trials.
+The search starts nothing: it is a generator that asks for a round of trials, which may run at once on several devices,
+and is sent what they measured, in the order in which it asked. The same answers lead to the same questions, so that a
+search that was interrupted goes on from its trials.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ... import units
 from ...records.optimization import (
@@ -42,11 +43,32 @@ from ...records.optimization import (
     Trial,
     TrialVariant,
 )
-from .judging import LOOKS, digests_differ, judge, judge_alone, process_gains, seems_faster
-from .trial_plans import TrialCandidate, TrialPlan, conflict, name_of, prefixes, without
-
-AT_ONCE = 8
-"""The most rows that share a process in the ranking."""
+from .judging import (
+    LOOKS,
+    digests_differ,
+    failed_variant,
+    judge,
+    judge_alone,
+    lacks_memory,
+    needs_of,
+    process_gains,
+    seems_faster,
+    time_of_process,
+    time_of_round,
+    waterfall,
+    words_of_difference,
+)
+from .trial_plans import (
+    TrialCandidate,
+    TrialPlan,
+    conflict,
+    deal,
+    in_turn,
+    name_of,
+    prefixes,
+    screening_turns,
+    without,
+)
 
 COSTLY = ("max-autotune", "cpp-wrapper")
 """Groups whose rows compile for minutes: they are ranked after all others."""
@@ -72,10 +94,13 @@ FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
 NO_TIME = "no time was left for it: a longer --budget tries it"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
-MEMORY_WORDS = ("out of memory", "outofmemory", "cannot allocate memory")
 
 
-Questions = Generator[TrialPlan, Trial, None]
+Answer = TypeVar("Answer")
+Asking = Generator[tuple[TrialPlan, ...], Sequence[Trial], Answer]
+"""Asks for rounds of trials, and returns an answer."""
+
+Questions = Asking[None]
 
 
 class OptimizationSearch:
@@ -87,6 +112,7 @@ class OptimizationSearch:
         budget_s: the seconds after which nothing new is begun.
         spent_s: seconds that were spent before.
         max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
+        lanes: the number of devices.
     """
 
     def __init__(
@@ -96,10 +122,12 @@ class OptimizationSearch:
         budget_s: float,
         spent_s: float = 0.0,
         max_memory_bytes: int | None = None,
+        lanes: int = 1,
     ) -> None:
         self._rows = {row.slug: row for row in rows}
         self._step_s, self._budget_s, self._before_s = step_time_s, budget_s, spent_s
-        self._max_memory_bytes = max_memory_bytes
+        self._max_memory_bytes, self._lanes = max_memory_bytes, lanes
+        self._rounds_s: list[float] = []
         self.trials: list[Trial] = []
         self.winner: OptimizedProgram | None = None
         self.notes: list[str] = []
@@ -112,10 +140,10 @@ class OptimizationSearch:
     @property
     def spent_s(self) -> float:
         """Seconds that the search has taken."""
-        return self._before_s + math.fsum(trial.time_s for trial in self.trials)
+        return self._before_s + math.fsum(self._rounds_s)
 
     def plans(self) -> Questions:
-        """The trials to run, each as an answer to the one before."""
+        """The trials to run: rounds of at most one for each device, each as an answer to the one before."""
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
@@ -134,66 +162,75 @@ class OptimizationSearch:
     def _ask(
         self,
         purpose: str,
-        candidates: Iterable[TrialCandidate],
+        candidates: Sequence[Iterable[TrialCandidate]],
         *,
         alternates: bool,
         timed_s: float | None = None,
         losses: int = 0,
-        cold: bool = False,
-    ) -> Generator[TrialPlan, Trial, Trial]:
-        candidates = (*([TrialCandidate(PLACEBO)] if alternates else []), *candidates)
+        cold: Sequence[bool] = (),
+    ) -> Asking[Sequence[Trial]]:
+        """Asks for a round: a process with each of these groups of candidates, the first on the first device."""
         factor = min(4.0, max(0.2, self._budget_s / USUAL_S))
         least = LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
-        name = f"{len(self.trials) + 1:02}-{purpose}"
-        plan = TrialPlan(name, purpose, candidates, alternates, (timed_s or SCREENED_S) * factor, least, losses, cold)
-        trial = yield plan
-        self.trials.append(trial)
-        return trial
+        plans = tuple(
+            TrialPlan(
+                f"{len(self.trials) + lane + 1:02}-{purpose}",
+                purpose,
+                (*([TrialCandidate(PLACEBO)] if alternates else []), *group),
+                alternates,
+                (timed_s or SCREENED_S) * factor,
+                least,
+                losses,
+                bool(cold) and cold[lane],
+                lane,
+            )
+            for lane, group in enumerate(candidates)
+        )
+        trials = yield plans
+        self.trials += trials
+        self._rounds_s.append(time_of_round(trials))
+        return trials
 
     def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""
         settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
         return TrialCandidate(name_of(slugs), settings)
 
-    def _has_time(self, purpose: str, processes: int = 1, share: float = 1.0, slugs: Sequence[str] = ()) -> bool:
-        """Whether so many processes with these rows end within this share of the search's time."""
-        whole_s = processes * self._process_s(purpose, slugs)
+    def _has_time(self, purpose: str, rounds: int = 1, share: float = 1.0, slugs: Sequence[str] = ()) -> bool:
+        """Whether so many rounds of processes with these rows end within this share of the search's time."""
+        compile_s = [self._rows[slug].compile_time_s or 0.0 for slug in slugs]
+        whole_s = rounds * time_of_process(self.trials, purpose, compile_s)
         return self.spent_s + whole_s <= self._before_s + share * (self._budget_s - self._before_s)
 
-    def _process_s(self, purpose: str, slugs: Sequence[str]) -> float:
-        """How long a process with these rows takes, as far as earlier ones tell."""
-        alike = [trial.time_s for trial in self.trials if trial.purpose == purpose]
-        others = [trial for trial in self.trials if trial.alternates]
-        if alike or not (slugs and others):
-            return statistics.median(alike or [trial.time_s for trial in self.trials] or [0.0])
-        compiled = (math.fsum(one.compile_time_s for one in trial.variants) for trial in others)
-        rest = [max(0.0, trial.time_s - one) for trial, one in zip(others, compiled, strict=True)]
-        return statistics.median(rest) + math.fsum(self._rows[slug].compile_time_s or 0.0 for slug in slugs)
-
-    def _fitting(self, slugs: Sequence[str]) -> Sequence[str]:
-        """The first rows whose proof there is time for."""
-        counts = (count for count in range(len(slugs), 0, -1) if self._has_time(PROVE, 2, slugs=slugs[:count]))
-        return slugs[: next(counts, 0)]
+    def _rounds(self, processes: int) -> int:
+        """The number of rounds in which so many processes run."""
+        return math.ceil(processes / self._lanes)
 
     # Ranking.
 
     def _screen(self, slugs: Sequence[str]) -> Questions:
-        groups = [list(slugs[place : place + AT_ONCE]) for place in range(0, len(slugs), AT_ONCE)]
-        while groups:
-            group = groups.pop(0)
-            if not self._has_time(SCREEN, share=SCREENING):
-                continue
-            trial = yield from self._ask(SCREEN, map(self._candidate, group), alternates=True)
-            missing = self._note_screened(trial, group)
-            if not missing:
-                continue
-            if len(missing) < len(group):
-                groups.insert(0, missing)
-            elif len(group) > 1:  # together they need more than there is: perhaps each half does not
-                groups[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
-            else:
-                said = trial.failure.message if trial.failure else "its steps were not timed"
-                self._set(group[0], state=FAILED, reason=said)
+        groups = deal(slugs, self._lanes)
+        while groups and self._has_time(SCREEN, share=SCREENING):
+            now, groups = groups[: self._lanes], groups[self._lanes :]
+            asked = [map(self._candidate, group) for group in now]
+            trials = yield from self._ask(SCREEN, asked, alternates=True)
+            again = [
+                part for trial, group in zip(trials, now, strict=True) for part in self._screen_again(trial, group)
+            ]
+            groups = again + groups
+
+    def _screen_again(self, trial: Trial, group: list[str]) -> list[list[str]]:
+        """Notes what became of the rows of a process; returns those that have to run once more, by process."""
+        missing = self._note_screened(trial, group)
+        if not missing:
+            return []
+        if len(missing) < len(group):
+            return [missing]
+        if len(group) > 1:  # together they need more than there is: perhaps each half does not
+            return [group[: len(group) // 2], group[len(group) // 2 :]]
+        said = trial.failure.message if trial.failure else "its steps were not timed"
+        self._set(group[0], state=FAILED, reason=said)
+        return []
 
     def _note_screened(self, trial: Trial, group: Sequence[str]) -> list[str]:
         """Notes what became of each row; returns those that have to run once more."""
@@ -202,15 +239,17 @@ class OptimizationSearch:
             found = trial.variant(slug)
             if found is None or not (found.failure or found.times_s or any(one.differs for one in found.checks)):
                 missing.append(slug)
-            elif found.failure and len(group) > 1 and _lacks_memory(found.failure):
+            elif found.failure and len(group) > 1 and lacks_memory(found.failure):
                 missing.append(slug)  # the others took it, perhaps
             else:
                 self._note_variant(slug, found)
                 if self._rows[slug].state == UNTRIED:
-                    gain = judge([trial], slug)
-                    fast = seems_faster(gain, alternated=True)
-                    self._set(slug, screened=gain, **(_unproven() if fast else _lost(gain)))
+                    self._rank(slug, judge([trial], slug), alternated=True)
         return missing
+
+    def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
+        fast = {"state": UNPROVEN, "reason": NO_PROOF} if seems_faster(gain, alternated=alternated) else _lost(gain)
+        self._set(slug, screened=gain, **fast)
 
     def _note_variant(self, slug: str, found: TrialVariant) -> None:
         """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
@@ -221,9 +260,7 @@ class OptimizationSearch:
         if found.failure:
             self._set(slug, state=FAILED, reason=found.failure)
         elif wrong is not None:
-            where = f" of {wrong.where}" if wrong.where else ""
-            said = wrong.reason or f"the difference{where} is {wrong.worst:.3g} times what is tolerated"
-            self._set(slug, state=DIFFERS, reason=f"{wrong.graph}: {said}" if wrong.graph else said)
+            self._set(slug, state=DIFFERS, reason=words_of_difference(wrong))
         elif len(found.refused) >= len(row.settings) > 0:
             self._set(slug, state=FAILED, reason="; ".join(found.refused))
         elif self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
@@ -231,32 +268,33 @@ class OptimizationSearch:
             self._set(slug, state=FAILED, reason=f"its steps take {units.size(memory)}, more than {limit}")
 
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
-        """Ranks the rows that cannot change within a process: A B C D A."""
-        if not slugs or not self._has_time(SCREEN, 3, SCREENING):
+        """Ranks the rows that cannot change within a process: A B C D A, or a part of them on each device."""
+        if not slugs or not self._has_time(SCREEN, 3 if self._lanes == 1 else 2, SCREENING):
             return
-        for slug in (ORIGINAL, *slugs):
-            if not self._has_time(SCREEN, 2, SCREENING + 0.1):
-                break
-            yield from self._run_alone(SCREEN, slug)
-        yield from self._run_alone(SCREEN, ORIGINAL)
+        turns = screening_turns(slugs, self._lanes)
+        for place in range(max(map(len, turns))):
+            names = [turn[place] for turn in turns if place < len(turn)]
+            is_last = all(name == ORIGINAL for name in names)
+            if is_last or self._has_time(SCREEN, 2, SCREENING + 0.1):
+                yield from self._run_alone(SCREEN, names)
         trials = [trial for trial in self.trials if trial.purpose == SCREEN]
         for slug in slugs:
             if self._rows[slug].state == UNTRIED and any(trial.variant(slug) for trial in trials):
-                gain = judge_alone(trials, slug)
-                fast = seems_faster(gain, alternated=False)
-                self._set(slug, screened=gain, **(_unproven() if fast else _lost(gain)))
+                self._rank(slug, judge_alone(trials, slug), alternated=False)
 
-    def _run_alone(self, purpose: str, slug: str, **fields: object) -> Generator[TrialPlan, Trial, Trial]:
-        """Runs one row, or the original, from the start of a process to its end."""
-        candidate = self._candidate(*([] if slug == ORIGINAL else slug.split("+")))
-        trial = yield from self._ask(purpose, [candidate], alternates=False, **fields)  # type: ignore[arg-type]
-        if slug in self._rows:
-            found = trial.variant(slug)
-            if found is not None:
-                self._note_variant(slug, found)
-            elif trial.failure is not None:
-                self._set(slug, state=FAILED, reason=trial.failure.message)
-        return trial
+    def _run_alone(
+        self, purpose: str, names: Sequence[str], *, losses: int = 0, cold: Sequence[bool] = ()
+    ) -> Questions:
+        """Runs rows, or the original, each from the start of a process to its end, and each on another device."""
+        asked = [[self._candidate(*([] if name == ORIGINAL else name.split("+")))] for name in names]
+        trials = yield from self._ask(purpose, asked, alternates=False, losses=losses, cold=cold)
+        for trial, name in zip(trials, names, strict=True):
+            if name in self._rows:
+                found = trial.variant(name)
+                if found is not None:
+                    self._note_variant(name, found)
+                elif trial.failure is not None:
+                    self._set(name, state=FAILED, reason=trial.failure.message)
 
     def _choose_finalists(self) -> list[str]:
         """The rows that seem fastest."""
@@ -272,24 +310,46 @@ class OptimizationSearch:
         for look in range(LOOKS):
             slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN and not self._is_decided(slug)]
             slugs = self._fitting(slugs) if look == 0 else slugs
-            if not slugs or (look and not self._has_time(PROVE, 2, 0.75)):
+            jobs = self._jobs(slugs)
+            if not slugs or (look and not self._has_time(PROVE, self._rounds(len(jobs)), 0.75)):
                 return
-            for _ in range(2):
-                yield from self._prove_once([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
+            yield from self._prove_once(jobs)
             for slug in slugs:
                 if self._rows[slug].state == UNPROVEN:
                     self._set(slug, proven=self._judge_fresh(PROVE, slug))
                     self._note_proof(slug, is_last=look + 1 == LOOKS)
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
-    def _prove_once(self, slugs: Sequence[str]) -> Questions:
-        """Runs one process; what a variant took with it that ended the process runs once more without it."""
-        while slugs:
-            trial = yield from self._ask(PROVE, map(self._candidate, slugs), alternates=True, timed_s=PROVEN_S)
-            known = [slug for slug in slugs if trial.variant(slug) is not None]
-            for slug in known or slugs:
-                self._note_variant(slug, trial.variant(slug) or _failed(trial))
-            slugs = [slug for slug in slugs if slug not in known] if known else []
+    def _fitting(self, slugs: Sequence[str]) -> Sequence[str]:
+        """The first rows whose proof there is time for."""
+        for count in range(len(slugs), 0, -1):
+            jobs = self._jobs(slugs[:count])
+            if self._has_time(PROVE, self._rounds(len(jobs)), slugs=jobs[0]):
+                return slugs[:count]
+        return ()
+
+    def _jobs(self, slugs: Sequence[str]) -> list[list[str]]:
+        """The processes of a look: two with each row, or more if there are more devices; devices share the rows."""
+        parts = min(max(1, self._lanes // 2), len(slugs))
+        return [list(slugs[part::parts]) for part in range(parts)] * max(2, self._lanes // max(1, parts))
+
+    def _prove_once(self, jobs: list[list[str]]) -> Questions:
+        """Runs these processes; what a variant took with it that ended a process runs once more without it."""
+        while jobs:
+            now, jobs = jobs[: self._lanes], jobs[self._lanes :]
+            now = [[slug for slug in job if self._rows[slug].state == UNPROVEN] for job in now]
+            now = [job for job in now if job]
+            if not now:
+                continue
+            asked = [map(self._candidate, job) for job in now]
+            trials = yield from self._ask(PROVE, asked, alternates=True, timed_s=PROVEN_S)
+            again = []
+            for trial, job in zip(trials, now, strict=True):
+                known = [slug for slug in job if trial.variant(slug) is not None]
+                for slug in known or job:
+                    self._note_variant(slug, trial.variant(slug) or failed_variant(trial))
+                again += [[slug for slug in job if slug not in known]] if known else []
+            jobs = again + jobs
 
     def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
@@ -306,22 +366,23 @@ class OptimizationSearch:
         if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
             self._set(slug, **_lost(gain))
         elif gain.verdict == UNDECIDED and is_last:
-            self._set(slug, reason=f"it seems to save {_share(gain)}, and its interval includes 0%")
+            self._set(slug, reason=f"it seems to save {units.percent(gain.share)}, and its interval includes 0%")
 
     def _prove_alone(self, slugs: Sequence[str]) -> Questions:
         """Proves rows that cannot change within a process, in turn with the original: A B B A, B A A B."""
         for slug in slugs:
             for look in range(LOOKS):
-                if not self._has_time(PROVE, 4):
+                names = (ORIGINAL, slug) if look % 2 == 0 else (slug, ORIGINAL)
+                turns = in_turn(names, self._lanes)
+                if not self._has_time(PROVE, len(turns)):
                     break
-                order = (ORIGINAL, slug, slug, ORIGINAL)
-                for name in order if look % 2 == 0 else reversed(order):
+                for turn in turns:
                     if self._rows[slug].state == UNPROVEN:
-                        yield from self._run_alone(PROVE, name)
+                        yield from self._run_alone(PROVE, turn)
                 if self._rows[slug].state != UNPROVEN:
                     break
                 trials = [trial for trial in self.trials if trial.purpose == PROVE]
-                self._set(slug, proven=judge_alone(trials, slug))
+                self._set(slug, proven=judge_alone(trials, slug, noise=self.trials))
                 self._note_proof(slug, is_last=look + 1 == LOOKS, alternated=False)
                 if self._is_decided(slug):
                     break
@@ -353,20 +414,19 @@ class OptimizationSearch:
             self.winner = None
             kept = [slug for slug in kept if slug not in gone]
 
-    def _combine(
-        self, slugs: list[str]
-    ) -> Generator[TrialPlan, Trial, tuple[MeasuredGain | None, tuple[tuple[str, float], ...]]]:
+    def _combine(self, slugs: list[str]) -> Asking[tuple[MeasuredGain | None, tuple[tuple[str, float], ...]]]:
         """Takes each of several rows out of their combination, and drops those that it does not need."""
         while len(slugs) > 1:
             full = name_of(slugs)
             parts = dict.fromkeys([*prefixes(slugs), *(without(slugs, slug) for slug in slugs)])
             begun = len(self.trials)
+            candidates = [self._candidate(*part) for part in parts]
             for look in range(LOOKS):
-                if look and not self._has_time(COMBINE, 2, 0.9):
+                if look and not self._has_time(COMBINE, self._rounds(2), 0.9):
                     break
-                for _ in range(2):
-                    candidates = (self._candidate(*part) for part in parts)
-                    yield from self._ask(COMBINE, candidates, alternates=True, timed_s=PROVEN_S)
+                for _ in range(self._rounds(2)):
+                    asked = [candidates] * self._lanes
+                    yield from self._ask(COMBINE, asked, alternates=True, timed_s=PROVEN_S)
                 trials = self.trials[begun:]
                 owns = {slug: judge(trials, full, name_of(without(slugs, slug)), self.trials) for slug in slugs}
                 if all(own is not None and own.verdict != UNDECIDED for own in owns.values()):
@@ -375,7 +435,7 @@ class OptimizationSearch:
             for slug, own in owns.items():
                 self._set(slug, own=own)
             if gain is not None and all(_is_faster(own) for own in owns.values()):
-                return gain, tuple(_waterfall(trials, slugs, gain, self.trials))
+                return gain, tuple(waterfall(trials, slugs, gain, self.trials))
             slugs = self._drop(slugs, owns, trials, full)
         gain = self._rows[slugs[0]].proven if slugs else None
         if gain is not None:
@@ -392,7 +452,7 @@ class OptimizationSearch:
         own = owns[weakest]
         said = f"together with {others} it fails: {failed}" if failed else f"beside {others} it saves nothing more"
         if own is not None and own.verdict == UNDECIDED and own.share > 0:
-            said = f"beside {others} it seems to save {_share(own)}, and its interval includes 0%"
+            said = f"beside {others} it seems to save {units.percent(own.share)}, and its interval includes 0%"
         self._set(weakest, state=REDUNDANT, reason=said)
         return [slug for slug in slugs if slug != weakest]
 
@@ -400,13 +460,13 @@ class OptimizationSearch:
 
     def _confirm(
         self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]
-    ) -> Generator[TrialPlan, Trial, list[str]]:
+    ) -> Asking[list[str]]:
         """Runs the program with the result and without in turn; returns the rows that have to go."""
         full = name_of(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
         names = [ORIGINAL, full, *(name_of(without(kept, slug)) for slug in alone)]
         trials = yield from self._run_in_turn(names, alone)
-        whole = judge_alone(trials, full)
+        whole = judge_alone(trials, full, noise=self.trials)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
             return self._give_up(kept, FAILED, f"from the program's start it fails: {failed.message}")
@@ -417,7 +477,7 @@ class OptimizationSearch:
         if whole is not None and whole.verdict == SLOWER:
             said = f"from the program's start the step becomes {units.percent(-whole.share)} longer"
             return self._give_up(kept, LOST, said)
-        memory = _needs(trials, full)[1]
+        memory = needs_of(trials, full)[1]
         if self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
             limit = units.size(self._max_memory_bytes)
             return self._give_up(kept[-1:], FAILED, f"the result takes {units.size(memory)} with it, more than {limit}")
@@ -425,7 +485,7 @@ class OptimizationSearch:
         if unchecked:
             return self._give_up(unchecked, UNPROVEN, "it is faster, and what it computes could not be compared")
         for slug in alone:
-            own = judge_alone(trials, full, name_of(without(kept, slug)))
+            own = judge_alone(trials, full, name_of(without(kept, slug)), self.trials)
             self._set(slug, own=own)
             if not _is_faster(own):
                 return self._give_up([slug], REDUNDANT, "beside the others it saves nothing more")
@@ -437,21 +497,22 @@ class OptimizationSearch:
         self._win(kept, gain, steps, whole, trials)
         return []
 
-    def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Generator[TrialPlan, Trial, Sequence[Trial]]:
-        """Runs processes of their own: A B B A; more of them if they alone can say what some rows save."""
-        begun, losses = len(self.trials), self._losses
-        for name in names:
-            yield from self._run_alone(CONFIRM, name, losses=losses, cold=True)
-        for name in reversed(names):
-            if self._has_time(CONFIRM):
-                yield from self._run_alone(CONFIRM, name, losses=losses)
+    def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
+        """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide."""
+        begun, losses, seen = len(self.trials), self._losses, set[str]()
+        turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
+        for place, turn in enumerate(turns):
+            cold = [name not in {*seen, *turn[:lane]} for lane, name in enumerate(turn)]
+            if place < len(names) or self._has_time(CONFIRM):
+                yield from self._run_alone(CONFIRM, turn, losses=losses, cold=cold)
+            seen.update(turn)
         for _ in range(LOOKS - 1 if alone else 0):
             trials = self.trials[begun:]
-            gains = [judge_alone(trials, names[1], name) for name in names if name != names[1]]
-            if all(_is_faster(gain) for gain in gains) or not self._has_time(CONFIRM, 2 * len(names)):
+            gains = [judge_alone(trials, names[1], name, self.trials) for name in names if name != names[1]]
+            if all(_is_faster(gain) for gain in gains) or not self._has_time(CONFIRM, len(turns)):
                 break
-            for name in (*names, *reversed(names)):
-                yield from self._run_alone(CONFIRM, name)
+            for turn in turns:
+                yield from self._run_alone(CONFIRM, turn)
         return self.trials[begun:]
 
     @property
@@ -495,7 +556,7 @@ class OptimizationSearch:
             self.notes.append(
                 f"from the program's start the step is not shorter: {took} in {whole.processes} processes"
             )
-        ours, theirs = (_needs(trials, name) for name in (name_of(kept), ORIGINAL))
+        ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
         saved_s = gain.before_s - gain.after_s
         longer_s = (ours[0] or 0.0) - (theirs[0] or 0.0) if ours[0] is not None and theirs[0] is not None else None
         pays = None if longer_s is None or saved_s <= 0 else max(0.0, longer_s / saved_s)
@@ -515,26 +576,9 @@ class OptimizationSearch:
         )
 
 
-def _waterfall(
-    trials: Sequence[Trial], slugs: Sequence[str], gain: MeasuredGain, noise: Sequence[Trial]
-) -> Iterator[tuple[str, float]]:
-    for part in prefixes(slugs):
-        found = judge(trials, name_of(part), noise=noise)
-        if found is not None:
-            yield part[-1], gain.before_s * (1 - found.share)
-
-
 def _needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
     """How much a combination needs a row."""
     return _is_faster(own), own.share if own is not None else _proven_share(row)
-
-
-def _needs(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | None]:
-    """The seconds of a cold compilation and the peak memory of a variant in a process of its own."""
-    found = [(trial, one) for trial in trials if not trial.alternates and (one := trial.variant(slug)) is not None]
-    cold = next((one.compile_time_s for trial, one in found if trial.cold and one.compile_time_s), None)
-    memory = [one.peak_memory_bytes for _, one in found if one.peak_memory_bytes is not None]
-    return cold, max(memory, default=None)
 
 
 def _is_faster(gain: MeasuredGain | None) -> bool:
@@ -545,30 +589,10 @@ def _proven_share(row: MenuRow) -> float:
     return row.proven.share if row.proven is not None else 0.0
 
 
-def _share(gain: MeasuredGain) -> str:
-    return units.percent(gain.share)
-
-
-def _unproven() -> dict[str, str]:
-    return {"state": UNPROVEN, "reason": NO_PROOF}
-
-
 def _lost(gain: MeasuredGain | None) -> dict[str, str]:
     if gain is None:
         return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
     if gain.share < 0:
         return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
-    return {"state": LOST, "reason": f"it saves {_share(gain)} of the step; the placebo showed {_size(gain.placebo)}"}
-
-
-def _size(share: float) -> str:
-    return units.percent(abs(share))
-
-
-def _failed(trial: Trial) -> TrialVariant:
-    said = trial.failure.message if trial.failure else "its steps were not timed"
-    return TrialVariant("", failure=said)
-
-
-def _lacks_memory(failure: str) -> bool:
-    return any(word in failure.lower() for word in MEMORY_WORDS)
+    showed = units.percent(abs(gain.placebo))
+    return {"state": LOST, "reason": f"it saves {units.percent(gain.share)} of the step; the placebo showed {showed}"}

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from ...records.optimization import OPTIMIZER, ORIGINAL, MenuRow, ProgramSetting
 
+AT_ONCE = 8
+"""The most rows that share a process in the ranking."""
+
 
 @dataclass(frozen=True)
 class TrialCandidate:
@@ -28,6 +31,7 @@ class TrialPlan:
     least: int  # the least number of timed steps of each
     losses: int = 0  # the number of optimizer steps whose gradients are kept
     cold: bool = False  # whether it compiles with empty caches
+    lane: int = 0  # the place of its device among those of the search
 
     @property
     def slugs(self) -> tuple[str, ...]:
@@ -55,3 +59,39 @@ def without(slugs: Sequence[str], slug: str) -> tuple[str, ...]:
 def prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The first row, the first two, …"""
     return (tuple(slugs[:count]) for count in range(1, len(slugs) + 1))
+
+
+# What runs where, if there are several devices.
+
+
+def deal(slugs: Sequence[str], lanes: int) -> list[list[str]]:
+    """The rows of each process of the ranking: the first rows come first, and each device gets as many as another."""
+    found: list[list[str]] = []
+    for begin in range(0, len(slugs), AT_ONCE * lanes):
+        block = slugs[begin : begin + AT_ONCE * lanes]
+        found += [list(block[lane::lanes]) for lane in range(min(lanes, len(block)))]
+    return found
+
+
+def screening_turns(slugs: Sequence[str], lanes: int) -> list[list[str]]:
+    """For each device the rows that it runs in turn with the original.
+
+    Several rows run between two runs of the original. If there are more devices than rows, some run a row once more.
+    """
+    found = []
+    for lane in range(lanes):
+        own = slugs[lane::lanes] or [slugs[lane % len(slugs)]]
+        turn = [ORIGINAL, *own, *([ORIGINAL] if lanes == 1 or len(own) > 1 else [])]
+        found.append(turn if lane < len(slugs) else turn[::-1])
+    return found
+
+
+def in_turn(names: Sequence[str], lanes: int) -> list[list[str]]:
+    """The rounds in which all of these names run at least twice, and as often on each device: A B B A.
+
+    Every second device runs them backwards. Each device runs all of them, because a comparison stays on one device.
+    """
+    backwards = names[::-1]
+    if lanes == 1:
+        return [[name] for name in (*names, *backwards)]
+    return [[(backwards if lane % 2 else names)[place] for lane in range(lanes)] for place in range(len(names))]

@@ -346,11 +346,8 @@ def run_program(
     Raises:
         InductorBenchError: the program cannot be started.
     """
-    if request.kind in ("script", COMMAND):
-        # its starter holds the turn for the whole program, and for commands of this tool in it
-        environment.pop(TURN, None)
-    shown = Redaction.find([request.arguments], environment).words(request.arguments)
-    progress.stage(f"running {how}{shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
+    leave_turn(request, environment)
+    progress.stage(f"running {how}{shown_command(request, environment)}")
     return run_process(
         command,
         environment=environment,
@@ -360,6 +357,21 @@ def run_program(
         is_finished=is_finished,
         ask_s=ask_s,
     )
+
+
+def leave_turn(request: BreakdownRequest, environment: dict[str, str]) -> None:
+    """Takes the turn at the device out of the environment of a program that does not know of it.
+
+    Its starter holds the turn for the whole program, and for commands of this tool in it.
+    """
+    if request.kind in ("script", COMMAND):
+        environment.pop(TURN, None)
+
+
+def shown_command(request: BreakdownRequest, environment: Mapping[str, str]) -> str:
+    """The program as it was typed, without secrets."""
+    shown = Redaction.find([request.arguments], environment).words(request.arguments)
+    return shlex.join(shown if request.kind == COMMAND else [request.target, *shown])
 
 
 def program_command(request: BreakdownRequest, work: Path, python: str, refusal: Path) -> list[str]:

@@ -7,15 +7,16 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.findings.finding import plural
 from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
+from ...devices.nvidia import VISIBLE_GPUS
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error
-from ...launch.process import ProcessResult
+from ...launch.executors import COMPILE_THREADS, compile_threads, usable_cores
+from ...launch.process import WAKE_S, ChildProcess, ProcessResult
 from ...messages.observed import VARIANTS
 from ...messages.variants import (
     JOURNAL,
@@ -42,12 +43,11 @@ from ...records.optimization import (
 from ...records.request import BreakdownRequest
 from ...store import codec
 from ...store.files import read_json, read_text, write_json
-from ...store.lock import DeviceTurn
 from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
 from ..mode_process import CACHE, NOT_INHERITED
 from ..modules.measured_environment import WARM, observed_environment
-from ..modules.program_run import program_command, run_program
+from ..modules.program_run import leave_turn, program_command, shown_command
 from ..progress import Progress
 
 STAGE = "optimize"
@@ -130,12 +130,48 @@ def culprit_of(line: str) -> str:
     return "" if slug in ("-", ORIGINAL) else slug
 
 
+class StartedTrial:
+    """A process of a trial that runs.
+
+    Args:
+        plan: what it tries.
+        gpu: the GPU that it has; empty if it may use all.
+        child: the process.
+        watch: looks what its variants do.
+        work: the folder of its files.
+        limit_s: seconds until it is ended.
+    """
+
+    def __init__(
+        self, plan: TrialPlan, gpu: str, child: ChildProcess, watch: VariantWatch, work: Path, limit_s: float | None
+    ) -> None:
+        self.plan, self.gpu, self.watch, self.work = plan, gpu, watch, work
+        self._child, self._limit_s = child, limit_s
+        self.began_s = self._asked_s = time.monotonic()
+        self._is_finished = self._is_late = False
+
+    def has_ended(self, wait_s: float = 0.0) -> bool:
+        """Whether it has ended, or can be ended, after so many seconds at most."""
+        if self._child.wait(wait_s):
+            return True
+        now_s = time.monotonic()
+        if now_s - self._asked_s >= WAKE_S:
+            self._asked_s, self._is_finished = now_s, self.watch.is_finished()
+        self._is_late = self._limit_s is not None and now_s - self.began_s > self._limit_s
+        return self._is_finished or self._is_late
+
+    def end(self) -> ProcessResult:
+        """Ends it and its descendants. May be called again."""
+        timed_out = self._is_late and not self._is_finished
+        return replace(self._child.end(timed_out), stopped=self._is_finished)
+
+
 @dataclass(frozen=True)
 class ProgramTrials:
-    """Runs the trials of a search.
+    """Starts the trials of a search, and reads what they measured.
 
     ``request`` is the program with its secrets, ``environment`` that of this command, ``python`` the interpreter of a
-    script, ``pins`` the folder of pins if there are any.
+    script, ``pins`` the folder of pins if there are any, ``gpus`` the number of GPUs that are used at once.
     """
 
     request: BreakdownRequest
@@ -145,42 +181,53 @@ class ProgramTrials:
     redaction: Redaction
     progress: Progress
     stalled_s: float = STALLED_S
+    gpus: int = 1
 
-    def run(self, plan: TrialPlan) -> Trial:
-        """Runs one trial, or takes the one that an earlier command has run.
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the program itself waits for its turn at the device."""
+        return self.request.kind in COMPILED_HERE
+
+    def known(self, plan: TrialPlan) -> Trial | None:
+        """The trial that an earlier command has run; ``None`` if there is none."""
+        known = self.folder.load_trial(plan.name)
+        asked = (plan.purpose, plan.slugs, plan.alternates)
+        return known if known is not None and (known.purpose, known.slugs, known.alternates) == asked else None
+
+    def start(self, plan: TrialPlan, gpu: str) -> StartedTrial:
+        """Starts the process of a trial, on a GPU if one is named.
 
         Raises:
             InductorBenchError: the program cannot be started, or the folder cannot be written.
         """
-        known = self.folder.load_trial(plan.name)
-        if known is not None and (known.purpose, known.slugs, known.alternates) == (
-            plan.purpose,
-            plan.slugs,
-            plan.alternates,
-        ):
-            return known
         work = self.folder.work / plan.name
         shutil.rmtree(work, ignore_errors=True)
         observed, log = work / "observed", self.folder.logs / f"{plan.name}.log"
         observed.mkdir(parents=True)
         log.unlink(missing_ok=True)
         write_json(work / REQUEST, codec.encode(request_of(plan)))
-        watch = VariantWatch(observed, self.stalled_s)
-        here = self.request.kind in COMPILED_HERE
         command = program_command(self.request, work, self.python, work / "refusal.json")
-        began_s = time.monotonic()
-        environment = self._environment(plan, work)
-        with nullcontext() if here else DeviceTurn():
-            ended = run_program(
-                self.request, command, environment, log, self.progress, watch.is_finished, how=_how(plan)
-            )
+        environment = self._environment(plan, work, gpu)
+        leave_turn(self.request, environment)
+        child = ChildProcess(command, environment=environment, log=log, on_line=self.progress.output)
+        return StartedTrial(plan, gpu, child, VariantWatch(observed, self.stalled_s), work, self.request.timeout_s)
+
+    def read(self, started: StartedTrial) -> Trial:
+        """Ends a process, and reads and keeps what it measured."""
+        ended, watch = started.end(), started.watch
         stalled = f"{watch.stalled} for more than {self.stalled_s:.0f} s" if watch.stalled else ""
-        trial = read_trial(plan, observed, ended, time.monotonic() - began_s, stalled)
+        time_s = time.monotonic() - started.began_s
+        trial = read_trial(started.plan, started.work / "observed", ended, time_s, stalled)
+        trial = replace(trial, gpu=started.gpu)
         self.folder.save_process(trial.name, trial, self.redaction.text)
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(started.work, ignore_errors=True)
         return trial
 
-    def _environment(self, plan: TrialPlan, work: Path) -> dict[str, str]:
+    def tell(self, plans: Sequence[TrialPlan]) -> None:
+        """Reports which processes begin."""
+        self.progress.stage(f"running {_how(plans)}: {shown_command(self.request, self.environment)}")
+
+    def _environment(self, plan: TrialPlan, work: Path, gpu: str) -> dict[str, str]:
         environment = {name: value for name, value in self.environment.items() if name not in NOT_INHERITED}
         cache = work / "cache" if plan.cold else self.folder.work / "cache"
         cache.mkdir(parents=True, exist_ok=True)
@@ -191,6 +238,10 @@ class ProgramTrials:
             "INDUCTOR_BENCH_SAMPLES": "",
             VARIANTS: str((work / REQUEST).resolve()),
         }
+        if gpu:
+            threads = compile_threads(usable_cores(), self.gpus, 1)
+            share = {COMPILE_THREADS: str(threads)} if threads else {}
+            environment = {**share, **environment, VISIBLE_GPUS: gpu}
         return environment | variables_of(plan.candidates if not plan.alternates else ())
 
 
@@ -225,11 +276,14 @@ def request_of(plan: TrialPlan) -> VariantsRequest:
     )
 
 
-def _how(plan: TrialPlan) -> str:
-    what = {"screen": "ranking", "prove": "proving", "combine": "combining", "confirm": "confirming"}[plan.purpose]
-    names = [slug for slug in plan.slugs if slug != PLACEBO]
+def _how(plans: Sequence[TrialPlan]) -> str:
+    what = {"screen": "ranking", "prove": "proving", "combine": "combining", "confirm": "confirming"}[plans[0].purpose]
+    names = list(dict.fromkeys(slug for plan in plans for slug in plan.slugs if slug != PLACEBO))
     shown = names[0] if len(names) == 1 else plural(len(names), "variant")
-    return f"{plan.name.partition('-')[0]}, {what} {shown}: "
+    numbers = [plan.name.partition("-")[0] for plan in plans]
+    if len(plans) == 1:
+        return f"{numbers[0]}, {what} {shown}"
+    return f"{numbers[0]} to {numbers[-1]}, {what} {shown} on {len(plans)} GPUs"
 
 
 # Reads what the processes of one trial measured.

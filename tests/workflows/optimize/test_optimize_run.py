@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -17,9 +17,11 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import KEPT, Trial
+from inductor_bench.records.program import Interval, Timeline
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
 from inductor_bench.workflows.modules.targets import resolve_target
 from inductor_bench.workflows.optimize import OptimizeInterrupted, run_optimize
@@ -50,18 +52,29 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def program(monkeypatch: pytest.MonkeyPatch) -> DrawnProgram:
     """Stands for the program in all trials."""
     drawn = DrawnProgram(0, {"fused-optimizer": 0.1, "cudagraphs": 0.2}, step_s=0.023, most=40)
-    own = ProgramTrials.run
+    monkeypatch.setattr(ProgramTrials, "start", lambda self, plan, gpu: DrawnTrial(plan, gpu))
 
-    def run(self: ProgramTrials, plan: TrialPlan) -> Trial:
-        known = self.folder.load_trial(plan.name)
-        if known is not None:
-            return own(self, plan)
-        trial = drawn.run(plan)
+    def read(self: ProgramTrials, started: DrawnTrial) -> Trial:
+        trial = replace(drawn.run(started.plan), gpu=started.gpu)
         self.folder.save_process(trial.name, trial, self.redaction.text)
         return trial
 
-    monkeypatch.setattr(ProgramTrials, "run", run)
+    monkeypatch.setattr(ProgramTrials, "read", read)
     return drawn
+
+
+@dataclass
+class DrawnTrial:
+    """A process that ends at once."""
+
+    plan: TrialPlan
+    gpu: str
+
+    def has_ended(self, wait_s: float = 0.0) -> bool:
+        return True
+
+    def end(self) -> None:
+        pass
 
 
 def request(target: Path | str, **fields: object) -> OptimizeRequest:
@@ -202,6 +215,13 @@ def test_a_command_has_limits_and_groups(run: Path, program: DrawnProgram, monke
     assert asked.max_memory_bytes == 70 * 10**9 and asked.program.arguments == ("python", "train.py")
 
 
+def test_a_command_names_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[OptimizeRequest] = []
+    monkeypatch.setattr(optimize, "run_optimize", lambda request, console: seen.append(request) or stop())
+    assert main(documented("inductor-bench optimize --devices 0,1 -- python train.py")) == 1
+    assert seen[0].devices == ("0", "1")
+
+
 def stop() -> None:
     raise InductorBenchError("seen")
 
@@ -245,3 +265,58 @@ def test_a_module_is_no_program(tmp_path: Path) -> None:
     module.write_text("# AOT ID: ['0_forward']\n")
     with pytest.raises(UsageError, match="optimize runs a program"):
         run_optimize(request(module), Silent())
+
+
+# Several GPUs
+
+
+ON_ONE = Timeline(1.0, (Interval("stream 7", 0.0, 1.0, "eager", ""), Interval("host", 0.0, 1.0, "eager", "")))
+ON_TWO = Timeline(1.0, (*ON_ONE.intervals, Interval("device 1 stream 7", 0.0, 1.0, "eager", "")))
+
+
+def test_trials_are_spread_over_all_gpus(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    write_timeline(RunFolder(run), ON_ONE)
+    found = run_optimize(request(run), Silent()).found
+    assert found.winner is not None and found.winner.slugs == ("cudagraphs", "fused-optimizer")
+    assert {trial.gpu for trial in found.trials} == {"0", "3"}
+    both = [trial.gpu for trial in found.trials if trial.purpose == "prove"]
+    assert both == ["0", "3"]
+
+
+def test_named_gpus_are_used(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    found = run_optimize(request(run, devices=("1", "2")), Silent()).found
+    assert {trial.gpu for trial in found.trials} == {"1", "2"}
+    with pytest.raises(UsageError, match="names a device twice"):
+        run_optimize(request(run, devices=("1", "1")), Silent())
+    with pytest.raises(UsageError, match="there is no GPU 7"):
+        run_optimize(request(run, devices=("1", "7")), Silent())
+    monkeypatch.setattr(optimize, "gpu_models", lambda gpus: ("H100", "A100"))
+    with pytest.raises(UsageError, match="different models"):
+        run_optimize(request(run, devices=("0", "1")), Silent())
+
+
+def test_the_program_sees_no_other_gpu(run: Path) -> None:
+    asked = optimize.with_devices(request(run, devices=()))
+    assert asked.program.variables == ()
+    with pytest.raises(UsageError, match="there is no GPU 0"):
+        optimize.with_devices(request(run, devices=("0",)))
+
+
+@pytest.mark.parametrize("kind", ["ranks", "one process", "models", "unknown"])
+def test_a_program_with_all_gpus_runs_one_trial_at_a_time(
+    run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    folder = RunFolder(run)
+    found = folder.load()
+    assert found.program is not None
+    if kind != "unknown":
+        write_timeline(folder, ON_TWO if kind == "one process" else ON_ONE)
+    if kind == "ranks":
+        ranks = tuple(replace(found.program.ranks[0], rank=rank) for rank in range(2))
+        folder.save(replace(found, program=replace(found.program, ranks=ranks)))
+    elif kind == "models":
+        monkeypatch.setattr(optimize, "gpu_models", lambda gpus: ("H100", "A100"))
+    assert {trial.gpu for trial in run_optimize(request(run), Silent()).found.trials} == {""}
