@@ -48,6 +48,16 @@ def seconds(value: float | None) -> str:
     raise AssertionError("the last unit always answers")
 
 
+def duration(value: float | None) -> str:
+    """Seconds of a wait: ``45.2 s``, ``3 min 20 s``, ``20 min``, ``1 h 5 min``; whole seconds from a minute on."""
+    if value is None or not math.isfinite(value) or value < 59.5:
+        return seconds(value)
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
 def size(value: float | None) -> str:
     """An amount of memory in bytes, with decimal prefixes: ``512 B``, ``1.23 MB``, ``11.3 GB``."""
     return _scaled(value, _SIZES)

@@ -51,6 +51,23 @@ def test_size(value: float | None, text: str) -> None:
     assert units.size(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "500 ms"),
+        (45.24, "45.2 s"),
+        (59.6, "1 min"),
+        (200.0, "3 min 20 s"),
+        (1200.0, "20 min"),
+        (3661.2, "1 h 1 min 1 s"),
+        (7200.0, "2 h"),
+        (None, units.MISSING),
+    ],
+)
+def test_duration(value: float | None, text: str) -> None:
+    assert units.duration(value) == text
+
+
 def test_rates() -> None:
     assert units.rate(812.4e9) == "812 GB/s"
     assert units.rate(4.02e12) == "4.02 TB/s"

@@ -116,6 +116,11 @@ class Trial:
     notes: tuple[str, ...] = ()  # what limits the figures
     gpu: str = ""  # the GPU, as ``CUDA_VISIBLE_DEVICES`` names it; empty if the program has all of them, or none
 
+    @property
+    def compile_time_s(self) -> float:
+        """Seconds in which all of its variants were compiled, the original included."""
+        return sum(one.compile_time_s for one in self.variants)
+
     def variant(self, slug: str) -> TrialVariant | None:
         """What a variant did; ``None`` if it was not in the process."""
         return next((one for one in self.variants if one.slug == slug), None)

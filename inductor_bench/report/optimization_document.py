@@ -249,15 +249,22 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
             pays = "" if not winner.pays_after else f", paid off after {plural(round(winner.pays_after), 'step')}"
             yield "compilation", f"{before} → {after} with empty caches{pays}"
     if found.trials:
-        yield "search", f"{_minutes(found.spent_s)} of {_minutes(found.budget_s)}, {processes(len(found.trials))}"
+        yield "search", searched(found)
 
 
 def _whole(gain: MeasuredGain) -> str:
     return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step"
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else units.seconds(seconds)
+def searched(found: Optimization) -> str:
+    """How long the search took, in how many processes, and how much of their time they compiled."""
+    gpus = len({trial.gpu for trial in found.trials if trial.gpu})
+    on = f" on {gpus} GPUs" if gpus > 1 else ""
+    ran_s = sum(trial.time_s for trial in found.trials)
+    compiled_s = sum(trial.compile_time_s for trial in found.trials)
+    share = f", {units.whole_percent(compiled_s / ran_s)} of their time compiling" if compiled_s and ran_s else ""
+    took = f"{units.duration(found.spent_s)} of {units.duration(found.budget_s)}"
+    return f"{took}, {processes(len(found.trials))}{on}{share}"
 
 
 def tried_table(found: Optimization) -> Table:

@@ -363,6 +363,9 @@ class _Searching:
         return replace(trial, failure=self._redaction.failure(trial.failure)) if trial.failure else trial
 
     def _tell(self, trial: Trial) -> None:
+        caches = "empty caches" if trial.cold else "shared caches"
+        compiled = f"{trial.compile_time_s:.1f} s of them compiling, with {caches}"
+        self._progress.output(f"{trial.name}: {trial.time_s:.1f} s, {compiled}")
         if trial.failure is not None:
             self._progress.note(f"{trial.name}: {trial.failure.message}")
         for one in trial.variants:

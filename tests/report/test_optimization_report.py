@@ -8,9 +8,10 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench.analysis.optimization.search import NO_TIME
-from inductor_bench.records.optimization import SUMS, MeasuredGain, MenuRow, OptimizedProgram
+from inductor_bench.records.optimization import SUMS, MeasuredGain, MenuRow, OptimizedProgram, Trial
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
+from inductor_bench.report.optimization_document import searched as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
 
 
@@ -60,6 +61,16 @@ def test_what_had_no_time_is_gone_on_with(tmp_path: Path) -> None:
     assert any(row.reason == NO_TIME for row in found.rows)
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
     assert "run --budget 10m" in text
+
+
+def test_the_time_is_that_of_all_devices_and_says_what_compiled() -> None:
+    found = optimization(two_winners(), budget_s=200.0, spent_s=200.2)
+    first, *others = found.trials
+    spread = replace(found, trials=(replace(first, gpu="0"), *(replace(one, gpu="3") for one in others)))
+    assert searched_for(spread) == "3 min 20 s of 3 min 20 s, 9 processes on 2 GPUs, 52% of their time compiling"
+    assert (
+        searched_for(replace(found, trials=(Trial("1", "screen", True, ()),))) == "3 min 20 s of 3 min 20 s, 1 process"
+    )
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
