@@ -37,7 +37,8 @@ class VariantSwitch:
     - ``inductor``, ``dynamo``: an option of ``torch._inductor.config`` for one compiled graph, of
       ``torch._dynamo.config``
     - ``torch``: an attribute's path, such as ``torch.backends.cuda.matmul.allow_tf32``
-    - ``optimizer``: a key of a parameter group: ``fused``, ``foreach``, ``capturable``
+    - ``optimizer``: a key of a parameter group: ``fused``, ``foreach``, ``capturable``; or ``compiled``, for its step
+    - ``function``: a function that is compiled: ``FILE:LINE:NAME`` with a line within it, or its dotted path
     - ``attention``: ``backends``; the value has names of ``SDPBackend`` in their order, separated by commas
     - ``layout``: ``channels_last`` of compiled modules
     - ``loader``, ``compile``: an argument of ``torch.utils.data.DataLoader``, of ``torch.compile``

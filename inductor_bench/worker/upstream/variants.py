@@ -10,6 +10,7 @@ import copy
 import functools
 import importlib
 import inspect
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -121,6 +122,46 @@ def compile_as(
         )
     made: Callable[..., Any] = compiled
     return made
+
+
+def compile_own_graph(module: Any, inputs: Sequence[Any], options: Mapping[str, Any], surround: Surround) -> Any:
+    """Compiles a graph that is compiled only once; see :func:`compile_as`."""
+    from torch._inductor import compile_fx
+
+    inner = compile_fx.compile_fx_inner
+
+    @functools.wraps(inner)
+    def surrounded(*arguments: Any, **keywords: Any) -> Any:
+        with surround():
+            return inner(*arguments, **keywords)
+
+    with surround():
+        return compile_fx.compile_fx(module, list(inputs), inner_compile=surrounded, config_patches=dict(options))
+
+
+def compile_function(function: Callable[..., Any], compile_graph: Compile) -> Callable[..., Any]:
+    """A function as ``torch.compile`` makes it, with another compilation of its graphs."""
+    import torch
+
+    made: Callable[..., Any] = torch.compile(function, backend=compile_graph)
+    return made
+
+
+def inner_step(optimizer: Any) -> Callable[..., Any]:
+    """The step of an optimizer's class without its hooks. (2.13)"""
+    step = type(optimizer).step
+    inner: Callable[..., Any] = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
+    return inner
+
+
+def override_step(optimizer: Any, inner: Callable[..., Any]) -> None:
+    """Gives an optimizer another step inside of its hooks. (2.13)"""
+    import torch
+
+    def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return inner(self, *arguments, **keywords)
+
+    optimizer.step = types.MethodType(torch.optim.Optimizer.profile_hook_step(step), optimizer)
 
 
 @contextlib.contextmanager

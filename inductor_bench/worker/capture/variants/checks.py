@@ -27,6 +27,9 @@ from .turns import Turns, VariantGraph
 CUDA_GRAPH_RUNS = 3
 """Runs of a graph until it is replayed: its warm-up, its recording, and a replay."""
 
+OTHER_SEED = 20_011
+"""Of random numbers that the program does not draw."""
+
 COARSE_SETTINGS = ("tf32", "precision", "reduction")
 """Words in the names of settings that make products less exact."""
 
@@ -35,10 +38,11 @@ class GraphCheck:
     """The comparison of the variants of one graph with the inputs of one call."""
 
     def __init__(self, turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> None:
-        self._turns, self._graph, self._arguments = turns, graph, arguments
-        self.kept = {place: clone_input(arguments[place]) for place in self._changing()}
+        self._turns, self._graph, self._arguments = turns, graph, [*arguments, *graph.state]
+        self._passed = len(arguments)
+        self.kept = {place: clone_input(self._arguments[place]) for place in self._changing()}
         """What the inputs that it may change were, by their places."""
-        kinds = {value.device.type for value in arguments if isinstance(value, torch.Tensor)}
+        kinds = {value.device.type for value in self._arguments if isinstance(value, torch.Tensor)}
         others = [kind for kind in DEVICES if kind in kinds and not device_of(kind).runs_on_host]
         self.runs_on_host = not others
         self._runtime = runtime_of(others[0] if others else CPU.type)
@@ -48,8 +52,11 @@ class GraphCheck:
         """The number of gradients among them."""
 
     def _changing(self) -> list[int]:
-        """The places of strided tensors that the graph changes in place, as far as torch says which."""
-        known, records = self._graph.changed, torch.is_grad_enabled()
+        """The places of strided tensors that the graph changes in place, as far as torch says which.
+
+        A graph as it was captured may change parameters, too: it switches the recording of gradients off by itself.
+        """
+        known, records = self._graph.changed, torch.is_grad_enabled() and not self._graph.is_eager
         places = range(len(self._arguments)) if known is None else known
         found = [place for place in places if isinstance(self._arguments[place], torch.Tensor)]
         return [place for place in found if not (records and self._arguments[place].requires_grad)]
@@ -66,7 +73,7 @@ class GraphCheck:
         arguments = [self._argument(place, leaves, coarsest) for place in range(len(self._arguments))]
         try:
             with self._turns.in_place_of(number), self._runtime.preserve_random_state(), without_compiled_autograd():
-                result = call(*arguments)
+                result = call(*arguments[: self._passed])
                 outputs = list(result) if isinstance(result, tuple | list) else [result]
                 values = [_copy_of(value) for value in outputs]
                 values += [_copy_of(arguments[place]) for place in self.kept]
@@ -79,10 +86,22 @@ class GraphCheck:
         self.gradients = len(gradients)
         return [*values, *gradients.values()]
 
+    def is_random(self, own: Sequence[Any]) -> bool:
+        """Whether the original returns something else from another random state."""
+        with self._runtime.preserve_random_state():
+            torch.manual_seed(OTHER_SEED)
+            values = self.run(ORIGINAL)
+        pairs = zip(own, values, strict=True)
+        return any(isinstance(one, torch.Tensor) and not torch.equal(one, other) for one, other in pairs)
+
     def _argument(self, place: int, leaves: dict[int, Any], coarsest: float | None) -> Any:
         """An input: the program's memory without its history, or a copy where the history or the memory matters."""
         value = self._arguments[place]
         if not isinstance(value, torch.Tensor):
+            return value
+        if place >= self._passed:  # the graph has it whatever it is called with
+            if value.requires_grad and torch.is_grad_enabled():
+                leaves[place] = value
             return value
         copies = coarsest is not None or (value.requires_grad and not value.is_leaf)
         made = clone_input(value) if copies else value.data
@@ -146,6 +165,10 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
         return [_not_compared(number, graph, reason) for number in numbers]
     if are_meaningless(own):
         return [_not_compared(number, graph, NO_NUMBERS) for number in numbers]
+    if graph.is_eager and check.is_random(own):
+        return [
+            _not_compared(number, graph, "it draws random numbers, others than when compiled") for number in numbers
+        ]
     found = []
     for number in numbers:
         turns.note(number, "is checked")

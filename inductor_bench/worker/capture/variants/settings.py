@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ....messages.variants import ProgramVariant, VariantSwitch
-from ....records.optimization import ALTERNATING, ATTENTION, INDUCTOR, OPTIMIZER, TORCH
+from ....records.optimization import ALTERNATING, ATTENTION, FUNCTION, INDUCTOR, OPTIMIZER, TORCH
 from ...upstream import variants as upstream
 from ...upstream.observing import before_optimizer_steps
 
@@ -55,6 +55,8 @@ class Optimizers:
     def __init__(self) -> None:
         self.held: Values = {}
         """Flags that each optimizer gets before its first step, and keeps."""
+        self.found: Callable[[Any], None] = lambda optimizer: None
+        """Hears of each optimizer in its first step."""
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def listen(self) -> None:
@@ -67,6 +69,7 @@ class Optimizers:
         self._known.add(optimizer)
         if self.held and not why_not(optimizer, self.held):
             _change_optimizer(optimizer, self.held)
+        self.found(optimizer)
 
     @property
     def are_known(self) -> bool:
@@ -89,7 +92,9 @@ def why_not(optimizer: Any, flags: Values) -> str:
     name = type(optimizer).__name__
     if not type(optimizer).__module__.startswith("torch.optim"):
         return f"{name} is not one of torch.optim"
-    missing = [flag for flag in flags if flag not in optimizer.defaults]
+    if flags.get(COMPILED) and name in NOT_COMPILED:
+        return f"torch does not compile the step of {name}"
+    missing = [flag for flag in flags if flag not in optimizer.defaults and flag != COMPILED]
     if missing:
         return f"{name} has no {missing[0]}"
     if any(group.get("differentiable") for group in optimizer.param_groups):
@@ -104,6 +109,12 @@ def why_not(optimizer: Any, flags: Values) -> str:
     return ""
 
 
+COMPILED = "compiled"
+"""The flag of optimizers whose step is compiled; torch has no such key."""
+
+NOT_COMPILED = ("SparseAdam", "RAdam", "LBFGS")
+"""The optimizers whose steps Dynamo leaves alone."""
+
 AMP = "_step_supports_amp_scaling"
 """The attribute by which a GradScaler leaves its work to a fused optimizer."""
 
@@ -115,8 +126,17 @@ class OptimizerChange:
     flags: Values
     optimizers: Optimizers
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether their steps are compiled, too."""
+        return bool(self.flags.get(COMPILED))
+
+    def suits(self, optimizer: Any) -> bool:
+        """Whether an optimizer can be changed so."""
+        return not why_not(optimizer, self.flags)
+
     def make(self) -> Undo:
-        undoings = [_change_optimizer(one, self.flags) for one in self.optimizers if not why_not(one, self.flags)]
+        undoings = [_change_optimizer(one, self.flags) for one in self.optimizers if self.suits(one)]
 
         def undo() -> None:
             for one in undoings:
@@ -127,6 +147,9 @@ class OptimizerChange:
 
 def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
     wanted = dict(flags)
+    compiled = wanted.pop(COMPILED, False)
+    if compiled:
+        wanted |= flags_of_compiled(optimizer)
     for one, other in (("fused", "foreach"), ("foreach", "fused")):  # torch refuses both
         if wanted.get(one):
             wanted.setdefault(other, False)
@@ -134,6 +157,7 @@ def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
     scales = vars(optimizer).get(AMP)
     for group, before in groups:
         group.update({name: wanted[name] for name in before})
+    rates = _make_rates(optimizer) if compiled else []
     if flags.get("fused"):
         setattr(optimizer, AMP, True)
     _place_step_counts(optimizer)
@@ -141,6 +165,7 @@ def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
     def undo() -> None:
         for group, before in groups:
             group.update(before)
+        _restore_rates(rates)
         if flags.get("fused"):
             if scales is None:
                 delattr(optimizer, AMP)
@@ -149,6 +174,39 @@ def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
         _place_step_counts(optimizer)
 
     return undo
+
+
+def flags_of_compiled(optimizer: Any) -> Values:
+    """The flags with which an optimizer's step is compiled as a whole: on a device, its counts of steps lie there."""
+    on_host = all(one.device.type == "cpu" for group in optimizer.param_groups for one in group["params"])
+    return {"fused": False, "foreach": not on_host, "capturable": not on_host}
+
+
+Rate = tuple[Values, Any, Any]
+"""A group, its learning rate, and the tensor in its place."""
+
+
+def _make_rates(optimizer: Any) -> list[Rate]:
+    """Makes learning rates tensors, which may change without another compilation."""
+    import torch
+
+    found = []
+    for group in optimizer.param_groups:
+        rate = group.get("lr")
+        if isinstance(rate, int | float):
+            group["lr"] = torch.tensor(float(rate))
+            found.append((group, rate, group["lr"]))
+    return found
+
+
+def _restore_rates(rates: list[Rate]) -> None:
+    """Makes them numbers again, with what a scheduler has made of them."""
+    import torch
+
+    for group, before, made in rates:
+        if group["lr"] is made:
+            same = torch.equal(made, torch.tensor(float(before)))
+            group["lr"] = before if same else float(made)
 
 
 def _place_step_counts(optimizer: Any) -> None:
@@ -179,6 +237,7 @@ class VariantSettings:
     options: Values = field(default_factory=dict)  # of Inductor
     changes: list[TorchChange | AttentionChange] = field(default_factory=list)  # compilation sees them, too
     optimizer: OptimizerChange | None = None
+    functions: tuple[str, ...] = ()  # the places of functions that are compiled
     tag: str = ""  # a part of the keys of torch's caches
     refused: list[str] = field(default_factory=list)  # reasons why a switch cannot be made
     applied: list[str] = field(default_factory=list)
@@ -216,6 +275,8 @@ def settings_of(number: int, variant: ProgramVariant, optimizers: Optimizers, *,
             made.changes.append(AttentionChange(tuple(str(switch.value).replace(" ", "").split(","))))
         elif switch.kind == OPTIMIZER:
             flags[switch.setting] = switch.value
+        elif switch.kind == FUNCTION:
+            made.functions = (*made.functions, switch.setting)
         elif alternates:
             made.refuse(f"{switch.setting}: it holds from the start of a process only")
         if switch.kind in ALTERNATING:

@@ -19,6 +19,7 @@ from typing import Any
 from ....messages.variants import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
 from ...upstream import variants as upstream
 from ..step_measurement import words_of
+from .own_functions import OwnFunctions
 from .settings import Optimizers, Undo, VariantSettings, make_all, settings_of, try_changes
 
 JOURNAL_BYTES = 200
@@ -40,6 +41,8 @@ class VariantGraph:
     changed: tuple[int, ...] | None = None  # the places of inputs that it changes; ``None`` if that is unknown
     uses_cuda_graphs: bool = False  # whether the original runs as a CUDA graph
     calls_collectives: bool = False
+    is_eager: bool = False  # whether the original is not compiled
+    state: tuple[Any, ...] = ()  # tensors that the graph has beside its inputs
     is_checked: bool = False
 
 
@@ -71,16 +74,18 @@ class Turns:
         self.settings = [VariantSettings(ORIGINAL, "original")]
         for number, variant in enumerate(request.variants, 1):
             self.settings.append(settings_of(number, variant, self.optimizers, alternates=request.alternates))
+        self._owns = [OwnFunctions(self, one.number, one.functions, one.optimizer) for one in self.settings]
         self.held = ORIGINAL if request.alternates else len(self.settings[:2]) - 1
         """The variant that is active where none is being timed: the original if they alternate."""
         self.is_over = False
         """Whether nothing is compiled for variants any more."""
         self._graphs: list[VariantGraph] = []
         self._numbers: dict[str, int] = {}  # the number of each thing that was compiled
-        self._undo_optimizer: Undo = _nothing
+        self._undo_step: Undo = _nothing
         self._undo_changes: Undo = _nothing
         self._in_place = ORIGINAL  # the variant whose changes are in place
         self._is_prepared = False
+        self._waits_for_functions = self.held != ORIGINAL and bool(self.settings[self.held].functions)
         self._folder, self._journal = folder, -1
         self._compiling = 0
 
@@ -102,22 +107,60 @@ class Turns:
         optimizer = self.settings[self.held].optimizer
         if optimizer:
             self.optimizers.held = optimizer.flags
+        self.optimizers.found = self._note_optimizer
         self.use(self.held)
 
     def use(self, number: int) -> None:
         """Makes a variant the active one."""
         if number == self.variant:
             return
-        self._undo_optimizer()
-        self._undo_optimizer = _nothing
+        self._undo_step()
+        self._undo_step = _nothing
         self.variant = number
         self.note(number, "runs")
         try:
             self._put_in_place(number)
-            optimizer = self.settings[number].optimizer
-            self._undo_optimizer = optimizer.make() if optimizer else _nothing
+            self._undo_step = self._change_step(number)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             self.fail(number, error)
+
+    def _change_step(self, number: int) -> Undo:
+        """Makes the changes that no compilation of the program's graphs sees: of optimizers and of functions."""
+        if self.held == number:  # what holds from the start stays
+            return _nothing
+        optimizer = self.settings[number].optimizer
+        undo_flags = optimizer.make() if optimizer else _nothing
+        try:
+            undo_functions = self._owns[number].make()
+        except Exception:
+            undo_flags()
+            raise
+
+        def undo() -> None:
+            undo_functions()
+            undo_flags()
+
+        return undo
+
+    def _note_optimizer(self, optimizer: Any) -> None:
+        self._find_held()
+        own = self.settings[self.held].optimizer
+        if own is not None and own.is_compiled and own.suits(optimizer):
+            self._owns[self.held].override(optimizer)
+
+    def _find_held(self) -> None:
+        """Compiles the functions of the variant that holds from the start, as soon as they are there."""
+        owns = self._owns[self.held]
+        if not self._waits_for_functions:
+            return
+        owns.find()
+        if owns.are_found:
+            self._waits_for_functions = False
+            owns.make()
+
+    def failed(self, number: int) -> bool:
+        """Whether a variant was given up."""
+        return bool(self.settings[number].failure)
 
     def _put_in_place(self, number: int) -> None:
         """Makes the changes that compilation sees, after those that are in place were undone."""
@@ -171,6 +214,7 @@ class Turns:
 
     def compile(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **keywords: Any) -> Any:
         """Compiles a graph for the original and for all variants; returns what calls the active one's."""
+        self._find_held()
         if self.is_over or not self.settings[1:]:
             return original(backend, module, inputs, **keywords)
         self._prepare()
@@ -246,6 +290,40 @@ class Turns:
         settings.graphs += 1
         graph.compiled[settings.number] = made
         graph.callables[settings.number] = self._falling_back(settings.number, made, graph.own)
+
+    def compile_own(self, number: int, name: str, module: Any, inputs: Any) -> Callable[..., Any]:
+        """Compiles a graph that only one variant has, beside the same graph as Dynamo captured it, which runs eagerly.
+
+        Args:
+            number: the variant's.
+            name: what is compiled, in words.
+            module: the graph.
+            inputs: its inputs.
+        """
+        settings, copied = self.settings[number], upstream.copy_graph(module)
+        own, state = copied.forward, (*copied.parameters(), *copied.buffers())
+        if settings.failure:
+            return own  # type: ignore[no-any-return]
+        graph = VariantGraph(-1, name, own, [own] * len(self.settings), is_eager=True, state=state)
+        graph.calls_collectives = upstream.calls_collectives(module)
+        try:
+            surround = partial(self._compiling_for, settings)
+            made = upstream.compile_own_graph(module, inputs, settings.options, surround)
+        except Exception as error:  # whatever a compiler raises costs the variant, and not the program
+            self.fail(number, error)
+            return own  # type: ignore[no-any-return]
+        settings.graphs += 1
+        graph.compiled[number] = made
+        graph.callables[number] = self._falling_back(number, made, own)
+        self._graphs.append(graph)
+
+        def dispatch(*arguments: Any) -> Any:
+            if self.check is not None and not graph.is_checked:
+                graph.is_checked = True
+                self.checks += self.check(self, graph, arguments)
+            return graph.callables[number](*arguments)
+
+        return dispatch
 
     @contextlib.contextmanager
     def _compiling_for(self, settings: VariantSettings) -> Iterator[None]:

@@ -1,0 +1,265 @@
+"""Functions of the program, and optimizers' steps, that a variant compiles by itself and calls in its turn.
+
+A function is found in memory by its file, a line and its name, or by its dotted path. In the variant's turn its code
+only calls what is compiled, wherever the program has the function; afterwards it has its own code again. The graphs
+that Dynamo captures are compared with the same graphs run eagerly.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from ...upstream import variants as upstream
+from .settings import OptimizerChange, Undo
+
+MOST_COMPILATIONS = 8
+"""Graphs of one function in a variant's first turn, or in a whole process: Dynamo gives up after as many."""
+
+_KINDS = 0x20 | 0x80 | 0x200
+"""Flags of the code of generators and coroutines, which are not compiled."""
+
+_numbers = itertools.count()
+
+
+class Variants(Protocol):
+    """What a function asks of ``Turns``."""
+
+    def compile_own(self, number: int, name: str, module: Any, inputs: Any) -> Callable[..., Any]:
+        """Compiles a graph that only this variant has."""
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Gives the variant up."""
+
+    def failed(self, number: int) -> bool:
+        """Whether it was given up."""
+
+
+class CompilationAgainError(RuntimeError):
+    """A function is compiled again after its first calls."""
+
+
+class OwnFunction:
+    """A function that one variant compiles. A call runs what is compiled; the function itself if the variant failed.
+
+    Args:
+        variants: the turns of the process.
+        number: the variant's.
+        name: of the function, in words.
+        function: what is compiled.
+    """
+
+    def __init__(self, variants: Variants, number: int, name: str, function: Callable[..., Any]) -> None:
+        self.calls = 0
+        self.has_settled = False
+        """Whether it had a whole turn, after which nothing should be compiled any more."""
+        self._graphs = 0
+        self._variants, self._number, self._name, self._function = variants, number, name, function
+        self._compiled = upstream.compile_function(function, self._compile)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if self._variants.failed(self._number):
+            return self._function(*arguments, **keywords)
+        self.calls += 1
+        try:
+            return self._compiled(*arguments, **keywords)
+        except Exception as error:  # the function itself raises what is the program's
+            self._variants.fail(self._number, error)
+        return self._function(*arguments, **keywords)
+
+    def _compile(self, module: Any, inputs: Any) -> Callable[..., Any]:
+        self._graphs += 1
+        if self.has_settled or self._graphs > MOST_COMPILATIONS:
+            said = f"{self._name} is compiled again in its call {self.calls}: what it depends on changes"
+            self._variants.fail(self._number, CompilationAgainError(said))
+        return self._variants.compile_own(self._number, self._name, module, inputs)
+
+
+class _SwappedFunction:
+    """One function object of the program, whose code can call something else."""
+
+    def __init__(self, function: types.FunctionType, variants: Variants, number: int) -> None:
+        own = function.__code__
+        copied = types.FunctionType(
+            own, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        copied.__kwdefaults__, copied.__qualname__ = function.__kwdefaults__, function.__qualname__
+        copied.__module__ = function.__module__
+        copies.add(id(copied))
+        self.compiled = OwnFunction(variants, number, function.__qualname__.replace(".<locals>", ""), copied)
+        self._function, self._own, self._copied = function, own, copied
+        self._name = f"__inductor_bench_call_{next(_numbers)}__"
+        self._calling = _code_that_calls(self._name, own)
+
+    def make(self) -> Undo:
+        """Makes the function call what is compiled."""
+        self._function.__globals__[self._name] = self.compiled
+        self._function.__code__ = self._calling
+
+        def undo() -> None:
+            self._function.__code__ = self._own
+            self._function.__globals__.pop(self._name, None)
+            self.compiled.has_settled = self.compiled.calls > 0
+
+        return undo
+
+
+copies: set[int] = set()
+"""The ids of functions that stand for one of the program's, and live as long as the process."""
+
+
+_OUTER = """
+def outer({free}):
+    def inner(*arguments, **keywords):
+        {mention}
+        return {name}(*arguments, **keywords)
+    return inner
+"""
+"""Code with free variables, which are those that a function mentions, even where it never gets to."""
+
+
+def _code_that_calls(name: str, own: types.CodeType) -> types.CodeType:
+    """Code that passes all arguments to a global, with the free variables of other code."""
+    free = ", ".join(own.co_freevars)
+    mention = f"if 0: {free}" if free else "pass"
+    text = _OUTER.format(free=free, mention=mention, name=name)
+    space: dict[str, Any] = {}
+    exec(text, space)
+    made: types.CodeType = space["outer"](*own.co_freevars).__code__
+    return made.replace(co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno)
+
+
+def find_functions(place: str) -> Iterator[types.FunctionType]:
+    """The functions in memory that a place names: ``FILE:LINE:NAME``, or a dotted path such as that of a module's."""
+    if ":" not in place:
+        found = _of_path(place)
+        if isinstance(found, types.FunctionType):
+            yield found
+        return
+    file, line, name = place.rsplit(":", 2)
+    wanted = os.path.realpath(file)
+    codes: dict[types.CodeType, bool] = {}
+    for one in {id(one): one for one in _functions(wanted)}.values():
+        if one.__code__.co_name != name or id(one) in copies:
+            continue
+        code = one.__code__
+        if code not in codes:
+            codes[code] = os.path.realpath(code.co_filename) == wanted and has_line(code, int(line))
+        if codes[code]:
+            yield one
+
+
+def _functions(file: str) -> Iterator[types.FunctionType]:
+    """All functions that the collector knows, and those of modules of a file, which a program may have frozen."""
+    yield from (one for one in gc.get_objects() if type(one) is types.FunctionType)
+    for module in list(sys.modules.values()):
+        if os.path.realpath(getattr(module, "__file__", None) or "") != file:
+            continue
+        for value in list(vars(module).values()):
+            inside = list(vars(value).values()) if isinstance(value, type) else [value]
+            yield from (one for one in inside if type(one) is types.FunctionType)
+
+
+def has_line(code: types.CodeType, line: int) -> bool:
+    """Whether code, or a function within it, comes from a line."""
+    lines = [number for _, _, number in code.co_lines() if number]
+    inside = any(has_line(one, line) for one in code.co_consts if isinstance(one, types.CodeType))
+    return inside or code.co_firstlineno <= line <= max(lines, default=0)
+
+
+def _of_path(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    found = sys.modules.get(module)
+    return (
+        getattr(found, name, None) if found is not None else getattr(_of_path(module), name, None) if module else None
+    )
+
+
+class OwnFunctions:
+    """What one variant compiles apart from the graphs that the program compiles.
+
+    Args:
+        variants: the turns of the process.
+        number: the variant's.
+        places: of functions.
+        optimizer: the change of optimizers, if their steps are compiled.
+    """
+
+    def __init__(
+        self, variants: Variants, number: int, places: tuple[str, ...], optimizer: OptimizerChange | None
+    ) -> None:
+        self._variants, self._number, self._places = variants, number, places
+        self._optimizer = optimizer if optimizer is not None and optimizer.is_compiled else None
+        self._found: dict[str, list[_SwappedFunction]] = {}
+        self._steps: dict[int, OwnFunction] = {}
+
+    @property
+    def are_found(self) -> bool:
+        """Whether all functions were found."""
+        return all(self._found.get(place) for place in self._places)
+
+    def find(self) -> None:
+        """Looks for the functions that were not found until now."""
+        for place in self._places:
+            if not self._found.get(place):
+                functions = list(find_functions(place))
+                usual = [one for one in functions if not one.__code__.co_flags & _KINDS]
+                self._found[place] = [_SwappedFunction(one, self._variants, self._number) for one in usual]
+
+    def make(self) -> Undo:
+        """Makes the program call what is compiled; the undoing fails the variant if nothing was called.
+
+        Raises:
+            ValueError: a function is not there.
+        """
+        self.find()
+        missing = next((place for place in self._places if not self._found[place]), "")
+        if missing:
+            raise ValueError(f"the program has no function {missing.rsplit(':', 1)[-1]} that can be compiled")
+        undoings = [one.make() for place in self._places for one in self._found[place]]
+        undoings += [self._override(one) for one in self._optimizers()]
+
+        def undo() -> None:
+            for one in reversed(undoings):
+                one()
+            self._note_uncalled()
+
+        return undo
+
+    def _note_uncalled(self) -> None:
+        for place in self._places:
+            if not any(one.compiled.calls for one in self._found[place]) and not self._variants.failed(self._number):
+                name = place.rsplit(":", 1)[-1]
+                self._variants.fail(self._number, ValueError(f"no step calls {name} outside of compiled graphs"))
+
+    def _optimizers(self) -> Iterator[Any]:
+        change = self._optimizer
+        return (one for one in change.optimizers if change.suits(one)) if change is not None else iter(())
+
+    def _override(self, optimizer: Any) -> Undo:
+        """Makes an optimizer's step the compiled one, inside of its hooks."""
+        before = vars(optimizer).get("step")
+        own = self._steps.get(id(optimizer))
+        if own is None:
+            name = f"the step of {type(optimizer).__name__}"
+            own = OwnFunction(self._variants, self._number, name, upstream.inner_step(optimizer))
+            self._steps[id(optimizer)] = own
+        upstream.override_step(optimizer, own)
+
+        def undo() -> None:
+            own.has_settled = own.calls > 0
+            if before is None:
+                vars(optimizer).pop("step", None)
+            else:
+                optimizer.step = before
+
+        return undo
+
+    def override(self, optimizer: Any) -> None:
+        """Makes the step of an optimizer the compiled one for the rest of the process."""
+        self._override(optimizer)
