@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from inductor_bench.records.optimization import (  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
+from inductor_bench.worker.upstream.variants import coarsest_eps  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -72,6 +74,56 @@ def test_a_wrong_output_a_wrong_gradient_and_a_dropped_one_are_told_apart(tmp_pa
     assert gradient.where == "gradient of input 1"
     dropped = compare(tmp_path, own, lambda w, b: (own(w, b.detach()),)[0], weight, bias)
     assert dropped.where == "gradient of input 1" and dropped.worst == INCOMPARABLE
+
+
+def attention(keys: Any, queries: Any, shift: Any, *, apart: bool) -> tuple[Any, ...]:
+    """Attention in bfloat16, as within autocast. The shift of the keys changes nothing: its gradient is rounding."""
+    keys, queries, shift = (one.bfloat16() for one in (keys, queries, shift))
+    scores = queries @ keys.T + (queries @ shift)[:, None] if apart else queries @ (keys + shift).T
+    return ((scores.float().softmax(-1).bfloat16() @ keys).float(),)
+
+
+def test_a_gradient_that_is_nothing_but_rounding_is_no_difference(tmp_path: Path) -> None:
+    inputs = [parameter(64, 32), parameter(48, 32), parameter(32)]
+    own, other = partial(attention, apart=False), partial(attention, apart=True)
+    eps = torch.finfo(torch.bfloat16).eps
+    found = compare(tmp_path, own, other, *inputs, coarsest_eps=eps)
+    assert found.reason == "" and found.gradients == 3
+    assert compare(tmp_path, own, other, *inputs).where == "gradient of input 2", "it moves by more than its type says"
+
+    def doubled(keys: Any, queries: Any, shift: Any) -> tuple[Any, ...]:
+        return own(keys, queries.detach() + 2 * (queries - queries.detach()), shift)
+
+    wrong = compare(tmp_path, own, doubled, *inputs, coarsest_eps=eps)
+    assert wrong.where == "gradient of input 1" and wrong.worst > 1
+
+
+def test_what_differs_where_the_original_is_compiled_once_more_is_not_compared(tmp_path: Path) -> None:
+    inputs = [parameter(64, 32), parameter(48, 32), parameter(32)]
+    own, other = partial(attention, apart=False), partial(attention, apart=True)
+    request = VariantsRequest((ProgramVariant("placebo", ()), ProgramVariant("other", ())), True)
+    graph = VariantGraph(0, "0/0", own, [own, other, other], {1: other, 2: other})
+    assert [one.reason for one in check_graph(Turns(request, tmp_path), graph, inputs)] == ["", ""]
+
+
+def test_autocast_within_a_graph_is_seen() -> None:
+    found = []
+
+    def compile_with(module: Any, inputs: Any) -> Any:
+        found.append(coarsest_eps(module))
+        return module.forward
+
+    linear = torch.nn.Linear(4, 4)
+
+    @torch.compile(backend=compile_with)
+    def forward(values: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            made = linear(values)
+        return made.float().sum()
+
+    forward(torch.ones(3, 4))
+    torch.compile(linear, backend=compile_with)(torch.ones(3, 4))
+    assert found == [torch.finfo(torch.bfloat16).eps, torch.finfo(torch.float32).eps]
 
 
 def test_inputs_that_a_graph_changes_are_compared_and_restored(tmp_path: Path) -> None:

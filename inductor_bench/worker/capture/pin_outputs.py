@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -102,7 +102,7 @@ class OutputCheck:
                 return ComparedOutputs(path, math.inf, reason=f"a graph failed with the configs: {words_of(error)}")
             finally:
                 pins.use(False)
-            return worst_tensor(path, tuned, again, own, rounding)[0]
+            return worst_tensor(path, tuned, [again], own, rounding)[0]
 
         found = compare(self._pinned)
         if found.is_equal:
@@ -139,10 +139,11 @@ class Rounding:
     Args:
         run: runs the graph.
         own: what it read and returned.
+        alike: the places of values whose sizes can be compared: gradients for the same outputs.
     """
 
-    def __init__(self, run: Run, own: Sequence[Any]) -> None:
-        self._run, self._own = run, own
+    def __init__(self, run: Run, own: Sequence[Any], alike: Collection[int] = ()) -> None:
+        self._run, self._own, self._alike = run, own, alike
         self._moved: Sequence[float] | None = None
 
     def explains(self, place: int, difference: float, *, whole: bool) -> bool:
@@ -161,8 +162,18 @@ class Rounding:
         if whole:
             return difference <= min(NOISE_FACTOR * moved, FLIPPED)
         if moved >= NOISE_ONLY:
-            return difference <= ROUNDING_FACTOR * moved
+            return difference <= ROUNDING_FACTOR * moved or self._is_small(place, difference)
         return difference <= min(NOISE_FACTOR * moved, NOISE_ONLY if moved > UNREPEATABLE else UNREPEATABLE)
+
+    def _is_small(self, place: int, difference: float) -> bool:
+        """Whether the difference of a gradient is nothing beside the size of all gradients."""
+        if place not in self._alike:
+            return False
+        tensors = [value for value in map(self._own.__getitem__, self._alike) if isinstance(value, torch.Tensor)]
+        elements = sum(value.numel() for value in tensors)
+        usual = math.hypot(*map(_norm, tensors)) / math.sqrt(elements)
+        own = self._own[place]
+        return difference * _norm(own) / math.sqrt(own.numel()) <= tolerance_of(own.dtype) * usual
 
     def _move(self) -> Sequence[float]:
         try:
@@ -173,6 +184,10 @@ class Rounding:
             traceback.print_exc()
             return [0.0] * len(self._own)
         return [_moved(one, other) for one, other in zip(rounded, self._own, strict=True)]
+
+
+def _norm(value: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(value.detach(), dtype=torch.float32)) if value.is_floating_point() else 0.0
 
 
 def _moved(one: Any, other: Any) -> float:
@@ -228,7 +243,7 @@ def _leaves(result: Any) -> list[Any]:
 def worst_tensor(
     path: str,
     tuned: Sequence[Any],
-    again: Sequence[Any],
+    again: Sequence[Sequence[Any]],
     own: Sequence[Any],
     rounding: Rounding,
     tolerances: Callable[[torch.dtype], float] = tolerance_of,
@@ -237,15 +252,17 @@ def worst_tensor(
 
     Args:
         path: the path of the graph.
-        tuned, again, own: what the graph reads and returns with a change, and twice without.
+        tuned: what the graph reads and returns with a change.
+        again: the same without, of each further run.
+        own: the same of the first run without.
         rounding: what other roundings make of the same inputs.
         tolerances: the difference that is tolerated by element type.
     """
     worst, tensors, unrepeatable, rounded, where = ComparedOutputs(path), 0, 0, 0, 0
-    for place, (one, repeated, reference) in enumerate(zip(tuned, again, own, strict=True)):
+    for place, (one, reference, *repeated) in enumerate(zip(tuned, own, *again, strict=True)):
         if not isinstance(reference, torch.Tensor) or reference.numel() == 0:
             continue
-        noise = _difference(repeated, reference)
+        noise = max(_difference(value, reference) for value in repeated)
         if noise > UNREPEATABLE:
             unrepeatable += 1
             continue

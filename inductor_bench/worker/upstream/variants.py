@@ -209,6 +209,20 @@ def calls_collectives(module: Any) -> bool:
     return any("c10d" in str(node.target) for graph in graphs for node in graph.nodes)
 
 
+def coarsest_eps(module: Any) -> float:
+    """The largest distance of 1 to the next number among the types of a graph's values; 0 if none is known. (2.13)
+
+    Autocast converts within a graph whose inputs and outputs are of a finer type.
+    """
+    import torch
+    from torch.fx import GraphModule
+
+    graphs = [one.graph for one in module.modules() if isinstance(one, GraphModule)]
+    values = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
+    known = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    return max((torch.finfo(one).eps for one in known if one.is_floating_point and one.itemsize > 1), default=0.0)
+
+
 def cache_tag(tag: str) -> AbstractContextManager[None]:
     """A part of the keys of torch's caches, by which what is compiled inside is compiled anew. (2.9 to 2.13)"""
     config: Any = importlib.import_module("torch.compiler.config")

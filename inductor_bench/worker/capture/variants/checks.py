@@ -15,6 +15,7 @@ import torch
 from ....devices.protocol import CPU
 from ....devices.table import DEVICES, device_of
 from ....messages.variants import INCOMPARABLE, ORIGINAL, CheckedCallable
+from ....records.optimization import PLACEBO
 from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
 from ...upstream.variants import without_compiled_autograd
@@ -156,7 +157,7 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
         return [_not_compared(number, graph, reason) for number in numbers]
     try:
         check = GraphCheck(turns, graph, arguments)
-        own, again = check.run(ORIGINAL), check.run(ORIGINAL)
+        own, again = check.run(ORIGINAL), [check.run(ORIGINAL)]
     except torch.OutOfMemoryError:
         return [_not_compared(number, graph, "no memory for a copy of its inputs") for number in numbers]
     except Exception as error:  # of the original, with these inputs: nothing is known of the variants
@@ -178,8 +179,9 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
 
 
 def _check(
-    turns: Turns, graph: VariantGraph, check: GraphCheck, number: int, own: Sequence[Any], again: Sequence[Any]
+    turns: Turns, graph: VariantGraph, check: GraphCheck, number: int, own: Sequence[Any], again: list[list[Any]]
 ) -> CheckedCallable:
+    """Compares one variant. The values of the placebo, which is the original, become further ones of the original."""
     settings = turns.settings[number]
     replays = settings.options.get("triton.cudagraphs") and not check.runs_on_host
     if graph.uses_cuda_graphs and not check.runs_on_host:
@@ -197,7 +199,11 @@ def _check(
         reason = f"{len(values)} outputs and gradients instead of {len(own)}"
         return CheckedCallable(number, graph.name, worst=INCOMPARABLE, reason=reason)
     coarse = _is_coarse(settings)
-    rounding = Rounding(lambda coarsest: check.run(ORIGINAL, coarsest=max(coarsest, TF32_EPS * coarse)), own)
+    least = max(graph.coarsest_eps, TF32_EPS * coarse)
+    alike = range(len(own) - check.gradients, len(own))
+    rounding = Rounding(lambda coarsest: check.run(ORIGINAL, coarsest=max(coarsest, least)), own, alike)
+    if settings.slug == PLACEBO:
+        again.append(values)
     worst, place = worst_tensor(graph.name, values, again, own, rounding, _coarse_tolerance if coarse else tolerance_of)
     excess = min(worst.excess, INCOMPARABLE)
     if worst.unrepeatable and excess <= 1 and worst.tensors <= len(check.kept):  # no output, and no gradient

@@ -41,6 +41,7 @@ class VariantGraph:
     changed: tuple[int, ...] | None = None  # the places of inputs that it changes; ``None`` if that is unknown
     uses_cuda_graphs: bool = False  # whether the original runs as a CUDA graph
     calls_collectives: bool = False
+    coarsest_eps: float = 0.0  # the distance of 1 to the next number in the coarsest type inside; 0 if unknown
     is_eager: bool = False  # whether the original is not compiled
     state: tuple[Any, ...] = ()  # tensors that the graph has beside its inputs
     is_checked: bool = False
@@ -223,7 +224,7 @@ class Turns:
             return self._compile_held(original, backend, module, inputs, **keywords)
         name, what = upstream.compilation_of(inputs)
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
-        collectives = upstream.calls_collectives(module)
+        collectives, eps = upstream.calls_collectives(module), upstream.coarsest_eps(module)
         begin_s = time.perf_counter()
         with self.in_place_of(ORIGINAL):
             own = original(backend, module, inputs, **keywords)
@@ -239,6 +240,7 @@ class Turns:
             changed=changed,
             uses_cuda_graphs=bool(options.get("triton.cudagraphs", upstream.option("triton.cudagraphs"))),
             calls_collectives=collectives,
+            coarsest_eps=eps,
         )
         self._graphs.append(graph)
         for settings in wanted:
