@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 from inductor_bench.messages.variants import (  # noqa: E402
     INCOMPARABLE,
     CheckedCallable,
@@ -25,6 +27,7 @@ from inductor_bench.records.optimization import (  # noqa: E402
     OPTIMIZER,
     TORCH,
 )
+from inductor_bench.worker.capture import pin_outputs  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
@@ -96,6 +99,20 @@ def test_a_gradient_that_is_nothing_but_rounding_is_no_difference(tmp_path: Path
 
     wrong = compare(tmp_path, own, doubled, *inputs, coarsest_eps=eps)
     assert wrong.where == "gradient of input 1" and wrong.worst > 1
+
+
+def test_rounding_is_known_of_a_program_that_sets_tf32_by_its_newer_name() -> None:
+    with FakeTensorMode():
+        on_gpu = torch.empty(2, 2, device="cuda")
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    former = matmul.fp32_precision, conv.fp32_precision
+    try:
+        matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
+        assert pin_outputs._coarsest_eps([on_gpu]) == pin_outputs.TF32_EPS
+        matmul.fp32_precision = "ieee"
+        assert pin_outputs._coarsest_eps([on_gpu]) == torch.finfo(torch.float32).eps
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = former
 
 
 def test_what_differs_where_the_original_is_compiled_once_more_is_not_compared(tmp_path: Path) -> None:

@@ -200,9 +200,10 @@ def _coarsest_eps(values: Iterable[Any]) -> float:
     """The largest distance of 1 to the next number among the element types in which a graph computes."""
     tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()]
     found = [torch.finfo(value.dtype).eps for value in tensors if value.itemsize > 1]
-    on_gpu = any(value.is_cuda for value in tensors)
-    if on_gpu and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32):
-        found.append(TF32_EPS)
+    if any(value.is_cuda for value in tensors):
+        # A program that sets ``fp32_precision`` may not read ``allow_tf32``.
+        libraries: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+        found += [TF32_EPS] * any(one.fp32_precision == "tf32" for one in libraries)
     return max(found, default=0.0)
 
 
