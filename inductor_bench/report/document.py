@@ -34,6 +34,9 @@ THEME_COLOURS = ("good", "bad", "muted", "interval")
 FEW_ROWS = 12
 """Number of rows up to which a table needs no filter."""
 
+MOST_ROWS = 1000
+"""Number of rows of a table that a format shows at most; a file of the table has all of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -294,7 +297,7 @@ class Document:
 
 def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
     """The rows that a format shows with that of the sum, and the number of rows that no row stands for."""
-    rows = list(table.rows[: table.most]) if table.most and table.cut_on & form else list(table.rows)
+    rows = list(table.rows[: table.most if table.most and table.cut_on & form else MOST_ROWS])
     left = max(table.every, len(table.rows)) - len(rows)
     last = [table.rest] if left and table.rest else []
     total = [table.total] if table.total else []

@@ -22,6 +22,7 @@ from .document import (
     THEME_COLOURS,
     Document,
     On,
+    Row,
     Section,
     SourceFile,
     Stretch,
@@ -70,7 +71,7 @@ def environment(folder: Path) -> jinja2.Environment:
     )
     made.globals["few_rows"] = FEW_ROWS
     made.filters.update(clean=names.clean, prose=_prose, lines=_lines, css=_css_text, base64=_base64)
-    made.filters.update(shown=_shown, places=_places, texts=_texts, words=_words, bar_words=bar_words)
+    made.filters.update(shown=_shown, places=_places, rows=_rows, texts=_texts, words=_words, bar_words=bar_words)
     made.filters.update(left_out=_left_out, colour=css_colour, ink=_ink)
     return made
 
@@ -82,6 +83,12 @@ def _shown(parts: Iterable[Any]) -> list[Any]:
 
 def _places(table: Table) -> list[int]:
     return [place for place, column in enumerate(table.columns) if column.on & On.PAGE]
+
+
+def _rows(table: Table) -> Sequence[Row]:
+    """The rows that a page shows, without that of the sum."""
+    rows, _ = shown_rows(table, On.PAGE)
+    return rows[:-1] if table.total else rows
 
 
 def _texts(table: Table) -> Sequence[Sequence[str]]:

@@ -157,6 +157,17 @@ def test_every_block_on_a_page() -> None:
     assert 'class="bar placed"' in text and "var(--bad)" in text and 'class="lane"' in text and 'id="files"' in text
 
 
+def test_a_page_shows_a_thousand_rows_of_a_table_and_counts_the_others() -> None:
+    columns = (Column("graph", False), Column("time"))
+    rows = [Row((Cell(f"graph-{place}"), Cell("1 s", 1.0))) for place in range(blocks.MOST_ROWS + 7)]
+    table = Table(columns, rows, total=Row((Cell("sum"), Cell("1007 s", 1007.0))), more="in tables/graphs.csv")
+    text = html.document_page(Document("Graphs", blocks=(table,)))
+    shown = Parsed(text).shown
+    assert f"graph-{blocks.MOST_ROWS - 1}" in shown and f"graph-{blocks.MOST_ROWS}" not in shown
+    assert "and 7 more in tables/graphs.csv" in shown and "1007 s" in shown
+    assert "7 more in tables/graphs.csv" in markdown.document_markdown(Document("Graphs", blocks=(table,)))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_text_makes_a_line_wider_than_the_terminal(width: int) -> None:
     lines = terminal.document_text(every_block(" " + EVIL), width).splitlines()

@@ -105,6 +105,9 @@ REFUSED = ("cuda-graphs-refused",)
 MOST_FAILURES = 8
 MOST_GRAPHS = 12
 
+MOST_DIVIDED = 100
+"""Graphs whose time is shown by category at most; the table of categories has all of them."""
+
 
 @dataclass(frozen=True)
 class PageParts:
@@ -392,15 +395,19 @@ def _categories(run: Run) -> tuple[Block, ...]:
     measured = [module for module in run.modules if category_totals(run, module)]
     if not measured:
         return ()
-    by_weight = sorted(measured, key=lambda module: -weight_s(run, module))
-    tables = tuple((module.label, _category_table(run, module)) for module in measured)
-    more = "graphs; all are in report.html, tables/categories.csv"
+    by_weight = sorted(measured, key=lambda module: -weight_s(run, module))[:MOST_DIVIDED]
+    has_walls = all(module.times.wall_time_s for module in run.modules)
+    slugs = {module.slug for module in by_weight}
+    divided = [module for module in measured if module.slug in slugs]
+    tables = tuple((module.label, _category_table(run, module, has_walls)) for module in divided)
+    where = "" if len(divided) < len(measured) else "report.html, "
+    more = f"graphs; all are in {where}tables/categories.csv"
     return (Fold("Time by category", (Beside(tables, tuple(module.label for module in by_weight), more),)),)
 
 
-def _category_table(run: Run, module: ModuleRecord) -> Table:
+def _category_table(run: Run, module: ModuleRecord, has_walls: bool) -> Table:
     in_step = step_of(run) is not None
-    of_whole = in_step or all(one.times.wall_time_s for one in run.modules)
+    of_whole = in_step or has_walls
     columns = (
         *(Column("category", False), Column("time")),
         Column("of kernels", short="of busy", on=On.PAPER if of_whole else On.EVERYWHERE),
