@@ -109,6 +109,16 @@ class HostSamples:
     blocks: tuple[tuple[float, ...], ...]
     sees_device: bool  # whether the device was asked at each sample if it had nothing to do
 
+    def __post_init__(self) -> None:
+        if len(self.parents) != len(self.frame_of):
+            raise ValueError(f"{len(self.parents)} parents of {len(self.frame_of)} nodes of stacks")
+        if not all(-1 <= parent < node for node, parent in enumerate(self.parents)):
+            raise ValueError("a node of stacks does not follow its parent")
+        if not all(0 <= frame < len(self.frames) for frame in self.frame_of):
+            raise ValueError("a node of stacks has no frame")
+        if not all(0 <= stack.node < len(self.parents) for stack in self.stacks):
+            raise ValueError("a stack has no node")
+
 
 @dataclass(frozen=True)
 class HostTraceFrame:

@@ -10,6 +10,7 @@ import pytest
 
 from inductor_bench.analysis.host.shares import HostShares, host_stretches, sampled_waits, sampling_cost
 from inductor_bench.analysis.host.stacks import LineKinds, kinds_of_lines
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
     GENERATED,
@@ -41,6 +42,7 @@ from inductor_bench.records.program import (
     HostStretch,
 )
 from inductor_bench.records.traced import HostActivity
+from inductor_bench.store import codec
 
 SITE = "/venv/lib/python3.12/site-packages"
 STDLIB = "/usr/lib/python3.12"
@@ -94,6 +96,24 @@ def sampled(*stacks: Stack, sees_device: bool = True, collected: float = 0.0) ->
         blocks=((0.01,), (0.0101,), (0.01,)),
         sees_device=sees_device,
     )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("parents", (-1,), "1 parents of 2 nodes"),
+        ("parents", (-1, 1), "does not follow its parent"),
+        ("frame_of", (0, 2), "has no frame"),
+        ("stacks", (SampledStack(2),), "has no node"),
+    ],
+)
+def test_a_tree_of_stacks_that_does_not_fit_together_is_refused(field: str, value: object, words: str) -> None:
+    samples = sampled(((MAIN, own("busy", 20)), 1.0, 0.0))
+    with pytest.raises(ValueError, match=words):
+        replace(samples, **{field: value})
+    data = {**codec.encode(samples), field: codec.encode(value)}
+    with pytest.raises(InductorBenchError, match=words):
+        codec.decode(HostSamples, data)
 
 
 def only(*stack: SampledFrame, lines: LineKinds = NO_LINES) -> HostStretch:
