@@ -55,7 +55,7 @@ def _parse() -> argparse.Namespace:
         "--keep", type=Path, metavar="DIR", help="keep the folders of inputs with a fault, or of --only"
     )
     parser.add_argument(
-        "--limit", type=int, default=20, metavar="SECONDS", help="CPU seconds of each command (default 20)"
+        "--limit", type=int, default=60, metavar="SECONDS", help="CPU seconds of each command (default 60)"
     )
     return parser.parse_args()
 

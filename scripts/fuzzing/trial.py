@@ -46,7 +46,7 @@ class Limits:
     The machine may be busy: only a command that waits for something that never comes takes as long as ``wall_s``.
     """
 
-    cpu_s: int = 20
+    cpu_s: int = 60  # a record of 5,000 graphs is an input, too
     wall_s: float = 900.0
 
 

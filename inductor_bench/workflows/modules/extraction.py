@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -176,7 +177,7 @@ def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
     if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
         raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
-    rows = read_index(folder.kernels) if (folder.kernels / INDEX).is_file() else ()
+    rows = read_index(folder.kernels) if os.path.isfile(folder.kernels / INDEX) else ()
     return {(row.module, row.name): row.values for row in rows if row.values}
 
 
