@@ -13,8 +13,13 @@ import pytest
 
 COMPILER = """#!/bin/sh
 echo "$@" >> "$0.log"
-grep -q wrong -- "$1" && exit 3
-[ "$3" = -o ] && cat "$1" > "$4"
+for word; do
+    case "$before $word" in
+    "-o "*) [ -z "$source" ] || cat "$source" > "$word" ;;
+    *.cpp) grep -q wrong -- "$word" && exit 3; source=$word ;;
+    esac
+    before=$word
+done
 exit 0
 """
 
@@ -81,7 +86,15 @@ def test_a_library_is_linked_by_the_faster_linker_if_there_is_one(compiler: Comp
     (compiler.folder / "ld.gold").touch()
     assert compiler.run(*words) == compiler.run(*words, "-O1") == 0 == compiler.compile("two")
     first, second, third = (compiler.folder / "g++.log").read_text().splitlines()
-    assert "gold" not in first + third and second.endswith("-shared -O1 -fuse-ld=gold")
+    assert "gold" not in first + third and "-fuse-ld=gold" in second and second.endswith("-shared -O1")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_library_names_those_of_torch_that_it_is_linked_with(tmp_path: Path) -> None:
+    (tmp_path / "source.cpp").write_text("void defined_in_torch(); void call() { defined_in_torch(); }")
+    words = ["g++", "source.cpp", "-shared", "-fPIC", "-o", "out.so", "-ltorch_cpu"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert b"libtorch_cpu.so" in (tmp_path / "out.so").read_bytes()
 
 
 @pytest.mark.parametrize("words", ["--version", "x.h -O3 -o x.h.gch", "a.o b.o -o out.so"])

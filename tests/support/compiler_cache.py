@@ -12,6 +12,10 @@ import os
 import sys
 
 SOURCES = (".cpp", ".hpp")
+STUBS = "stubs"
+"""The folder of libraries without symbols that have the names of torch's."""
+
+TORCH = ("torch", "torch_cpu", "torch_python", "c10")
 
 
 def install(folder: str) -> None:
@@ -24,9 +28,14 @@ def install(folder: str) -> None:
         return
     programs = os.path.join(folder, "bin")
     os.makedirs(programs)
-    os.makedirs(os.path.join(folder, "compiled"))
+    store = os.path.join(folder, "compiled")
+    os.makedirs(os.path.join(store, STUBS))
+    for name in TORCH:
+        library = os.path.join(store, STUBS, f"lib{name}.so")
+        words = ["-shared", "-nostdlib", f"-Wl,-soname,lib{name}.so", "-o", library, "-x", "c++", os.devnull]
+        os.spawnv(os.P_WAIT, real, [real, *words])
     script = os.path.join(programs, "g++")
-    words = [sys.executable, "-IS", os.path.abspath(__file__), real, os.path.join(folder, "compiled")]
+    words = [sys.executable, "-IS", os.path.abspath(__file__), real, store]
     with open(script, "w") as file:
         file.write(f'#!/bin/sh\ncase " $* " in *" -o "*) exec {shlex.join(words)} "$@" ;; esac\n')
         file.write(f'exec {shlex.quote(real)} "$@"\n')  # it is only asked what it is
@@ -36,12 +45,11 @@ def install(folder: str) -> None:
 
 def main(compiler: str, store: str, arguments: list[str]) -> int:
     place = _place_of_output(arguments)
-    words = [compiler, *arguments]
     if place is None:
-        os.execv(compiler, words)
+        os.execv(compiler, [compiler, *arguments])
     output, kept = arguments[place], os.path.join(store, _key(arguments, place))
     if not os.path.exists(kept):
-        code = os.spawnv(os.P_WAIT, compiler, words + _linker(compiler, arguments))
+        code = os.spawnv(os.P_WAIT, compiler, [compiler, *_in_a_hurry(compiler, store, arguments), *arguments])
         if code != 0:
             return code if code > 0 else 1
         _copy(output, kept)
@@ -50,10 +58,12 @@ def main(compiler: str, store: str, arguments: list[str]) -> int:
     return 0
 
 
-def _linker(compiler: str, arguments: list[str]) -> list[str]:
-    """Chooses the linker that reads torch's libraries in a third of the time, if it lies beside g++."""
-    is_there = os.path.exists(os.path.join(os.path.dirname(compiler), "ld.gold"))
-    return ["-fuse-ld=gold"] if is_there and "-shared" in arguments else []
+def _in_a_hurry(compiler: str, store: str, arguments: list[str]) -> list[str]:
+    """Leaves out what takes g++ a third of its time: warnings, and symbols of torch's libraries, which it links."""
+    if "-shared" not in arguments:
+        return ["-w"]
+    linker = ["-fuse-ld=gold"] if os.path.exists(os.path.join(os.path.dirname(compiler), "ld.gold")) else []
+    return ["-w", *linker, "-Wl,--no-as-needed", f"-L{os.path.join(store, STUBS)}"]
 
 
 def _place_of_output(arguments: list[str]) -> int | None:
