@@ -129,17 +129,24 @@ def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(name: str
         with contextlib.ExitStack() as ends:
             for tool in tools.values():
                 ends.callback(end, tool)
+            started = {number: started_by(tool, tmp_path / number.name) for number, tool in tools.items()}
             for number, tool in tools.items():
-                family = await_file(tmp_path / number.name / "pids", tool)
-                everybody = {*family, *tool.children(recursive=True)}
-                assert len(everybody) > len(family), "and the guardian"
                 tool.send_signal(number)
+            for number, tool in tools.items():
                 tool.wait(timeout=LIMIT_S)
-                assert are_gone([*everybody]), number.name
+                assert are_gone(started[number]), number.name
                 said = (tmp_path / number.name / "said").read_text()
                 assert said.count("Traceback") == 0 or name.startswith("apply"), "the program's own, after Ctrl-C"
                 if number not in (signal.SIGQUIT, signal.SIGKILL):
                     assert not (tmp_path / number.name / "run" / ".work").exists()
+
+
+def started_by(tool: psutil.Process, folder: Path) -> list[psutil.Process]:
+    """A tool's descendants, and its program's family, which it waits for."""
+    family = await_file(folder / "pids", tool)
+    everybody = {*family, *tool.children(recursive=True)}
+    assert len(everybody) > len(family), "and the guardian"
+    return [*everybody]
 
 
 def end(process: psutil.Process) -> None:
