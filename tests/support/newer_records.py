@@ -14,9 +14,13 @@ MAPPINGS |= {"second_config", "matmul_flops", "stalls", "with_zeros", "layer_cla
 """Objects whose keys are data, so that no version adds a field to them."""
 
 
-def kinds_of_texts(data: Any) -> list[Kind]:
-    """Where texts stand in a record, each kind of place once."""
-    return list(dict.fromkeys(kind for kind, value in _walk(data, ()) if isinstance(value, str)))
+def kinds_of_texts(data: Any) -> dict[Kind, str]:
+    """Where texts stand in a record, each kind of place once, with the first text there."""
+    found: dict[Kind, str] = {}
+    for kind, value in _walk(data, ()):
+        if isinstance(value, str):
+            found.setdefault(kind, value)
+    return found
 
 
 def with_new_texts(data: Any, kinds: Iterable[Kind], new: str = NEW) -> Any:
