@@ -22,6 +22,9 @@ LAYERS = "inductor_bench_layers"
 _ROOT = re.compile(r"[LG]\['([^']+)'\]|([A-Za-z_]\w*)")
 _STEP = re.compile(r"\.([A-Za-z_]\w*|\d+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+)\]")
 _GETATTR = re.compile(r"getattr\(([^()]+), ['\"]([^'\"]+)['\"]\)")
+_FUSED = re.compile(r"triton_(poi|red|per|for|spl)_|cpp_fused_")
+"""Names of generated kernels of no template, which compute a matrix product only where Inductor writes it as a sum."""
+
 _CALL_NUMBER = re.compile(r"@\d+$")
 _WRAPPERS = frozenset({"_modules", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 """Steps of a path that belong to wrappers, and to no module that the user would name."""
@@ -86,17 +89,36 @@ def _read(note: Mapping[str, Any], handles: Collection[str], compiled: str) -> L
     roots = _Roots(compiled, {path.variable: name for path, name in modules if not path.names})
     layers = [roots.layer(path) for path, _ in modules]
     classes = dict(zip(layers, (name for _, name in modules), strict=True))
-    nodes = note["nodes"]
+    nodes, calls = note["nodes"], {handle: names for handle, names in note["kernels"].items() if handle in handles}
+    products = _products(calls, nodes)
+
+    def nodes_of(handle: str, names: Sequence[str]) -> list[Sequence[Any]]:
+        known = ((name, nodes[name]) for name in names if name in nodes)
+        return [node if products.get(name) == handle else (*node[:-1], 0.0) for name, node in known]
+
     return LayerMap(
         classes={**classes, compiled: compiled} if compiled else classes,
         lines=tuple(SourceLine(str(file), int(line), str(of), str(code)) for file, line, of, code in note["lines"]),
         kernels={
             handle: shares
-            for handle, names in note["kernels"].items()
-            if handle in handles
-            and (shares := _shares([nodes[name] for name in names if name in nodes], layers, compiled))
+            for handle, names in calls.items()
+            if (shares := _shares(nodes_of(handle, names), layers, compiled))
         },
     )
+
+
+def _products(calls: Mapping[str, Sequence[str]], nodes: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The call that computes each node with FLOPs.
+
+    Others that have the node only prepare or finish it: they add a bias, or convert an input. A node that no library
+    call and no template has is computed by the first generated kernel with it.
+    """
+    found: dict[str, str] = {}
+    for handle in sorted(calls, key=lambda one: _FUSED.match(one) is not None):
+        for name in calls[handle]:
+            if name in nodes and nodes[name][-1]:
+                found.setdefault(name, handle)
+    return found
 
 
 def _shares(nodes: Sequence[Sequence[Any]], layers: Sequence[str], outside: str) -> tuple[LayerShare, ...]:

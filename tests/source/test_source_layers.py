@@ -78,6 +78,26 @@ def test_a_product_takes_the_time_of_what_is_fused_to_it() -> None:
     assert one == LayerShare("M.up", "forward", 0, 1.0, 2e6)
 
 
+def test_a_product_counts_where_it_is_computed() -> None:
+    # A convolution's bias is added by a generated kernel, which has the convolution among its nodes, too.
+    nodes = {"convolution": [0, "forward", 0, 100, 9e6], "silu": [1, "forward", 0, 300, 0.0]}
+    modules = [["L['m'].conv", "Conv2d"], ["L['m'].act", "SiLU"]]
+    kernels = {"triton_poi_fused_convolution_silu_0": ["convolution", "silu"]}
+    kernels["extern_kernels.convolution"] = ["convolution"]
+    found = read_layers(note(modules, nodes, **kernels), {f"{name}:1" for name in kernels}, "M").kernels
+    (library,) = found["extern_kernels.convolution:1"]
+    assert (library.layer, library.flops) == ("M.conv", 9e6)
+    finishing = found["triton_poi_fused_convolution_silu_0:1"]
+    assert [(one.layer, one.share, one.flops) for one in finishing] == [("M.conv", 0.25, 0.0), ("M.act", 0.75, 0.0)]
+
+
+def test_a_product_that_is_written_as_a_sum_counts_in_its_first_kernel() -> None:
+    nodes = {"bmm": [0, "forward", 0, 100, 9e6]}
+    said = note([["L['m'].up", "Linear"]], nodes, triton_red_fused_bmm_0=["bmm"], triton_per_fused_bmm_1=["bmm"])
+    found = read_layers(said, {"triton_red_fused_bmm_0:1", "triton_per_fused_bmm_1:1"}, "M").kernels
+    assert [one.flops for shares in found.values() for one in shares] == [9e6, 0.0]
+
+
 @pytest.mark.parametrize(
     ("modules", "compiled", "layers"),
     [
