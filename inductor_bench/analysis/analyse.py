@@ -31,8 +31,9 @@ from .kernel_aggregation import (
     aggregate_kernels,
     total_categories,
 )
+from .layers.launch_work import KernelWork
 from .ledger import kernel_key, own_time, uses_of
-from .program_step import DescribedProgram, describe_program, with_notes
+from .program_step import DescribedProgram, describe_program, with_notes, with_work_by_layer
 from .residence import shares_in_step
 from .roofline import rates_of, refuted_roofs, without_bounds
 from .simulation.predictions import with_predictions
@@ -306,6 +307,8 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
     rows += [module for module in run.modules if module.slug not in named]
     rows = list(without_bounds(rows, refuted_roofs(rates_of(rows), run.peaks)))
     program = _with_note(run) if step is None else with_notes(step.program, _count_unseen(rows, steps), evidence.eager)
+    if program is not None and step is not None and any(row.kernels for row in rows):
+        program = with_work_by_layer(program, step.leading, KernelWork(rows, run.peaks))
     found = replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
     if step is None:
         return replace(found, modules=tuple(_with_old_savings(row, known.get(row.slug)) for row in rows))

@@ -403,7 +403,7 @@ def _shape_group(
         transferred = transferred_bytes(group)
         moved = transferred / iterations if transferred is not None else None
     return ShapeGroup(
-        shapes=_describe(arguments, part),
+        shapes=describe_call(arguments, part),
         calls=len(group) / iterations,
         time_s=sum(activity.duration_s for activity in group) / iterations,
         operator_calls=portion,
@@ -413,7 +413,8 @@ def _shape_group(
     )
 
 
-def _describe(arguments: TensorArguments | None, part: OperatorPart | None) -> str:
+def describe_call(arguments: TensorArguments | None, part: OperatorPart | None) -> str:
+    """The arguments of a library call, or of the part of it that a kernel does, in words."""
     shown = part.arguments if part else arguments
     return " ".join(text for text in (part.label if part else "", describe_arguments(shown) if shown else "") if text)
 

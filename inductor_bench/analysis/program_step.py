@@ -42,7 +42,8 @@ from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
 from .host.shares import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
 from .kernel_aggregation import KernelIdentity, StepUse
-from .layers.times import GraphLayers, StepLayers, direction_of_role, times_by_layer
+from .layers.launch_work import KernelWork
+from .layers.times import DividedSteps, GraphLayers, StepLayers, direction_of_role, times_by_layer
 from .ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of, step_kernels
 from .simulation.predictions import QueuedStep
 from .simulation.profiled_queue import ProfiledQueue
@@ -174,7 +175,7 @@ class DescribedProcess:
     eager: EagerOperators | None = None
     events: Mapping[EventKey, EventNote] = field(default_factory=dict)  # what is known of the events of its trace
     stretches: tuple[CallStretch, ...] = ()  # the loops in a step; empty if it has none
-    layers: StepLayers = field(default_factory=StepLayers)  # the device time of a step by layer and line
+    divided: DividedSteps | None = None  # whose the works of the steps are; None without a profile
     queue: QueuedStep | None = None  # for the simulation; None without a profile, and on a CPU
     # the library calls of graphs, or parts of them, whose costs torch should count, without duplicates
     operator_calls: tuple[OperatorCall, ...] = ()
@@ -281,7 +282,7 @@ def _with_ledger(
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         _notes_of_events(trace, found, modules, places, files),
         tuple(find_stretches(described)),
-        times_by_layer(described, found.activities, _layers_of(modules, files)),
+        DividedSteps(described, found.activities, _layers_of(modules, files)),
         None if queue is None else _queued(queue, found, described, observed),
         tuple(_operator_calls(found, modules, files)),
     )
@@ -479,6 +480,15 @@ def with_notes(program: Program, unseen: int, eager: EagerSteps | None) -> Progr
     )
 
 
+def with_work_by_layer(program: Program, leading: DescribedProcess, work: KernelWork) -> Program:
+    """The record whose layers and lines have the work of their kernels."""
+    if leading.divided is None:
+        return program
+    slugs = {number: name.slug for number, name in leading.divided.steps.names.items() if name.slug}
+    found = times_by_layer(leading.divided, work.of_launches(slugs, leading.divided.activities))
+    return replace(program, layers=found.layers, lines=found.lines)
+
+
 def describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProgram | None:
     """The program's step; ``None`` where no process timed a step."""
     inputs = evidence.processes, evidence.modules, evidence.stopped
@@ -493,6 +503,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
     setter = pace_setter([one.steps for one in ranks])
     leading = next(one for one in ranks if one.steps is setter)
     steps, observed = leading.steps, leading.observed.steps
+    layers = times_by_layer(leading.divided) if leading.divided is not None else StepLayers()
     program = Program(
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
@@ -506,9 +517,9 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         stretches=leading.stretches,
         host=steps.host,
         waits=steps.waits,
-        layers=leading.layers.layers,
-        layer_classes=leading.layers.classes,
-        lines=leading.layers.lines,
+        layers=layers.layers,
+        layer_classes=layers.classes,
+        lines=layers.lines,
         step_source=observed.source,
         busy_time_s=steps.busy_time_s,
         parts=steps.parts,

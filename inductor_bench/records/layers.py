@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .base import Inline
 from .code import SourceLine
+
+
+@dataclass(frozen=True)
+class LayerWork:
+    """What is known of the work of a layer's or a line's kernels in a step, beside its FLOPs."""
+
+    product_time_s: float = 0.0  # the part of ``time_s`` in matrix products, convolutions and attention
+    uncounted_s: float = 0.0  # the part of that whose FLOPs are unknown
+    # seconds that the FLOPs would take at the device's measured peaks for their types; ``None`` if a peak is unknown
+    peak_time_s: float | None = None
+    moved_bytes: float | None = None  # the least that its kernels read and write; ``None`` if it is known of none
+    unmeasured_s: float = 0.0  # the part of ``time_s`` in kernels whose bytes are unknown
 
 
 @dataclass(frozen=True)
@@ -23,6 +36,7 @@ class LayerTime:
     launches: float  # the number of kernels in a step; of one that is divided the layer's part
     shared_s: float = 0.0  # the part of ``time_s`` that comes from kernels that several layers share
     flops: float = 0.0  # of matrix products, convolutions and attention in a step
+    work: Inline[LayerWork] = LayerWork()  # the rest of its work
 
 
 @dataclass(frozen=True)
@@ -36,3 +50,4 @@ class LineTime:
     launches: float  # the number of kernels in a step; of one that is divided the line's part
     shared_s: float = 0.0  # the part of ``time_s`` that comes from kernels that several layers share
     flops: float = 0.0  # of matrix products, convolutions and attention in a step
+    work: Inline[LayerWork] = LayerWork()  # the rest of its work

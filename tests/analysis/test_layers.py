@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.analysis.layers.times import GraphLayers, layer_share, times_by_layer
+from inductor_bench.analysis.layers.launch_work import LaunchWork
+from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, layer_share, times_by_layer
 from inductor_bench.analysis.layers.tree import TreeNode, folded_names, tree_by_layer, tree_by_line, walk
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
 from inductor_bench.records.evidence import CallPlace
-from inductor_bench.records.layers import LayerTime, LineTime
+from inductor_bench.records.layers import LayerTime, LayerWork, LineTime
 from inductor_bench.records.program import EAGER, GRAPH, OPTIMIZER
 from inductor_bench.records.traced import Activity, StepWindow, Work
 
@@ -55,7 +56,7 @@ def test_each_event_is_divided_and_all_of_them_add_up() -> None:
         work(15, 0.5, kind=OPTIMIZER, label="SGD", graph=None),
         work(21, 9.0, activity=activity("mm:1", 0), call=2),  # after the profiled steps
     ]
-    step = times_by_layer(steps_of(works, places={7: place}), {}, {0: GraphLayers(MAP, "backward")})
+    step = times_by_layer(DividedSteps(steps_of(works, places={7: place}), {}, {0: GraphLayers(MAP, "backward")}))
     layers, lines = step.layers, step.lines
     found = {(one.kind, one.layer, one.direction): one for one in layers}
     assert {key: one.time_s for key, one in found.items()} == {
@@ -83,7 +84,7 @@ def test_each_event_is_divided_and_all_of_them_add_up() -> None:
 def test_on_a_cpu_the_rest_of_a_graph_belongs_to_no_layer() -> None:
     works = [work(1, 6.0), work(11, 6.0, call=1)]
     own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 1.0), activity("mm:1", 0, 1, 5.0)]
-    step = times_by_layer(steps_of(works, on_host=True), {0: own}, {0: GraphLayers(MAP)})
+    step = times_by_layer(DividedSteps(steps_of(works, on_host=True), {0: own}, {0: GraphLayers(MAP)}))
     layers, lines = step.layers, step.lines
     found = {one.layer: one for one in layers}
     scale = 5.0 / 20.0  # the unprofiled step is the measure
@@ -92,12 +93,46 @@ def test_on_a_cpu_the_rest_of_a_graph_belongs_to_no_layer() -> None:
     assert layer_share(step.layers) == 1.0, "it is in no kernel"
     assert [node.name for node in tree_by_layer(step.layers, step.classes)] == ["Net", "between the graphs' kernels"]
     assert found["Net.up"].flops == 64.0
+    assert found["Net.up"].work.unmeasured_s == found["Net.up"].time_s and found["Net.up"].work.moved_bytes is None
     assert math.fsum(one.time_s for one in layers) == math.fsum(one.time_s for one in lines) == 12.0 * scale
+
+
+def test_the_work_of_launches_is_added_up_and_what_is_unknown_is_said() -> None:
+    works = [
+        work(1, 2.0, activity=activity("mm:1", 0)),  # FLOPs by its node
+        work(3, 1.0, activity=activity("mm:1", 0)),  # of the same call
+        work(5, 4.0, activity=activity("fused:2", 1)),  # not a product; its bytes are known
+        work(9, 1.0, activity=activity("unknown:3", 2)),  # FLOPs by its row only
+        work(11, 2.0, activity=activity("unknown:4", 3)),  # a product of unknown FLOPs
+        work(14, 0.5, kind=EAGER, label="aten::addmm", graph=None),
+        work(15, 0.5, kind=EAGER, label="AddmmBackward0", graph=None),
+        work(16, 0.5, kind=EAGER, label="aten::embedding", graph=None),
+    ]
+    own = [one.activity for one in works if one.activity is not None]
+    known = [
+        LaunchWork(True, 1.0, 10.0, 16.0),
+        LaunchWork(True, 1.0, 2.0, 16.0),
+        LaunchWork(False, None, 8.0, None),
+        LaunchWork(True, 6.0, None, None),
+        LaunchWork(True, None, 4.0, 16.0),
+    ]
+    found = times_by_layer(DividedSteps(steps_of(works), {0: own}, {0: GraphLayers(MAP)}), known).layers
+    rows = {(one.kind, one.layer, one.direction): one for one in found}
+    up = rows[GRAPH, "Net.up", "forward"]
+    assert (up.flops, up.work) == (32.0, LayerWork(1.5, 0.0, 2.0, 6.0, 0.0)), "64 FLOPs at 16 FLOP/s, in 2 steps"
+    assert rows[GRAPH, "Net.norm", "forward"].work.moved_bytes == 8.0 * 0.75 / 2
+    rest = rows[GRAPH, "", "forward"]
+    assert (rest.flops, rest.work) == (3.0, LayerWork(1.5, 1.0, None, 2.0, 0.5)), "a peak, and FLOPs, are unknown"
+    assert rows[EAGER, "", "forward"].work == LayerWork(0.25, 0.25, 0.0, None, 0.5)
+    assert rows[EAGER, "", "backward"].work.uncounted_s == 0.25
+    tree = {node.name: node.whole for node in tree_by_layer(found, {})}
+    assert tree["no module"].without_peak == 3.0 and tree["eager operators"].uncounted_s == 0.5
+    assert tree["Net"].peak_s == 2.0 and tree["Net"].moved_bytes == 10.0
 
 
 def test_kernels_that_overlap_on_a_cpu_fit_into_their_graph() -> None:
     own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 4.0)]
-    step = times_by_layer(steps_of([work(1, 4.0)], on_host=True), {0: own}, {0: GraphLayers(MAP)})
+    step = times_by_layer(DividedSteps(steps_of([work(1, 4.0)], on_host=True), {0: own}, {0: GraphLayers(MAP)}))
     assert math.fsum(one.time_s for one in step.layers) == pytest.approx(4.0 * 5 / 20)
 
 

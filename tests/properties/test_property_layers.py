@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inductor_bench.analysis.layers.times import GraphLayers, times_by_layer
+from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, times_by_layer
 from inductor_bench.analysis.layers.tree import TreeNode, tree_by_layer, tree_by_line, walk
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import DIRECTIONS, CallSite, LayerMap, SourceLine
@@ -91,7 +91,7 @@ def test_the_step_is_divided_without_a_rest(
     ]
     window = StepWindow("main", (0.0, 100.0), (0.0, 100.0))
     steps = Steps(1.0, window, works, (), None, {})  # type: ignore[arg-type]
-    found_times = times_by_layer(steps, {}, {0: GraphLayers(layer_map)})
+    found_times = times_by_layer(DividedSteps(steps, {}, {0: GraphLayers(layer_map)}))
     by_layer, by_line = found_times.layers, found_times.lines
     whole_s = math.fsum(work.duration_s for work in works)
     assert math.fsum(row.time_s for row in by_layer) == pytest.approx(whole_s)

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from ...records.code import BACKWARD, FORWARD, LayerMap, LayerShare, SourceLine
 from ...records.evidence import CallPlace
-from ...records.layers import LayerTime, LineTime
+from ...records.layers import LayerTime, LayerWork, LineTime
 from ...records.program import EAGER, GRAPH
 from ...records.traced import Activity, Work
 from ..ledger import Steps
+from .launch_work import LaunchWork, is_product_operator
 
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 """What the profiler calls the work of autograd for one operator."""
@@ -53,8 +54,8 @@ class _Piece(NamedTuple):
     owner: _PieceOwner
     time_s: float
     share: float  # of the call
-    flops: float
-    is_shared: bool  # whether other layers, or lines, have a part of the call
+    is_shared: bool = False  # whether other layers, or lines, have a part of the call
+    work: LaunchWork = LaunchWork()  # its part of the call's
 
 
 @dataclass
@@ -63,13 +64,45 @@ class _RowSums:
     shared: list[float] = field(default_factory=list)
     launches: float = 0.0
     flops: float = 0.0
+    products: list[float] = field(default_factory=list)
+    uncounted: list[float] = field(default_factory=list)
+    peak_s: float | None = 0.0
+    moved_bytes: float | None = None
+    unmeasured: list[float] = field(default_factory=list)
 
     def add(self, piece: _Piece) -> None:
         self.times.append(piece.time_s)
         self.launches += piece.share
-        self.flops += piece.flops
         if piece.is_shared:
             self.shared.append(piece.time_s)
+        self._add_work(piece.work, piece.time_s)
+
+    def _add_work(self, work: LaunchWork, time_s: float) -> None:
+        if work.is_product:
+            self.products.append(time_s)
+        if work.is_product and work.flops is None:
+            self.uncounted.append(time_s)
+        if work.flops:
+            self.flops += work.flops
+            self.peak_s = self.peak_s + work.flops / work.peak if work.peak and self.peak_s is not None else None
+        if work.moved_bytes is None:
+            self.unmeasured.append(time_s)
+        else:
+            self.moved_bytes = (self.moved_bytes or 0.0) + work.moved_bytes
+
+    def figures(self, scale: float, count: int) -> tuple[float, float, float, float]:
+        """The time, launches, shared time and FLOPs in a step."""
+        return scale * math.fsum(self.times), self.launches / count, scale * math.fsum(self.shared), self.flops / count
+
+    def work(self, scale: float, count: int) -> LayerWork:
+        """The rest of the work in a step."""
+        return LayerWork(
+            scale * math.fsum(self.products),
+            scale * math.fsum(self.uncounted),
+            None if self.peak_s is None else self.peak_s / count,
+            None if self.moved_bytes is None else self.moved_bytes / count,
+            scale * math.fsum(self.unmeasured),
+        )
 
 
 @dataclass(frozen=True)
@@ -81,20 +114,29 @@ class StepLayers:
     lines: tuple[LineTime, ...] = ()
 
 
-def times_by_layer(
-    steps: Steps, activities: Mapping[int, Sequence[Activity]], graphs: Mapping[int, GraphLayers]
-) -> StepLayers:
+@dataclass(frozen=True)
+class DividedSteps:
+    """Profiled steps, and what says whose their works are."""
+
+    steps: Steps
+    activities: Mapping[int, Sequence[Activity]]  # of each graph within the steps
+    graphs: Mapping[int, GraphLayers]  # the modules of each graph
+
+
+def times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> StepLayers:
     """The device time of a step by layer and by line.
 
     The rows of each add up to the device time of all works of a step. On a CPU these are the parts of its ledger: the
     kernels of a graph have their own time, and its rest belongs to no layer.
 
     Args:
-        steps: the profiled steps.
-        activities: on a CPU the activities of each graph in these steps; else they are those of the works.
-        graphs: the modules of each graph.
+        divided: the profiled steps.
+        works: what each activity of each graph works, in order; empty if that is not known yet.
     """
-    pieces = list(_host_pieces(steps, activities, graphs) if steps.on_host else _device_pieces(steps, graphs))
+    steps = divided.steps
+    every = (one for own in divided.activities.values() for one in own)
+    known = {id(activity): work for activity, work in zip(every, works, strict=True)} if works else {}
+    pieces = list(_host_pieces(divided, known) if steps.on_host else _device_pieces(divided, known))
     by_layer: dict[tuple[str, str, str], _RowSums] = defaultdict(_RowSums)
     by_line: dict[tuple[SourceLine | None, str, str], _RowSums] = defaultdict(_RowSums)
     for piece in pieces:
@@ -105,34 +147,30 @@ def times_by_layer(
     if steps.on_host:
         scale = steps.step_time_s / (steps.window.bounds[-1] - steps.window.bounds[0])
     count = steps.window.steps
-    layers = [LayerTime(*key, *_figures(sums, scale, count)) for key, sums in by_layer.items()]
-    lines = [LineTime(*key, *_figures(sums, scale, count)) for key, sums in by_line.items()]
+    layers = [LayerTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_layer.items()]
+    lines = [LineTime(*key, *one.figures(scale, count), work=one.work(scale, count)) for key, one in by_line.items()]
     layers.sort(key=lambda one: (-one.time_s, one.layer, one.direction))
     lines.sort(key=lambda one: (-one.time_s, str(one.source), one.direction))
-    classes = {layer: name for one in graphs.values() for layer, name in one.found.classes.items()}
+    classes = {layer: name for one in divided.graphs.values() for layer, name in one.found.classes.items()}
     return StepLayers(tuple(layers), classes, tuple(lines))
 
 
-def _figures(sums: _RowSums, scale: float, count: int) -> tuple[float, float, float, float]:
-    """The time, launches, shared time and FLOPs of a row."""
-    return scale * math.fsum(sums.times), sums.launches / count, scale * math.fsum(sums.shared), sums.flops / count
-
-
-def _device_pieces(steps: Steps, graphs: Mapping[int, GraphLayers]) -> Iterator[_Piece]:
+def _device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
+    steps, graphs = divided.steps, divided.graphs
     counted: set[object] = set()
     for work in steps.works:
         if not steps.window.launched(work.launch_start_s):
             continue
         if work.kind == GRAPH and work.graph is not None:
-            known = graphs.get(work.graph, GraphLayers())
-            yield from _divided(known, work.activity, work.duration_s, work.call, counted)
+            own = graphs.get(work.graph, GraphLayers())
+            launch = known.get(id(work.activity), LaunchWork())
+            yield from _divided(own, launch, work.activity, work.duration_s, work.call, counted)
         else:
             yield _other_piece(work, steps)
 
 
-def _host_pieces(
-    steps: Steps, activities: Mapping[int, Sequence[Activity]], graphs: Mapping[int, GraphLayers]
-) -> Iterator[_Piece]:
+def _host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
+    steps = divided.steps
     rests: dict[int, list[float]] = defaultdict(list)
     for work in steps.works:
         if not steps.window.launched(work.start_s):
@@ -142,18 +180,24 @@ def _host_pieces(
         else:
             yield _other_piece(work, steps)
     for graph, times in rests.items():
-        known, whole_s = graphs.get(graph, GraphLayers()), math.fsum(times)
-        own = activities.get(graph, ())
+        layers, whole_s = divided.graphs.get(graph, GraphLayers()), math.fsum(times)
+        own = divided.activities.get(graph, ())
         kernels_s = math.fsum(one.duration_s for one in own)
         fit = min(1.0, whole_s / kernels_s) if kernels_s else 1.0  # kernels of several threads may overlap
         counted: set[object] = set()
         for activity in own:
-            yield from _divided(known, activity, fit * activity.duration_s, activity.iteration, counted)
-        yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0, 0.0, False)
+            launch = known.get(id(activity), LaunchWork())
+            yield from _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
+        yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0)
 
 
 def _divided(
-    known: GraphLayers, activity: Activity | None, time_s: float, run: int, counted: set[object]
+    known: GraphLayers,
+    launch: LaunchWork,
+    activity: Activity | None,
+    time_s: float,
+    run: int,
+    counted: set[object],
 ) -> Iterator[_Piece]:
     """The pieces of an activity. ``counted`` has the calls whose FLOPs are counted: one may launch several kernels."""
     found, shares = known.found, known.shares(activity)
@@ -161,10 +205,17 @@ def _divided(
     call = (run, activity.instance, activity.call) if activity is not None else None
     is_new = call not in counted
     counted.add(call)
+    by_node = any(one.flops for one in shares)  # what the graph says of each node goes before the sum of the row
     for one in shares:
+        flops = (one.flops if is_new else 0.0) if by_node else _part(launch.flops, one.share)
+        work = LaunchWork(by_node or launch.is_product, flops, _part(launch.moved_bytes, one.share), launch.peak)
         line = found.lines[one.line] if 0 <= one.line < len(found.lines) else None
         owner = _PieceOwner(GRAPH, one.layer, one.direction, line)
-        yield _Piece(owner, one.share * time_s, one.share, one.flops if is_new else 0.0, is_shared)
+        yield _Piece(owner, one.share * time_s, one.share, is_shared, work)
+
+
+def _part(value: float | None, share: float) -> float | None:
+    return None if value is None else value * share
 
 
 def _other_piece(work: Work, steps: Steps) -> _Piece:
@@ -173,7 +224,8 @@ def _other_piece(work: Work, steps: Steps) -> _Piece:
     if work.kind == EAGER:
         direction = BACKWARD if work.label.startswith(BACKWARD_NODE) or "Backward" in work.label else FORWARD
     owner = _PieceOwner(work.kind, place.module if work.kind == EAGER else "", direction, place.source)
-    return _Piece(owner, work.duration_s, 1.0, 0.0, False)
+    launch = LaunchWork(work.kind == EAGER and is_product_operator(work.label), None, work.moved_bytes)
+    return _Piece(owner, work.duration_s, 1.0, work=launch)
 
 
 def is_between_kernels(row: LayerTime) -> bool:

@@ -33,6 +33,11 @@ class Figures:
     shared_s: float = 0.0  # from kernels that several layers share
     flops: float = 0.0
     launches: float = 0.0
+    uncounted_s: float = 0.0  # in matrix products, convolutions and attention whose FLOPs are unknown
+    peak_s: float = 0.0  # the time that FLOPs would take at the peak of their type
+    without_peak: float = 0.0  # FLOPs whose peak is unknown
+    moved_bytes: float = 0.0
+    unmeasured_s: float = 0.0  # in kernels whose bytes are unknown
 
     @property
     def time_s(self) -> float:
@@ -141,6 +146,11 @@ def _sum(rows: Sequence[LayerTime] | Sequence[LineTime]) -> Figures:
         shared_s=math.fsum(row.shared_s for row in rows),
         flops=math.fsum(row.flops for row in rows),
         launches=math.fsum(row.launches for row in rows),
+        uncounted_s=math.fsum(row.work.uncounted_s for row in rows),
+        peak_s=math.fsum(row.work.peak_time_s or 0.0 for row in rows),
+        without_peak=math.fsum(row.flops for row in rows if row.work.peak_time_s is None),
+        moved_bytes=math.fsum(row.work.moved_bytes or 0.0 for row in rows),
+        unmeasured_s=math.fsum(row.work.unmeasured_s for row in rows),
     )
 
 

@@ -48,6 +48,11 @@ SEEN = 1 / 1500
 
 DIVIDED = "divided: in kernels that several layers share, whose time is divided by the elements that each one touches"
 FLOP_HINT = "FLOPs of matrix products, convolutions and attention in a step, divided by all of the layer's time"
+PEAK_HINT = "the time of these FLOPs at the measured peak of their type, as a share of all of the layer's time: its MFU"
+BYTES_HINT = "the least that the kernels read and write, divided by all of the layer's time; caches can serve it"
+AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type, are unknown"
+"""Stands before a sum of which a part is unknown."""
+
 LEFT_OUT = "a row holds what is too short for a row of its own below it"
 
 
@@ -83,7 +88,9 @@ def _said(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
     known = layer_share(program.layers)
     share = f"{units.percent(known)} of the time of graphs' kernels has a module" if known is not None else ""
     divided = DIVIDED if any(node.whole.shared_s for node in tree) else ""
-    yield " · ".join(filter(None, (share, divided, LEFT_OUT)))
+    wholes = [node.whole for node in tree]
+    partly = any(one.flops and (one.uncounted_s or (one.peak_s and one.without_peak)) for one in wholes)
+    yield " · ".join(filter(None, (share, divided, PARTLY if partly else "", LEFT_OUT)))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -96,7 +103,8 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     spare = 2 if by == LAYER else 5  # a line needs room for its code
     again = any(node.whole.recomputed_s for node in tree)
     both = again or any(node.whole.backward_s for node in tree)
-    flops = any(node.whole.flops for node in tree)
+    flops, peaks = any(node.whole.flops for node in tree), any(node.whole.peak_s for node in tree)
+    moved = any(node.whole.moved_bytes for node in tree)
     shared = any(node.whole.shared_s for node in tree)
     columns = (
         words(by, least=24, most=120),
@@ -109,7 +117,9 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
         *([Column("recomputed", short="again", spare=spare)] if again else []),
         *(Column("time"), Column("share")),
         *([Column("divided", spare=3, hint=DIVIDED)] if shared else []),
-        *([Column("FLOP", on=On.PAGE), Column("FLOP/s", spare=1, hint=FLOP_HINT)] if flops else []),
+        *([Column("FLOP", on=On.PAGE), Column("FLOP/s", spare=6, hint=FLOP_HINT)] if flops else []),
+        *([Column("of peak", spare=1, hint=PEAK_HINT)] if peaks else []),
+        *([Column("bytes", on=On.PAGE), Column("bytes/s", spare=7, hint=BYTES_HINT)] if moved else []),
     )
     wanted = {column.title for column in columns}
     rows = []
@@ -136,8 +146,14 @@ def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tupl
     yield "share", Cell(units.percent(share), share)
     divided = whole.shared_s / whole.time_s if whole.time_s else 0.0
     yield "divided", Cell(units.percent(divided) if divided else "", divided)
-    yield "FLOP", Cell(units.flops(whole.flops) if whole.flops else "", whole.flops)
-    yield "FLOP/s", Cell(units.flop_rate(rate) if (rate := flop_rate(whole)) else "", rate)
+    least = AT_LEAST if whole.uncounted_s else ""
+    yield "FLOP", Cell(least + units.flops(whole.flops) if whole.flops else "", whole.flops)
+    yield "FLOP/s", Cell(least + units.flop_rate(rate) if (rate := per_second(whole, whole.flops)) else "", rate)
+    of_peak, least = per_second(whole, whole.peak_s), least or AT_LEAST * bool(whole.without_peak)
+    yield "of peak", Cell(least + units.percent(of_peak) if of_peak else "", of_peak)
+    moved, least = per_second(whole, whole.moved_bytes), AT_LEAST if whole.unmeasured_s else ""
+    yield "bytes", Cell(least + units.size(whole.moved_bytes) if moved else "", whole.moved_bytes)
+    yield "bytes/s", Cell(least + units.rate(moved) if moved else "", moved)
 
 
 def node_name(node: TreeNode) -> str:
@@ -145,9 +161,9 @@ def node_name(node: TreeNode) -> str:
     return f"{node.name} ({node.count}x)" if node.count > 1 else node.name
 
 
-def flop_rate(figures: Figures) -> float | None:
-    """The FLOPs per second of a node's whole time; ``None`` without FLOPs."""
-    return figures.flops / figures.time_s if figures.flops and figures.time_s else None
+def per_second(figures: Figures, amount: float) -> float | None:
+    """An amount by a node's whole time; ``None`` if either is 0."""
+    return amount / figures.time_s if amount and figures.time_s else None
 
 
 def _largest(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:

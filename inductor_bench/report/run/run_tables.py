@@ -11,6 +11,7 @@ from ... import units
 from ...analysis.layers.tree import folded_names
 from ...analysis.step_costs import alone_ratio, graph_use, is_far_off, module_time_s, step_of
 from ...records.kernel import Kernel, ShapeGroup
+from ...records.layers import LayerTime, LineTime
 from ...records.module import ModuleRecord
 from ...records.retune import Retune, RetuneRow
 from ...records.run import Run
@@ -294,7 +295,10 @@ _PARTS = (
 )
 """Columns of ``step.csv``: the parts of each rank's step."""
 
-_TIMES = ("direction", "kind", "time_s", "launches", "shared_s", "flops")
+_TIMES = (
+    *("direction", "kind", "time_s", "launches", "shared_s", "flops", "product_time_s", "uncounted_s", "peak_time_s"),
+    *("moved_bytes", "unmeasured_s"),
+)
 _LAYERS = ("layer", "class", *_TIMES)
 _LINES = ("file", "line", "function", "code", *_TIMES)
 """Columns of ``layers.csv`` and ``lines.csv``: the device time of a step."""
@@ -386,15 +390,21 @@ def _part_rows(run: Run) -> Iterator[Sequence[object]]:
 def _layer_rows(run: Run) -> Iterator[Sequence[object]]:
     classes = run.program.layer_classes if run.program else {}
     for row in run.program.layers if run.program else ():
-        figures = (row.direction, row.kind, row.time_s, row.launches, row.shared_s, row.flops)
-        yield (row.layer, classes.get(row.layer, ""), *figures)
+        yield (row.layer, classes.get(row.layer, ""), *_times(row))
 
 
 def _line_rows(run: Run) -> Iterator[Sequence[object]]:
     for row in run.program.lines if run.program else ():
         source = row.source
         place = (source.file, source.line, source.function, source.code) if source else ("", None, "", "")
-        yield (*place, row.direction, row.kind, row.time_s, row.launches, row.shared_s, row.flops)
+        yield (*place, *_times(row))
+
+
+def _times(row: LayerTime | LineTime) -> Sequence[object]:
+    work = row.work
+    known = (row.direction, row.kind, row.time_s, row.launches, row.shared_s, row.flops)
+    amounts = (work.product_time_s, work.uncounted_s, work.peak_time_s, work.moved_bytes, work.unmeasured_s)
+    return (*known, *amounts)
 
 
 def _category_rows(run: Run) -> Iterator[Sequence[object]]:
