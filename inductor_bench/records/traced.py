@@ -184,13 +184,18 @@ class ProgramTrace:
 
 
 class GraphCall(NamedTuple):
-    """One call of a compiled graph. ``graph`` is its number in the observation, ``op`` the index of its range."""
+    """One call of a compiled graph.
+
+    ``graph`` is its number in the observation, ``op`` the index of its range, and ``in_backward`` says whether a node
+    of autograd made the call.
+    """
 
     graph: int
     op: int
     start_s: float
     end_s: float
     thread: str
+    in_backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)

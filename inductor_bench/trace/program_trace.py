@@ -121,11 +121,15 @@ def _device_bounds(program: ProgramTrace, marks: tuple[float, ...]) -> tuple[flo
 
 def find_graph_calls(program: ProgramTrace, markers: Markers) -> tuple[GraphCall, ...]:
     """The calls of compiled graphs, in order."""
-    calls = []
-    for index, op in enumerate(program.trace.host_ops):
+    calls, ops = [], program.trace.host_ops
+    for index, op in enumerate(ops):
         number = op.name.removeprefix(markers.graph_call)
         if number != op.name and number.isdecimal():
-            calls.append(GraphCall(int(number), index, op.start_s, op.start_s + op.duration_s, op.thread))
+            above = op.parent
+            while above >= 0 and not ops[above].name.startswith(NODE):
+                above = ops[above].parent
+            end_s = op.start_s + op.duration_s
+            calls.append(GraphCall(int(number), index, op.start_s, end_s, op.thread, above >= 0))
     return tuple(calls)
 
 

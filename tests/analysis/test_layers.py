@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLi
 from inductor_bench.records.evidence import CallPlace
 from inductor_bench.records.layers import LayerTime, LayerWork, LineTime
 from inductor_bench.records.program import EAGER, GRAPH, OPTIMIZER
-from inductor_bench.records.traced import Activity, StepWindow, Work
+from inductor_bench.records.traced import Activity, GraphCall, StepWindow, Work
 
 UP, NORM = SourceLine("m.py", 4, "forward", "up"), SourceLine("m.py", 9, "forward", "norm")
 MAP = LayerMap(
@@ -79,6 +80,25 @@ def test_each_event_is_divided_and_all_of_them_add_up() -> None:
     whole_s = sum(one.duration_s for one in works[:-1]) / 2
     assert math.fsum(one.time_s for one in layers) == math.fsum(one.time_s for one in lines) == whole_s
     assert layer_share(layers) == pytest.approx(4.5 / 5.0)
+
+
+def call(start_s: float, *, in_backward: bool = False, graph: int = 0) -> GraphCall:
+    return GraphCall(graph, -1, start_s, start_s + 1, "main", in_backward)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_forward_that_the_backward_calls_again_is_recomputed(on_host: bool) -> None:
+    own = [activity("mm:1", 0, 0, 2.0), activity("mm:1", 0, 1, 3.0)]
+    works = [work(1, 2.0, activity=own[0]), work(12, 3.0, activity=own[1], call=1)]
+    steps = replace(steps_of(works, on_host=on_host), calls=(call(1), call(12, in_backward=True)))
+    found = times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(MAP)})).layers
+    scale = 5 / 20 if on_host else 1 / 2
+    rows = {(one.layer, one.direction): one.time_s for one in found if one.layer}
+    assert rows == {("Net.up", "forward"): 2 * scale, ("Net.up", "recomputed"): 3 * scale}
+    # A graph that only the backward calls computes nothing again.
+    steps = replace(steps, calls=(call(1, in_backward=True), call(12, in_backward=True)))
+    found = times_by_layer(DividedSteps(steps, {0: own}, {0: GraphLayers(MAP)})).layers
+    assert {one.direction for one in found if one.layer} == {"forward"}
 
 
 def test_on_a_cpu_the_rest_of_a_graph_belongs_to_no_layer() -> None:

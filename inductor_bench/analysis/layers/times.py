@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...records.code import BACKWARD, FORWARD, LayerMap, LayerShare, SourceLine
+from ...records.code import BACKWARD, FORWARD, RECOMPUTED, LayerMap, LayerShare, SourceLine
 from ...records.evidence import CallPlace
 from ...records.layers import LayerTime, LayerWork, LineTime
 from ...records.program import EAGER, GRAPH
-from ...records.traced import Activity, Work
+from ...records.traced import Activity, GraphCall, Work
 from ..ledger import Steps
 from .launch_work import LaunchWork, is_product_operator
 
@@ -156,7 +156,7 @@ def times_by_layer(divided: DividedSteps, works: Sequence[LaunchWork] = ()) -> S
 
 
 def _device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
-    steps, graphs = divided.steps, divided.graphs
+    steps, graphs, again = divided.steps, divided.graphs, _calls_again(divided.steps.calls)
     counted: set[object] = set()
     for work in steps.works:
         if not steps.window.launched(work.launch_start_s):
@@ -164,13 +164,18 @@ def _device_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> It
         if work.kind == GRAPH and work.graph is not None:
             own = graphs.get(work.graph, GraphLayers())
             launch = known.get(id(work.activity), LaunchWork())
-            yield from _divided(own, launch, work.activity, work.duration_s, work.call, counted)
+            pieces = _divided(own, launch, work.activity, work.duration_s, work.call, counted)
+            yield from map(_computed_again, pieces) if work.call in again else pieces
         else:
             yield _other_piece(work, steps)
 
 
 def _host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iterator[_Piece]:
-    steps = divided.steps
+    steps, again = divided.steps, _calls_again(divided.steps.calls)
+    inside: dict[int, list[int]] = defaultdict(list)
+    for number, call in enumerate(steps.calls):
+        if steps.window.launched(call.start_s):
+            inside[call.graph].append(number)
     rests: dict[int, list[float]] = defaultdict(list)
     for work in steps.works:
         if not steps.window.launched(work.start_s):
@@ -187,8 +192,22 @@ def _host_pieces(divided: DividedSteps, known: Mapping[int, LaunchWork]) -> Iter
         counted: set[object] = set()
         for activity in own:
             launch = known.get(id(activity), LaunchWork())
-            yield from _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
+            pieces = _divided(layers, launch, activity, fit * activity.duration_s, activity.iteration, counted)
+            calls = inside[graph]
+            is_again = activity.iteration < len(calls) and calls[activity.iteration] in again
+            yield from map(_computed_again, pieces) if is_again else pieces
         yield _Piece(_PieceOwner(GRAPH, "", "", None), max(0.0, whole_s - kernels_s), 0.0)
+
+
+def _calls_again(calls: Sequence[GraphCall]) -> frozenset[int]:
+    """The calls by which the backward computes again what other calls of the same graph have computed."""
+    first = {call.graph for call in calls if not call.in_backward}
+    return frozenset(number for number, call in enumerate(calls) if call.in_backward and call.graph in first)
+
+
+def _computed_again(piece: _Piece) -> _Piece:
+    is_forward = piece.owner.direction == FORWARD
+    return piece._replace(owner=piece.owner._replace(direction=RECOMPUTED)) if is_forward else piece
 
 
 def _divided(
