@@ -11,7 +11,8 @@
               rank that is can change from process to process, as the slower host can.
 ``parts``     the sum of the parts' shares.
 ``tied``      the share of the compiled graphs' device time that is tied to a kernel and a call.
-``observed``  blocks of steps with the observation's hooks against blocks without them, interleaved in one process.
+``observed``  blocks of steps with the observation's hooks against blocks without them, interleaved in one process. In
+              programs with a loop of their own (``Laps``) they are short, and as many as the program has steps for.
 
 ``--rounds 0`` is for programs that compile for minutes: it runs only the breakdown, and after the tool's window the
 observed program itself profiles ten steps for ``busy``. ``--no-cost`` leaves out ``observed``.
@@ -194,6 +195,8 @@ def check_cost(command: list[str], step_s: float) -> Check:
         states = {json.loads(file.read_text())["state"] for file in Path(capture).glob("*.steps.json")}
     if states != {TIMING}:
         return Check("observed", False, f"the observation was not in its window but {', '.join(states) or 'absent'}")
+    if not times.get("observed_s"):
+        return Check("observed", False, "the program has too few steps")
     ratio = paired_ratio(times["observed_s"], times["unobserved_s"], CONFIDENCE)
     unobserved = statistics.median(times["unobserved_s"])
     words = (

@@ -9,7 +9,8 @@ last one. Variables of the environment change what the stopwatch does:
                       ``PROFILE=kernels`` those of each kernel, too.
 ``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's,
                       and its seconds and kind.
-``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
+``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks;
+                      of a program with ``Laps`` the blocks are those of its last three quarters, and nothing waits.
 ``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
                       each step is marked for the tool, from the first one on.
 ``NCU_STEP=1``        it runs two steps after the warm-up between the start and the stop of CUDA's profiler, and ends.
@@ -30,6 +31,9 @@ import torch
 BLOCKS = 3
 INTERLEAVED_BLOCKS = 48
 IN_TURN = 8
+LEAST_BLOCKS = 32
+"""Blocks of laps that a program with a loop of its own should at least make."""
+
 PROFILED = 10
 BLOCKS_AFTER = 5
 """Most steps before the first block of ``BLOCK_STEPS``, which must come before the tool ends the process."""
@@ -134,7 +138,10 @@ class Laps:
         self._profiled = min(PROFILED, count // 3) if os.environ.get("PROFILE") else 0
         self._profile_at = count - self._profiled - 1
         self._profiler: Any = None
-        self._found: dict[str, float] = {}
+        self._found: dict[str, Any] = {}
+        self._block = min(int(os.environ.get("INTERLEAVE", "0")), count // LEAST_BLOCKS)
+        self._in_turn_from = count // 4
+        self._blocks: list[tuple[bool, int, int]] = []  # with hooks or without, and its laps by their numbers
         self._note("", whole=True)
 
     def part(self, kind: str) -> None:
@@ -147,6 +154,8 @@ class Laps:
         self._laps += 1
         if self._profiled:
             self._profile()
+        if self._block and self._laps >= self._in_turn_from:
+            self._change_hooks()
 
     def finish(self) -> None:
         """Prints the median of the settled laps and, with ``STEP_ENDS``, writes all of them."""
@@ -156,6 +165,7 @@ class Laps:
         laps = [lap for lap in laps if lap[0] == self.kind] or laps
         settled = [lap[1] for lap in laps[len(laps) // 2 :]]
         report = {"rank": RANK, "kind": self.kind, "laps": self._laps, "compiled": compilations(), **self._found}
+        report |= self._in_turn() if self._blocks else {}
         print("stopwatch", json.dumps(report | {"step_s": statistics.median(settled)}), flush=True)
         if os.environ.get("STEP_ENDS"):
             self.write(Path(os.environ["STEP_ENDS"]), ended_s)
@@ -196,6 +206,30 @@ class Laps:
                 times.append((end[0], begin[3].elapsed_time(end[3]) / 1e3 if end[3] else end[2] - begin[2]))
             last, lap = end, end if end[1] else lap
         return times
+
+    def _change_hooks(self) -> None:
+        """Before each block, adds or removes the observation's hooks: A B B A, and so on."""
+        number, place = divmod(self._laps - self._in_turn_from, self._block)
+        if place:
+            return
+        from inductor_bench.worker.capture.observation import running
+
+        (observer,) = running
+        observed = number % 4 in (0, 3)
+        if number and observed != self._blocks[-1][0]:
+            (observer.add_hooks if observed else observer.remove_hooks)()
+        self._blocks.append((observed, self._laps, self._laps + self._block))
+
+    def _in_turn(self) -> dict[str, list[float]]:
+        """The median lap of each whole block, without its first lap, with hooks and without them."""
+        laps = self._timed(whole=True)
+        found: dict[str, list[float]] = {"observed_s": [], "unobserved_s": []}
+        for observed, first, last in self._blocks:
+            times = [time_s for kind, time_s in laps[first + 1 : last] if kind == self.kind]
+            if last <= len(laps) and times:
+                found["observed_s" if observed else "unobserved_s"].append(statistics.median(times))
+        pairs = min(map(len, found.values()))
+        return {name: times[:pairs] for name, times in found.items()}
 
     def _profile(self) -> None:
         if self._laps == self._profile_at:
