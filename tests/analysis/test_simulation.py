@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inductor_bench.analysis.simulation.fitting import FittedQueue, fit, saving_of, saving_of_durations
-from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
+from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
     AT_ONCE,
     BOUNDARY,
@@ -35,6 +35,7 @@ from inductor_bench.analysis.simulation.queue import (
     without_waits,
     without_works,
 )
+from inductor_bench.records.program import ALLOCATING
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
 from tests.support.program_traces import MARKERS, ProgramTraceBuilder
@@ -302,3 +303,52 @@ def test_a_copy_of_pageable_memory_holds_the_host_and_one_of_pinned_memory_does_
             built.device(name, 100.0 * number + 15, 43, correlation, category="gpu_memcpy")
         queue = built_queue(built, tmp_path)
         assert any(action.kind == WAIT and action.works for action in queue.queue.actions) is waits
+
+
+def test_a_copy_that_returns_when_it_is_done_holds_the_host(tmp_path: Path) -> None:
+    for call, waits in (("cudaMemcpy", True), ("cudaMemcpyAsync", False)):
+        built = ProgramTraceBuilder()
+        for number in range(3):
+            built.boundary(number, 100.0 * number)
+            correlation = built.runtime(call, 100.0 * number + 10, 50)
+            built.device("Memcpy DtoH (Device -> Pinned)", 100.0 * number + 15, 43, correlation, category="gpu_memcpy")
+        queue = built_queue(built, tmp_path)
+        assert any(action.kind == WAIT and action.works for action in queue.queue.actions) is waits
+
+
+@pytest.mark.parametrize(
+    ("call", "begin", "waits"),
+    [
+        ("cudaFree", 20, True),
+        ("cudaFreeHost", 20, True),
+        ("cudaHostUnregister", 20, True),
+        ("cudaFreeAsync", 20, False),
+        ("cudaMalloc", 20, False),
+        ("cudaHostAlloc", 20, False),
+        ("cudaFree", 70, False),  # the device has nothing to do: the time is its own
+    ],
+)
+def test_memory_is_given_back_when_the_device_is_done(tmp_path: Path, call: str, begin: int, waits: bool) -> None:
+    built = ProgramTraceBuilder()
+    for number in range(4):
+        built.boundary(number, 100.0 * number)
+        built.launch("kernel", 100.0 * number + 10, 100.0 * number + 15, 53)
+        built.runtime(call, 100.0 * number + begin, 49 if begin < 70 else 20)
+    queue = built_queue(built, tmp_path).queue
+    found = [action for action in queue.actions if action.kind == WAIT]
+    assert [action.label for action in found] == ([ALLOCATING] * queue.steps if waits else [])
+    half = simulate(with_durations(queue, dict.fromkeys(range(len(queue.works)), 0.5))).mean_s
+    assert half == pytest.approx((75 if waits else 100) * 1e-6, abs=2e-6), "a faster kernel ends the wait earlier"
+
+
+def test_the_range_of_a_generated_kernel_costs_as_much_as_many_others(tmp_path: Path) -> None:
+    counts = []
+    for name in ("aten::add", "triton_poi_fused_add_0"):
+        built = ProgramTraceBuilder()
+        for number in range(3):
+            built.boundary(number, 100.0 * number)
+            op = built.op(name, 100.0 * number + 10, 20)
+            built.launch("kernel", 100.0 * number + 15, 100.0 * number + 20, 30, external=op)
+        queue = built_queue(built, tmp_path).queue
+        counts.append(sum(action.events for action in queue.actions) / queue.steps)
+    assert counts[1] - counts[0] == KERNEL_RANGES - 1

@@ -248,9 +248,8 @@ class Simulator:
         shares: dict[int, dict[int, float]] = defaultdict(dict)
         going = self._going(parts)
         for number, action in enumerate(queue.actions) if parts else ():
-            if action.kind == WAIT and any(
-                part.label == SYNCHRONISING and self._is_at(action.op, part) for part in parts
-            ):
+            label = action.label or SYNCHRONISING
+            if action.kind == WAIT and any(part.label == label and self._is_at(action.op, part) for part in parts):
                 waits.add(number)
             for place, piece in enumerate(action.pieces):
                 if piece.label in going:

@@ -22,7 +22,7 @@ class HostPiece(NamedTuple):
     """A stretch of the host's own work, in the words of the idle parts."""
 
     time_s: float
-    events: int = 0  # the number of ranges that the profiler recorded in it, each of which cost time
+    events: int = 0  # the number of ranges that the profiler recorded in it; one that costs more counts as several
     label: str = ""
     op: int = -1  # the outermost operator that synchronised; else -1
 
@@ -36,6 +36,7 @@ class HostAction(NamedTuple):
     works: tuple[int, ...] = ()  # the works that it launches or waits for
     return_s: float = 0.0  # from the end of the last work that it waits for to the host's going on
     op: int = -1  # the outermost operator around a call that waits; else -1
+    label: str = ""  # what a call that waits does, in the words of the idle parts; empty for synchronising
 
     @property
     def before_s(self) -> float:
