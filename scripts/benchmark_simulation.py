@@ -1,14 +1,17 @@
 """How true simulated savings are: programs with known changes, each simulated from one profile and then really made.
 
-``python scripts/benchmark_simulation.py [--within S] [--output FILE] [PROGRAM...]`` runs ten programs one after the
+``python scripts/benchmark_simulation.py [--within S] [--keep FOLDER] [PROGRAM...]`` runs ten programs one after the
 other in one process, or those that are named. Each has real work (matrix products, compiled networks, optimizers,
 copies, replays of CUDA graphs), and in its step two kernels whose time is known (``torch.cuda._sleep``), a loader that
 sleeps, Python that is busy, a value that is read, or a region of small launches.
 
 Of each program some steps are timed with events on the device, and some are profiled. From these alone the simulation
 answers what each change makes of the step. Then the program is run with the change and without, in turn. ``simulated``
-and ``measured`` are what the step becomes shorter by, in ms; a change counts as ``hit`` if they differ by at most 10%
-of what was measured, or by 0.1 ms.
+and ``measured`` are what the step becomes shorter by, in ms, the latter with the standard error of its turns. A change
+counts as ``hit`` if they differ by at most 10% of what was measured, or by 0.1 ms.
+
+``--keep`` keeps the profiles and ``answers.json`` in a folder, and ``--again FOLDER`` judges these once more with the
+simulation as it is now, on any machine.
 
 Programs for which no time is left within ``--within`` seconds are listed. Without a GPU the programs are small, have no
 kernels, and only the host changes.
@@ -20,18 +23,18 @@ import argparse
 import contextlib
 import faulthandler
 import json
+import math
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
@@ -56,9 +59,19 @@ from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import DATA_LOADING_RANGE, find_works
 from inductor_bench.worker.capture.recording import Recording, mark_boundary
 from inductor_bench.worker.upstream.inductor import profiler_range
+from scripts.simulated_work import (
+    GPU,
+    attention,
+    chain,
+    convolutions,
+    copies,
+    network,
+    nothing,
+    products,
+    replayed,
+    training,
+)
 
-GPU = torch.cuda.is_available()
-DEVICE = "cuda" if GPU else "cpu"
 SPIN = "spin_kernel"
 """A part of the name of the kernel of ``torch.cuda._sleep``."""
 
@@ -269,109 +282,6 @@ KERNELS = (HALF, TWICE, GONE, BOTH)
 # The programs.
 
 
-def _chain(count: int, size: int) -> Callable[[], Any]:
-    """Many small launches."""
-    x = torch.randn(size, size, device=DEVICE)
-    y = torch.empty_like(x)
-
-    def run() -> Any:
-        for _ in range(count):
-            torch.add(x, 1.0, out=y)
-        return y
-
-    return run
-
-
-def _products(count: int, size: int) -> Callable[[], Any]:
-    """Matrix products."""
-    a = torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16)
-    b = torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16)
-    out = torch.empty_like(a)
-
-    def run() -> Any:
-        for _ in range(count):
-            torch.mm(a, b, out=out)
-        return out[0, 0]
-
-    return run
-
-
-def _training(model: nn.Module, x: torch.Tensor, *, micro: int = 1, fused: bool | None = None) -> Callable[[], Any]:
-    """A training step of a compiled model."""
-    model = model.to(DEVICE)
-    compiled = torch.compile(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
-    inputs = x.to(DEVICE)
-
-    def run() -> Any:
-        optimizer.zero_grad()
-        loss = torch.zeros((), device=DEVICE)
-        for _ in range(micro):
-            loss = compiled(inputs).float().square().mean()
-            loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return run
-
-
-def _network(width: int, layers: int) -> nn.Module:
-    blocks = [layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))]
-    return nn.Sequential(*blocks)
-
-
-def _replayed(run: Callable[[], Any]) -> Callable[[], Any]:
-    """The same, replayed as a CUDA graph of the program's own."""
-    if not GPU:
-        return run
-    for _ in range(3):
-        run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        value = run()
-
-    def replay() -> Any:
-        graph.replay()
-        return value
-
-    return replay
-
-
-def _copies(megabytes: int, *, pinned: bool) -> Callable[[], Any]:
-    """A batch that is copied to the device."""
-    batch = torch.randn(megabytes * 262_144, pin_memory=pinned and GPU)
-    target = torch.empty_like(batch, device=DEVICE)
-
-    def run() -> Any:
-        target.copy_(batch, non_blocking=pinned)
-        return target[0]
-
-    return run
-
-
-def _attention(layers: int) -> Callable[[], Any]:
-    """Attention and products without compilation: many operators of a few launches."""
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(256, 4, 512, batch_first=True), layers).to(DEVICE).eval()
-    x = torch.randn(8, 64, 256, device=DEVICE)
-
-    def run() -> Any:
-        with torch.no_grad():
-            return model(x)[0, 0, 0]
-
-    return run
-
-
-def _convolutions() -> Callable[[], Any]:
-    layers = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-    return _training(model, torch.randn(32 if GPU else 1, 3, 64, 64))
-
-
-def _nothing() -> Any:
-    return torch.zeros((), device=DEVICE)
-
-
 class Row(NamedTuple):
     """A program: how its work is made, its setup, and its changes."""
 
@@ -387,67 +297,67 @@ def _small(number: int) -> int:
 PROGRAMS: dict[str, Row] = {
     "device": Row(  # the device sets the pace, the host runs ahead
         lambda: Work(
-            _products(_small(8), 4096 if GPU else 64), _chain(_small(50), 64), _products(_small(4), 4096 if GPU else 64)
+            products(_small(8), 4096 if GPU else 64), chain(_small(50), 64), products(_small(4), 4096 if GPU else 64)
         ),
         Setup(2e-3, 2e-3),
         (*KERNELS, ONE, BESIDE),
     ),
     "launches": Row(  # the host sets the pace
-        lambda: Work(_chain(_small(400), 64), _chain(_small(500), 64), _nothing),
+        lambda: Work(chain(_small(400), 64), chain(_small(500), 64), nothing),
         Setup(0.5e-3, 0.5e-3, busy_s=1e-3),
         (HALF, GONE, TWICE, ONE, BUSY, BESIDE),
     ),
     "eager": Row(
-        lambda: Work(_attention(_small(6)), _chain(_small(300), 64), _attention(_small(4))),
+        lambda: Work(attention(_small(6)), chain(_small(300), 64), attention(_small(4))),
         Setup(1e-3, 1e-3, reads=True),
         (HALF, TWICE, GONE, READS, ONE, BESIDE),
     ),
     "train": Row(
         lambda: Work(
-            _training(_network(1024, 6), torch.randn(4096 if GPU else 8, 1024)), _chain(_small(200), 64), _nothing
+            training(network(1024, 6), torch.randn(4096 if GPU else 8, 1024)), chain(_small(200), 64), nothing
         ),
         Setup(1e-3, 1.5e-3, busy_s=2e-3),
         (HALF, TWICE, BOTH, ONE, BUSY, GONE),
     ),
     "accumulate": Row(
         lambda: Work(
-            _training(_network(512, 4), torch.randn(512 if GPU else 8, 512), micro=4), _chain(_small(100), 64), _nothing
+            training(network(512, 4), torch.randn(512 if GPU else 8, 512), micro=4), chain(_small(100), 64), nothing
         ),
         Setup(2e-3, 2e-3, reads=True),
         (HALF, TWICE, BOTH, GONE, READS, BESIDE),
     ),
     "loader": Row(
         lambda: Work(
-            _copies(_small(64), pinned=False), _chain(_small(100), 64), _products(_small(6), 4096 if GPU else 64)
+            copies(_small(64), pinned=False), chain(_small(100), 64), products(_small(6), 4096 if GPU else 64)
         ),
         Setup(1e-3, 1e-3, loader_s=12e-3),
         (LOADER, HALF, TWICE, GONE, ONE, BOTH),
     ),
     "sleeper": Row(
-        lambda: Work(_products(_small(10), 4096 if GPU else 64), _chain(_small(200), 64), _nothing),
+        lambda: Work(products(_small(10), 4096 if GPU else 64), chain(_small(200), 64), nothing),
         Setup(1e-3, 2e-3, loader_s=4e-3, reads=True),
         (LOADER, READS, HALF, TWICE, GONE, BESIDE),
     ),
     "replay": Row(
         lambda: Work(
-            _replayed(_chain(_small(300), 256)),
-            _chain(_small(200), 64),
-            _replayed(_products(_small(4), 2048 if GPU else 64)),
+            replayed(chain(_small(300), 256)),
+            chain(_small(200), 64),
+            replayed(products(_small(4), 2048 if GPU else 64)),
         ),
         Setup(0.5e-3, 0.5e-3, busy_s=0.5e-3),
         (HALF, TWICE, GONE, BOTH, ONE, BUSY),
     ),
     "pinned": Row(
         lambda: Work(
-            _copies(_small(128), pinned=True),
-            _chain(_small(150), 64),
-            _training(_network(512, 3), torch.randn(256 if GPU else 8, 512), fused=True if GPU else None),
+            copies(_small(128), pinned=True),
+            chain(_small(150), 64),
+            training(network(512, 3), torch.randn(256 if GPU else 8, 512), fused=True if GPU else None),
         ),
         Setup(1e-3, 1e-3, busy_s=1e-3),
         (HALF, TWICE, BOTH, GONE, ONE, BUSY),
     ),
     "convolutions": Row(
-        lambda: Work(_convolutions(), _chain(_small(250), 64), _nothing),
+        lambda: Work(convolutions(), chain(_small(250), 64), nothing),
         Setup(1.5e-3, 1.5e-3, loader_s=3e-3, reads=True),
         (LOADER, READS, HALF, TWICE, ONE, BESIDE),
     ),
@@ -484,18 +394,27 @@ def timed(program: Program, setup: Setup, steps: int = TIMED, warm: int = WARM) 
     return Timed(statistics.median(steps_s), statistics.median(host_s))
 
 
-def in_turn(program: Program, one: Setup, other: Setup) -> float:
-    """The seconds by which a step is shorter in the other setup; a drift of the machine cancels."""
+class Measured(NamedTuple):
+    """The seconds by which a step is shorter in another setup, their standard error, and the step before it."""
+
+    shorter_s: float
+    error_s: float
+    unchanged_s: float
+
+
+def in_turn(program: Program, one: Setup, other: Setup) -> Measured:
+    """Measures a change; a drift of the machine cancels."""
     sides: dict[Setup, list[float]] = {one: [], other: []}
     for turn in range(TURNS):
         for setup in (one, other) if turn % 2 else (other, one):
             sides[setup].append(timed(program, setup, IN_TURN, WARM // 4).step_s)
-    return statistics.median(first - second for first, second in zip(sides[one], sides[other], strict=True))
+    shorter = [first - second for first, second in zip(sides[one], sides[other], strict=True)]
+    error_s = math.sqrt(math.pi / 2) * statistics.stdev(shorter) / math.sqrt(len(shorter))
+    return Measured(statistics.median(shorter), error_s, statistics.median(sides[one]))
 
 
-def profiled(program: Program, setup: Setup, folder: Path) -> ProfiledQueue:
-    """The queue of a few profiled steps."""
-    path = folder / "steps.json"
+def profile(program: Program, setup: Setup, path: Path) -> None:
+    """Records a few steps."""
     recording = Recording(path)
     recording.prepare()
     end = time.perf_counter() + CLOCKS_S
@@ -508,6 +427,10 @@ def profiled(program: Program, setup: Setup, folder: Path) -> ProfiledQueue:
         program.step(setup)
     mark_boundary(PROFILED)
     recording.export()
+
+
+def read_queue(path: Path) -> ProfiledQueue:
+    """The queue of recorded steps."""
     trace = read_program_trace(path, MARKERS)
     found = find_works(trace, MARKERS, {}, on_host=False)
     if found is None:
@@ -524,38 +447,65 @@ class Answer:
     program: str
     change: str
     step_s: float
+    host_s: float
     simulated_s: float
     uncertainty_s: float
     measured_s: float
+    error_s: float  # the standard error of what was measured
+    unchanged_s: float  # the unchanged step between the changed ones
     hit: bool
 
 
-def answers(name: str, row: Row) -> Iterator[Answer]:
-    """Each change of a program."""
+def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
+    """Each change of a program. Its profile is written into a folder."""
     program = Program(row.make())
     program.prepare(row.setup)
-    before = timed(program, row.setup)
-    with tempfile.TemporaryDirectory() as folder:
-        queue = profiled(program, row.setup, Path(folder))
-    fitted: FittedQueue = fit(queue.queue, before.step_s, (), before.host_s)
-    told = ", ".join(f"{host.event_cost_s * 1e6:.1f} µs a range, x{host.scale:.2f}" for host in fitted.hosts)
-    print(f"{name}: {before.step_s * 1e3:.3f} ms a step, host {before.host_s * 1e3:.3f} ms; fitted: {told}", flush=True)
+    profile(program, row.setup, folder / f"{name}.json")
+    before = timed(program, row.setup)  # after the profile, whose profiler stays attached, as the turns
+    simulator = Simulator(name, row, folder, before)
     for question in row.questions:
         if not GPU and question not in (LOADER, BUSY):
             continue
-        saving: SimulatedSaving = saving_of(fitted, question.ask(queue, fitted.queue, row.setup))
-        changed = question.make(row.setup)
-        measured_s = in_turn(program, row.setup, changed)
-        off_s = abs(saving.time_s - measured_s)
-        hit = off_s <= max(HIT_S, HIT_SHARE * abs(measured_s))
-        yield Answer(name, question.name, before.step_s, saving.time_s, saving.uncertainty_s, measured_s, hit)
+        yield simulator.answer(question, in_turn(program, row.setup, question.make(row.setup)))
+
+
+class Simulator:
+    """The simulation of a program by its profile."""
+
+    def __init__(self, name: str, row: Row, folder: Path, before: Timed) -> None:
+        self._name, self._setup, self._before = name, row.setup, before
+        self._queue = read_queue(folder / f"{name}.json")
+        self._fitted: FittedQueue = fit(self._queue.queue, before.step_s, (), before.host_s)
+        hosts = self._fitted.hosts
+        told = ", ".join(f"{host.event_cost_s * 1e6:.1f} µs a range, x{host.scale:.2f}" for host in hosts)
+        times = f"{before.step_s * 1e3:.3f} ms a step, host {before.host_s * 1e3:.3f} ms"
+        print(f"{name}: {times}; fitted: {told}", flush=True)
+
+    def answer(self, question: Question, found: Measured) -> Answer:
+        """What is simulated of a change, beside what was measured."""
+        changed = question.ask(self._queue, self._fitted.queue, self._setup)
+        saving: SimulatedSaving = saving_of(self._fitted, changed)
+        hit = abs(saving.time_s - found.shorter_s) <= max(HIT_S, HIT_SHARE * abs(found.shorter_s))
+        simulated = saving.time_s, saving.uncertainty_s
+        return Answer(self._name, question.name, *self._before, *simulated, *found, hit)
+
+
+def judge_again(folder: Path) -> Iterator[Answer]:
+    """The kept answers with what is simulated now."""
+    kept = [Answer(**one) for one in json.loads((folder / "answers.json").read_text())]
+    for name, group in groupby(kept, key=lambda one: one.program):
+        own = list(group)
+        simulator = Simulator(name, PROGRAMS[name], folder, Timed(own[0].step_s, own[0].host_s))
+        by_name = {question.name: question for question in PROGRAMS[name].questions}
+        for one in own:
+            yield simulator.answer(by_name[one.change], Measured(one.measured_s, one.error_s, one.unchanged_s))
 
 
 def line(answer: Answer) -> str:
     """A row of the table."""
-    times = (answer.step_s, answer.simulated_s, answer.uncertainty_s, answer.measured_s)
-    step, simulated, uncertain, measured = (f"{1e3 * one:8.3f}" for one in times)
-    told = f"{step}  {simulated} ±{uncertain}  {measured}  {'hit' if answer.hit else 'MISS'}"
+    times = (answer.step_s, answer.simulated_s, answer.uncertainty_s, answer.measured_s, answer.error_s)
+    step, simulated, uncertain, measured, error = (f"{1e3 * one:8.3f}" for one in times)
+    told = f"{step}  {simulated} ±{uncertain}  {measured} ±{error}  {'hit' if answer.hit else 'MISS'}"
     return f"{answer.program:13}{answer.change:31}{told}"
 
 
@@ -563,30 +513,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", choices=[*PROGRAMS, []], metavar="PROGRAM")
     parser.add_argument("--within", type=float, default=480.0, metavar="S")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the table as JSON")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--keep", type=Path, metavar="FOLDER", help="for the profiles and the answers")
+    either.add_argument("--again", type=Path, metavar="FOLDER", help="judges what is kept in it, and measures nothing")
     asked = parser.parse_args()
     faulthandler.enable()
-    begin = time.monotonic()
-    calibrate()
-    found: list[Answer] = []
-    left = []
-    for name in asked.programs or PROGRAMS:
-        if time.monotonic() - begin > asked.within - LEAST_S:
-            left.append(name)
-            continue
-        torch._dynamo.reset()
-        for answer in answers(name, PROGRAMS[name]):
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        found: list[Answer] = []
+        for answer in judge_again(asked.again) if asked.again else measured(asked.programs, folder, asked.within):
             found.append(answer)
             print(line(answer), flush=True)
-    where = torch.cuda.get_device_name() if GPU else "CPU"
-    print(
-        f"\n{where}, torch {torch.__version__}: {sum(one.hit for one in found)} of {len(found)} changes hit", flush=True
-    )
-    if left:
-        print(f"no time was left for {', '.join(left)}")
-    if asked.output:
-        asked.output.write_text(json.dumps([asdict(one) for one in found], indent=1))
+            if not asked.again:
+                (folder / "answers.json").write_text(json.dumps([asdict(one) for one in found], indent=1))
+    where = "kept" if asked.again else torch.cuda.get_device_name() if GPU else "CPU"
+    print(f"\n{where}, torch {torch.__version__}: {sum(one.hit for one in found)} of {len(found)} changes hit")
     return 0
+
+
+def measured(names: Sequence[str], folder: Path, within_s: float) -> Iterator[Answer]:
+    """The answers of programs, as far as the time lasts."""
+    begin = time.monotonic()
+    calibrate()
+    for name in names or PROGRAMS:
+        if time.monotonic() - begin > within_s - LEAST_S:
+            print(f"{name}: no time was left", flush=True)
+            continue
+        torch._dynamo.reset()
+        yield from answers(name, PROGRAMS[name], folder)
 
 
 if __name__ == "__main__":
