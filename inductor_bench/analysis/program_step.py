@@ -21,6 +21,7 @@ from ..records.evidence import (
     EagerSteps,
     Evidence,
     ModuleEvidence,
+    OtherSteps,
     StepEvidence,
 )
 from ..records.program import (
@@ -513,7 +514,8 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
             for one in observed.clocks
             if one.step in observed.step_numbers
         ),
-        other_steps=tuple(_other_steps(leading)),
+        other_steps=tuple(_kinds(leading, observed.other_steps)),
+        step_kinds=tuple(_kinds(leading, observed.step_kinds)),
         stretches=leading.stretches,
         host=steps.host,
         waits=steps.waits,
@@ -533,11 +535,11 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
     return DescribedProgram(program, tuple(ranks), leading)
 
 
-def _other_steps(process: DescribedProcess) -> Iterable[StepKind]:
-    """The steps that called other graphs than the profiled ones, the most frequent first."""
-    found = process.observed
-    for one in sorted(found.steps.other_steps, key=lambda one: -one.count):
-        slugs = (found.modules[number] for number in one.graphs if number < len(found.modules))
+def _kinds(process: DescribedProcess, steps: Iterable[OtherSteps]) -> Iterable[StepKind]:
+    """Steps by the graphs that they called, the most frequent first."""
+    modules = process.observed.modules
+    for one in sorted(steps, key=lambda one: -one.count):
+        slugs = (modules[number] for number in one.graphs if number < len(modules))
         yield StepKind(one.count, one.time_s, tuple(dict.fromkeys(filter(None, slugs))))
 
 

@@ -44,7 +44,7 @@ class ObservedOptimizer:
 
 @dataclass(frozen=True)
 class OtherSteps:
-    """Steps among the timed ones that did something else than the profiled ones."""
+    """Steps among the timed ones that called the same graphs: other ones than the profiled steps, or than others."""
 
     graphs: tuple[int, ...]  # the numbers of the compiled graphs that they called
     count: int  # the number of these steps
@@ -186,6 +186,8 @@ class ObservedSteps:
     step_numbers: tuple[int, ...] = ()  # the number of each of them, as the program counts them from 0
     steps_before_profile: int = 0  # the number of them that came before the profile; the others came after it
     other_steps: tuple[OtherSteps, ...] = ()  # steps among them that called other graphs than the profiled ones
+    # the steps of ``step_times_s`` by the graphs that they called; empty if all of them called the same
+    step_kinds: tuple[OtherSteps, ...] = ()
     window_s: float = 0.0  # the sum of ``step_times_s``
     # their median on the host's clock; shorter than on the device's where the host runs ahead and waits for nothing
     host_step_time_s: float | None = None

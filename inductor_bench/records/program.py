@@ -152,7 +152,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class StepKind:
-    """Steps among the timed ones that called other graphs than the profiled ones: an evaluation, another network."""
+    """Steps that called the same graphs: an evaluation, another network, another shape."""
 
     count: int  # the number of these steps
     time_s: float  # their median time
@@ -237,6 +237,8 @@ class Program:
     level: tuple[int, int] = (0, 0)
     clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
+    # the steps of ``step_times_s`` by the graphs that they called, the most frequent first; empty if those are the same
+    step_kinds: tuple[StepKind, ...] = ()
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
     waits: tuple[HostStretch, ...] = ()  # where the host waited for the device; as in ``RankSteps``

@@ -332,6 +332,29 @@ def test_steps_that_differ(times: list[float], words: str) -> None:
     assert not words or words in the(run, "unsteady-steps").text
 
 
+def test_steps_of_a_few_kinds_are_told_apart() -> None:
+    run = step_runs.transformer()
+    first, second, *_ = run.modules
+    labels = (f"{first.label} (tokens[1] = 8)", f"{second.label} (tokens[1] = 8)")
+    modules = tuple(replace(one, label=label) for one, label in zip((first, second), labels, strict=True))
+    run = replace(run, modules=(*modules, *run.modules[2:]))
+    kinds_of_steps = (
+        StepKind(12, 4e-3, (first.slug, second.slug)),
+        StepKind(8, 6e-3, (first.slug,)),
+        StepKind(5, 5e-3),
+    )
+    times = (4e-3,) * 12 + (6e-3,) * 8
+    run = with_program(run, step_times_s=times, step_kinds=kinds_of_steps)
+    assert the(run, "unsteady-steps").text == (
+        "the timed steps are of 3 kinds: 12 of 4.00 ms (tokens[1] = 8), 8 of 6.00 ms (tokens[1] = 8) and 5 of 5.00 ms "
+        "(no graph); the figures are their means"
+    )
+    assert run.program is not None
+    assert " a step (optimizer steps; 20 timed of 3 kinds)" in step_words(run.program)
+    alike = tuple(replace(kind, time_s=4e-3) for kind in kinds_of_steps)
+    assert "kinds" not in the(with_program(run, step_kinds=alike), "unsteady-steps").text, "they take the same time"
+
+
 def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> None:
     times = (47e-3,) * 15 + (57e-3,) * 35
     run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15))

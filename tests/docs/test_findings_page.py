@@ -60,7 +60,8 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "slow-guards": (share(compile_findings.GUARDS_SHARE), f"{SLOWED:g} times"),
     "kernel-gaps": (share(program_findings.GAPS), microseconds(program_findings.LONGEST_GAP_S)),
     "unsteady-steps": (
-        *(share(levels.LEAST_CHANGE), share(levels.APART)),
+        *(share(levels.LEAST_CHANGE), share(levels.APART), share(program_findings.DIFFERENT_KINDS)),
+        f"2 to {step_findings.MOST_KINDS} kinds",
         *(share(step_findings.DRIFT), share(step_findings.SPREAD)),
     ),
     "other-steps": (share(step_findings.OFTEN),),

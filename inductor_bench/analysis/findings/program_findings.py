@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterator, Set
 
 from ... import units
@@ -34,6 +35,7 @@ from ...records.program import (
     Part,
     Program,
     ProgramChange,
+    StepKind,
 )
 from ...records.run import Run
 from ..step_costs import (
@@ -84,6 +86,9 @@ _SOURCES = {
 }
 
 
+DIFFERENT_KINDS = 0.1
+"""The difference of the times of kinds of steps, as a share of their median, from which they are told apart."""
+
 MOST_STRETCHES = 4
 """Largest number of stretches of calls that the first line names."""
 
@@ -91,9 +96,17 @@ MOST_STRETCHES = 4
 def step_words(program: Program) -> str:
     """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known."""
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
-    timed = f"{len(program.step_times_s)} timed"
+    kinds = f" of {len(found)} kinds" if (found := differing_kinds(program)) else ""
+    timed = f"{len(program.step_times_s)} timed{kinds}"
     said = f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
     return f"{said} = {loop_words(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
+
+
+def differing_kinds(program: Program) -> tuple[StepKind, ...]:
+    """The kinds of the timed steps, by the graphs that they called; empty if they take about the same time."""
+    times = [kind.time_s for kind in program.step_kinds]
+    differ = len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
+    return program.step_kinds if differ else ()
 
 
 def loop_words(program: Program) -> str:

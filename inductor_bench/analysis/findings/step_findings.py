@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -49,7 +50,7 @@ from .finding import (
     plural,
     time_of,
 )
-from .program_findings import share_words
+from .program_findings import differing_kinds, share_words
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
 
@@ -58,8 +59,10 @@ COLD = 2.0  # ratio of the first step to a settled one from which it is reported
 SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
 DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
 OFTEN = 0.2  # number of other steps, as a share of the timed ones, from which they are a caution
+MOST_KINDS = 6  # number of kinds of steps up to which each has its time
 SAME_CLOCK = 0.02  # difference of two clocks up to which they count as the same
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
+_SIZES = re.compile(r"\(([^()]+)\)$")  # what tells a graph from others of its function, at the end of its name
 LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
 
@@ -102,8 +105,11 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     groups, change = groups_of(steady), _drift(steady)
     low, middle, high = statistics.quantiles(steady, n=4) if len(steady) > 1 else steady * 3
     figures = "the figures are medians" if program.level[1] else "the figures are their means"
+    kinds = list(_kind_words(evidence.run, program))
     if len(steady) < len(times):
         text = _level_words(program)
+    elif kinds:
+        text = f"the timed steps are of {len(kinds)} kinds: {join_words(kinds)}; {figures}"
     elif len(groups) == 2:
         words = " and ".join(f"{len(one)} of about {units.seconds(statistics.median(one))}" for one in groups)
         text = f"the timed steps come in groups, {words}; the figures are means over both"
@@ -122,6 +128,16 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     else:
         return
     yield Finding("unsteady-steps", text, level=CAUTION)
+
+
+def _kind_words(run: Run, program: Program) -> Iterator[str]:
+    """Each kind of the timed steps with its time; nothing if they are many, or take about the same time."""
+    labels = {module.slug: module.label for module in run.modules}
+    for kind in kinds if len(kinds := differing_kinds(program)) <= MOST_KINDS else ():
+        named = [labels[slug] for slug in kind.graphs if slug in labels]
+        sizes = {found[1] if (found := _SIZES.search(label)) else "" for label in named}
+        (name,) = sizes if len(sizes) == 1 and "" not in sizes else (join_words(named) or "no graph",)
+        yield f"{kind.count} of {units.seconds(kind.time_s)} ({name})"
 
 
 def _level_words(program: Program) -> str:

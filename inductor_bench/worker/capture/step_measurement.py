@@ -473,6 +473,7 @@ class Measurement:
             window_s=sum(step.time_s for step in usual),
             host_step_time_s=statistics.median(step.host_time_s for step in usual) if usual else None,
             other_steps=sum_up([step for step in steps if step.kind not in kinds]),
+            step_kinds=sum_up(usual) if len({step.graphs for step in usual}) > 1 else (),
             clocks=tuple(clock for clock in self._clocks if clock.step in numbers),
         )
 
