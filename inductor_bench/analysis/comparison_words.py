@@ -50,7 +50,10 @@ _VERSIONS = ("versions.torch", "versions.triton", "device.cuda", "device.driver"
 _HOST = ("host.cpu", "host.cpu_count", "host.threads", "host.vector_isa", "platform")
 _ACCELERATOR = ("device.accelerator", "device.accelerator_count", "device.cuda", "device.driver")
 _MACHINE = ("device.accelerator", "device.accelerator_count", *_HOST)
-_REQUEST = ("target", "arguments", "training", "batch_size", "amp", "mode", "dynamic", "seed", "live", "steps", "skip")
+_REQUEST = (
+    *("target", "arguments", "training", "optimizer", "batch_size", "amp", "mode", "dynamic", "seed", "live"),
+    *("steps", "skip"),
+)
 _WORDS = {
     "cuda": "CUDA",
     "python": "Python",

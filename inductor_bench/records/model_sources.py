@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_DECIDED_HERE = frozenset({"training", "mode", "dynamic", "amp", "device", "seed", "live"})
+_DECIDED_HERE = frozenset({"training", "optimizer", "mode", "dynamic", "amp", "device", "seed", "live"})
 _LIBRARY = _DECIDED_HERE | {"batch_size"}
 COMMAND = "command"
 """The kind of a target that is a command line."""

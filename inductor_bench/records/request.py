@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .base import IN_RECORD, Category, FileName
-from .model_sources import LIBRARIES, accepted_hint, listed
+from .model_sources import COMPILED_HERE, LIBRARIES, accepted_hint, listed
 from .option_fields import ASKED, GIVEN, Needs, option, part, same
 
 DRAWN, RECORDED = "drawn", "recorded"
@@ -23,6 +23,9 @@ DEFAULT_BATCH_SIZE = 32
 
 AMP = {"float16": "float16", "fp16": "float16", "half": "float16", "bfloat16": "bfloat16", "bf16": "bfloat16"}
 """torch's names of the dtypes of autocast, by their usual names."""
+
+OPTIMIZERS = ("AdamW", "Adam", "SGD")
+"""The optimizers of ``torch.optim`` that a factory's or a named model's step can end with."""
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -98,6 +101,13 @@ class BreakdownRequest:
     # whether a factory or a named model got a loss and a backward pass
     training: bool | None = option(
         None, "--training/--inference", help="With a loss and a backward pass, or without gradients."
+    )
+    # the optimizer with which each training step of a factory or a named model ends; ``None`` for none
+    optimizer: str | None = option(
+        None,
+        "--optimizer",
+        choices=OPTIMIZERS,
+        help="Let this optimizer step after each backward pass of a factory or a named model.",
     )
     # the ``mode`` of ``torch.compile``
     mode: str | None = option(None, "--mode", choices=MODES, help="The mode of torch.compile.")
@@ -220,6 +230,17 @@ class BreakdownRequest:
         return self.target.removeprefix(f"{self.kind}:") if self.kind in LIBRARIES else self.target
 
 
+def searched_optimizer(request: BreakdownRequest, kind: str) -> str | None:
+    """The optimizer of the step for which settings are searched: of a training step without one, the usual one.
+
+    Args:
+        request: the program.
+        kind: its kind, as in ``records.model_sources``.
+    """
+    trains = request.training or (request.training is None and kind == "factory")
+    return request.optimizer or (OPTIMIZERS[0] if trains and kind in COMPILED_HERE else None)
+
+
 @dataclass(frozen=True)
 class ModelRequest(BreakdownRequest):
     """The request for one model of a batch. ``timeout_s`` limits one attempt with all its processes."""
@@ -268,7 +289,7 @@ class BatchRequest:
     )
     overrides: Mapping[str, Any] = part(  # options for all models by field, which precede the list's own
         BreakdownRequest,
-        "timeout_s training batch_size mode dynamic amp device seed live repeat values",
+        "timeout_s training optimizer batch_size mode dynamic amp device seed live repeat values",
         GIVEN,
         timeout_s={"help": "Time limit of a model."},
         batch_size={"help": "Batch size, instead of those in the list."},
@@ -450,7 +471,8 @@ class OptimizeRequest:
     devices: tuple[str, ...] = same(BatchRequest, "devices")
     program: BreakdownRequest = part(  # its ``output`` and ``force`` are those of the search
         BreakdownRequest,
-        "training mode dynamic amp device seed batch_size steps skip timeout_s python output force redact",
+        "training optimizer mode dynamic amp device seed batch_size steps skip timeout_s python output force redact",
+        optimizer={"help": "Let this optimizer step in the training of a factory or a named model.", "shown": "AdamW"},
         steps={"help": "Time N of the program's steps in the breakdown that comes first."},
         timeout_s={"help": "Time limit of each process."},
         output={"metavar": "RUN", "help": "The folder; runs/NAME-optimize."},

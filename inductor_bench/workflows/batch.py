@@ -230,8 +230,13 @@ def _open_batch(
     return replace(batch, models=tuple(known.values()))
 
 
+_OPTIONS = (
+    *("target", "training", "optimizer", "batch_size", "amp", "mode", "dynamic", "device", "seed", "arguments"),
+)
+
+
 def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
-    for name in ("target", "training", "batch_size", "amp", "mode", "dynamic", "device", "seed", "arguments"):
+    for name in _OPTIONS:
         was, now = getattr(earlier, name), getattr(request, name)
         if was != now:
             words = [units.MISSING if value in (None, ()) else str(value) for value in (was, now)]

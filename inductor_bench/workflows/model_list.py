@@ -30,7 +30,7 @@ YAML = (".yaml", ".yml")
 MOST_COMPLAINTS = 5
 FORMS = "a line is `NAME`, `NAME BATCH` or `NAME,BATCH`; # begins a comment"
 
-_DECIDED_BY_SOURCE = ("arguments", "batch_size", "training", "mode", "dynamic", "amp", "device", "seed")
+_DECIDED_BY_SOURCE = ("arguments", "batch_size", "training", "optimizer", "mode", "dynamic", "amp", "device", "seed")
 
 FILE = re.compile(r"\.py(:\w+)?$")
 

@@ -37,7 +37,7 @@ from ..records.optimization import (
     Trial,
 )
 from ..records.option_fields import recorded
-from ..records.request import BreakdownRequest, OptimizeRequest
+from ..records.request import BreakdownRequest, OptimizeRequest, searched_optimizer
 from ..records.run import Environment, Run
 from ..store import codec
 from ..store.files import refuse_link, write_json
@@ -219,6 +219,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
     target = resolve_target(asked, ACCEPTED)
     if target.kind not in PROGRAMS:
         raise UsageError(f"optimize runs a program, and the target is a {target.kind}", ACCEPTED)
+    asked = replace(asked, optimizer=searched_optimizer(asked, target.kind))
     program = target.resolved(asked)
     folder = RunFolder(program.output or Path("runs") / f"{folder_title_of(program)}-optimize")
     if not program.force and folder.record.is_file():

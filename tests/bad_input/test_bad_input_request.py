@@ -72,6 +72,8 @@ def refused(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("script.py --training", 2, "--training is for a factory or a timm model", "arguments of its own after --"),
         ("script.py --device cuda", 2, "--device is for a factory or a timm model", "arguments of its own"),
         ("module.py --amp fp16", 2, "--amp is for a factory or a timm model", ""),
+        ("script.py --optimizer SGD", 2, "--optimizer is for a factory or a timm model", "arguments of its own"),
+        ("factory.py:make --inference --optimizer SGD", 2, "--optimizer is for a training step", "add --training"),
         ("factory.py:make --batch-size 8", 2, "--batch-size is for a timm model", "make their own inputs"),
         ("script.py --trace trace.json", 2, "--trace goes with one compiled module", "c….py --trace FILE"),
         ("module.py --trace absent.json", 2, "absent.json", ""),

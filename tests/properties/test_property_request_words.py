@@ -164,7 +164,8 @@ def test_what_is_typed_for_a_batch_precedes_its_list_even_if_it_is_the_default()
 
 def test_a_list_of_models_takes_the_options_of_batch(tmp_path: Path) -> None:
     values = {
-        **{"timeout": 5, "training": True, "batch_size": 8, "mode": "max-autotune", "dynamic": False, "amp": "bf16"},
+        **{"timeout": 5, "training": True, "optimizer": "SGD", "batch_size": 8, "mode": "max-autotune"},
+        **{"dynamic": False, "amp": "bf16"},
         **{"device": "cpu", "seed": 3, "live": True, "repeat": 4, "values": "recorded"},
     }
     assert list(values) == [one.option.key for one in options_by_field(BatchRequest)["overrides"]]
@@ -172,6 +173,7 @@ def test_a_list_of_models_takes_the_options_of_batch(tmp_path: Path) -> None:
     path.write_text(json.dumps({"models": [{"target": "timm:a", **values}]}))
     (model,) = read_list(path)
     assert option_words(model) == (
-        *("--training", "--mode", "max-autotune", "--no-dynamic", "--amp", "bfloat16", "--device", "cpu"),
-        *("--seed", "3", "--batch-size", "8", "--live", "--timeout", "5", "--repeat", "4", "--values", "recorded"),
+        *("--training", "--optimizer", "SGD", "--mode", "max-autotune", "--no-dynamic", "--amp", "bfloat16"),
+        *("--device", "cpu", "--seed", "3", "--batch-size", "8", "--live", "--timeout", "5"),
+        *("--repeat", "4", "--values", "recorded"),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.diagnosis import remedy
-from inductor_bench.messages.observed import Refusal, RunProgram
+from inductor_bench.messages.observed import VARIANTS, Refusal, RunProgram
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
 from inductor_bench.worker.capture import programs
@@ -22,6 +22,9 @@ import torch
 def not_a_pair(): return "a model"
 def raises(): raise ValueError("no such size: huge")
 def integers(): return (lambda x: x + 1), torch.arange(9)
+layer = torch.nn.Linear(3, 2)
+def made(): layer.zero_grad(); return layer, torch.ones(4, 3)
+def weightless(): return torch.nn.ReLU(), torch.ones(4, 3, requires_grad=True)
 size = 3
 """
 
@@ -61,6 +64,37 @@ def test_a_factory_that_is_of_no_use(
 def test_an_exception_of_a_factory_is_its_own(factories: Path) -> None:
     with pytest.raises(ValueError, match="no such size: huge"):
         programs.run_program(BreakdownRequest(f"{factories}:raises", "factory", device="cpu"))
+
+
+def test_a_training_step_may_end_with_an_optimizer(factories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    gradients, weights = [], []
+    for optimizer in (None, "SGD"):
+        programs.run_program(BreakdownRequest(f"{factories}:made", "factory", device="cpu", optimizer=optimizer))
+        layer = sys.modules["useless_factories"].layer
+        gradients.append(layer.weight.grad.clone())
+        weights.append(layer.weight.detach().clone())
+    assert torch.equal(gradients[0], programs.STEPS * gradients[1]), "the optimizer's gradients are those of one step"
+    programs.run_program(BreakdownRequest(f"{factories}:weightless", "factory", device="cpu", optimizer="AdamW"))
+
+
+def test_a_program_runs_until_all_its_variants_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trial:
+        @property
+        def is_done(self) -> bool:
+            return len(ran) == 50
+
+    ran: list[None] = []
+    monkeypatch.setattr(programs, "running", [Trial()])
+    monkeypatch.setattr(programs.time, "perf_counter", lambda: 100.0 * (1 + len(ran)))
+    programs._run_steps(lambda: ran.append(None))
+    assert len(ran) == programs.STEPS + 1, "a breakdown ends after some seconds"
+    ran.clear()
+    monkeypatch.setenv(VARIANTS, "request")
+    programs._run_steps(lambda: ran.append(None))
+    assert len(ran) == 50
 
 
 @pytest.mark.parametrize(

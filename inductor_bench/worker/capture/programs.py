@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import os
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import step_marks
 from ...errors import InductorBenchError
-from ...messages.observed import COMPARISON, OBSERVE, Refusal, RunProgram
+from ...messages.observed import COMPARISON, OBSERVE, VARIANTS, Refusal, RunProgram
 from ...records.comparison import TF32
 from ...records.request import DEFAULT_BATCH_SIZE, BreakdownRequest
 from ...store import codec
@@ -40,7 +41,10 @@ MEASURED_S = 3.0
 """Maximum seconds of further steps for their measurement."""
 
 COMPARED_S = 120.0
-"""The same where steps with pins and without are compared."""
+"""The same where steps with pins and without are compared. A process that tries variants runs until all are timed."""
+
+LEARNING_RATE = 1e-6
+"""So small that the weights, and with them the numbers of all steps, stay about the same in thousands of steps."""
 
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 """Environment variable: set where downloads are forbidden."""
@@ -97,11 +101,17 @@ def run_program(request: BreakdownRequest) -> None:
     if comparison is not None:
         compiled = comparison.noting(compiled)
 
+    optimizer = _optimizer(function, request.optimizer) if training and request.optimizer else None
+
     def run() -> None:
         if training:
+            if optimizer is not None:
+                optimizer.zero_grad()
             with precision:
                 value = loss(compiled(*inputs, **keywords))
             _backward(value)
+            if optimizer is not None:
+                optimizer.step()
         else:
             with precision, torch.no_grad():
                 compiled(*inputs, **keywords)
@@ -136,6 +146,8 @@ def _compare(
 def _run_steps(run: Callable[[], None]) -> None:
     """Runs :data:`STEPS` steps, and more until they are measured where this process is observed."""
     begin_s, limit_s = 0.0, COMPARED_S if os.environ.get(OBSERVE) == COMPARISON else MEASURED_S
+    if os.environ.get(VARIANTS):
+        limit_s = math.inf
     for number in itertools.count():
         if number >= STEPS:
             begin_s = begin_s or time.perf_counter()
@@ -143,6 +155,15 @@ def _run_steps(run: Callable[[], None]) -> None:
                 return
         run()
         step_marks.step()
+
+
+def _optimizer(function: Any, name: str) -> torch.optim.Optimizer | None:
+    """The optimizer of a module's parameters; ``None`` without any."""
+    import torch
+
+    parameters = [one for one in function.parameters() if one.requires_grad] if hasattr(function, "parameters") else []
+    made: type[Any] = getattr(torch.optim, name)
+    return made(parameters, lr=LEARNING_RATE) if parameters else None
 
 
 def _backward(loss: torch.Tensor) -> None:

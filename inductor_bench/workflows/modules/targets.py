@@ -224,6 +224,7 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
         yield UsageError("--autotune needs a run that was measured here, and --trace runs nothing", "leave one out")
     for option, field in (
         ("--training" if request.training else "--inference", "training"),
+        ("--optimizer", "optimizer"),
         ("--mode", "mode"),
         ("--dynamic", "dynamic"),
         ("--amp", "amp"),
@@ -235,6 +236,9 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
                 f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
+    inference = request.training is False or (request.training is None and target.kind in LIBRARIES)
+    if request.optimizer is not None and inference:
+        yield UsageError("--optimizer is for a training step", "add --training")
     if request.batch_size is not None and "batch_size" not in takes:
         yield UsageError(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
     if request.output is not None and target.kind == "run":
@@ -282,6 +286,7 @@ def title_of(request: BreakdownRequest) -> str:
     if request.kind in COMPILED_HERE:
         if request.training is not None or model:
             parts.append("training" if request.training else "inference")
+        parts += [request.optimizer] if request.optimizer else []
         if model:
             parts.append(f"batch {request.batch_size or DEFAULT_BATCH_SIZE}")
         parts += [f"{request.amp} autocast"] if request.amp else []
