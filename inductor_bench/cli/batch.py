@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
-from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch
+from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAITING, Batch
 from ..records.model_sources import list_help_lines
 from ..records.request import BatchRequest, ModelRequest
 from ..report.batch_document import FORMATS
@@ -64,7 +64,7 @@ def command(**values: Any) -> int:
 
 def exit_code(batch: Batch) -> int:
     """Returns 1 if a model failed, in part or as a whole, or is not yet measured; otherwise 0."""
-    return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED) else EXIT_OK
+    return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED, UNOPTIMIZED) else EXIT_OK
 
 
 def _line(request: ModelRequest, hidden: Redaction) -> str:

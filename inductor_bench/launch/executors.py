@@ -36,21 +36,24 @@ class Job:
     """One attempt at a model."""
 
     name: str  # unique among the running jobs
-    target: str  # the target of ``breakdown``
-    options: tuple[str, ...]  # the options of ``breakdown``
+    target: str  # the model, as ``breakdown`` takes it
+    options: tuple[str, ...]  # the options of the verb
     arguments: tuple[str, ...]  # the arguments of the program, if the target is a script
     device: str | None  # ``cpu`` for a job that needs no GPU
     timeout_s: float | None  # limit of the whole job in seconds; ``None`` for no limit
     run: Path  # the paths of its RUN and of its output
     log: Path  # the paths of its RUN and of its output
     alone: bool = False  # whether no other job may share its device, even by turns
-    # whether its target is the RUN itself, which exists and is extended; otherwise the RUN is made anew
+    # whether the verb is given the RUN itself, which exists and is extended; otherwise the RUN is made anew
     goes_on: bool = False
+    verb: str = "breakdown"  # what is done with it
 
     def words(self, target: str, run: Path) -> list[str]:
         """The arguments of ``inductor-bench`` for this job, with ``target`` and ``run`` as paths on its machine."""
         rest = ["--", *self.arguments] if self.arguments else []
-        return ["breakdown", target, *self.options, *([] if self.goes_on else ["-o", str(run)]), *rest]
+        if self.goes_on:
+            return [self.verb, str(run), *self.options]
+        return [self.verb, target, *self.options, "-o", str(run), *rest]
 
 
 @dataclass(frozen=True)

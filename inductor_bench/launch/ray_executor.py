@@ -118,7 +118,7 @@ class RayExecutor:
     def start(self, job: Job) -> None:
         file, _, function = job.target.rpartition(":") if ".py:" in job.target else (job.target, "", "")
         program = Path(file) if file.endswith(".py") else None
-        target = "{run}" if job.goes_on else job.target
+        target = job.target
         if program is not None:
             target = f"{program.name}{f':{function}' if function else ''}"
         message = ClusterJob(

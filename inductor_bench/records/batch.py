@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .base import Category, Failure, Place
+from .optimization import Optimization
 from .request import ModelRequest
 from .retune import RetuneRow, Saving
 from .run import Run
@@ -14,7 +15,7 @@ from .run import Run
 
 
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
-MEASURED = "measured"
+MEASURED, UNOPTIMIZED = "measured", "unoptimized"
 WITHOUT_FIGURES = frozenset({WAITING, RUNNING, FAILED, SKIPPED})
 """States of a model whose record is missing or says nothing yet."""
 FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
@@ -26,8 +27,8 @@ class BatchModel:
     """A model of a batch and its state."""
 
     request: ModelRequest  # the request for the model
-    # ``waiting``, ``running``, ``measured`` (autotuning is left to do), ``done``, ``partial`` (measured with failures),
-    # ``failed``, or ``skipped`` (it needs a download)
+    # ``waiting``, ``running``, ``measured`` (autotuning is left to do), ``unoptimized`` (the search for settings is
+    # left to do), ``done``, ``partial`` (measured with failures), ``failed``, or ``skipped`` (it needs a download)
     status: str = WAITING
     attempts: int = 0  # the number of attempts so far
     # the reduced batch size of the measurement, if memory ran out with the requested one
@@ -170,6 +171,7 @@ class ModelResult:
     proven: Saving | None = None  # what its winners save in its step, measured; ``None`` if that was not measured
     # the program and the graphs of its run without their kernels, which tell whether the figures count
     outline: Run | None = field(default=None, hash=False)
+    search: Optimization | None = None  # the search for settings that help it, without its processes
     doubt: str = ""  # why its figures do not count, so that gain limits are left out; empty if they count
 
     @property

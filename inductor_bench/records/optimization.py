@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..errors import UsageError
 from .base import Failure, FileName, Place, StepTime
 from .request import BreakdownRequest
 from .run import Environment
@@ -42,6 +44,22 @@ GROUPS = (
     *("cpp-wrapper", "freezing", "dynamic", "loader", "allocator", "tf32", "reduced-precision", "threads", "pins"),
 )
 """The names of groups of settings that ``--allow`` and ``--deny`` take."""
+
+
+def check_groups(allowed: Sequence[str], denied: Sequence[str]) -> None:
+    """Checks the names of groups.
+
+    Raises:
+        UsageError: a name is unknown, or is both allowed and denied.
+    """
+    for name, groups in (("--allow", allowed), ("--deny", denied)):
+        unknown = [group for group in groups if group not in GROUPS]
+        if unknown:
+            raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}")
+    both = [group for group in allowed if group in denied]
+    if both:
+        raise UsageError(f"--allow {both[0]} and --deny {both[0]} exclude each other", "leave one out")
+
 
 # What one process of the program measured.
 

@@ -16,7 +16,7 @@ from .base import IN_RECORD
 class Needs(NamedTuple):
     """Another field without which an option means nothing."""
 
-    field: str  # the name of the other field
+    field: str  # the name of the other field, or several of which any is enough
     message: str  # what the error says after the option's name
     hint: str  # what to type
     refused: object = None  # a value of the other field with which the option means nothing, beside ``None``

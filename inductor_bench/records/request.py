@@ -67,9 +67,9 @@ class RetuneRequest:
     budget_s: float | None = option(
         None,
         "--budget",
-        metavar="SECONDS",
-        kind="seconds",
-        help="Time limit for retuning a model: begin no kernel and no candidate after that.",
+        metavar="TIME",
+        kind="duration",
+        help="Time limit for retuning a model, 90, 5m, 1h: begin no kernel and no candidate after that.",
         needs=_RETUNE,
     )
     # whether kernels are retuned even if their result is known from another run
@@ -252,6 +252,44 @@ class ModelRequest(BreakdownRequest):
 # The requests of the other verbs.
 
 
+BUDGET_S = 1200.0
+"""The time limit of ``optimize`` in seconds if none is given."""
+
+_SEARCH = Needs("optimize", "is for a search", "add --optimize")
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """The search for the settings that make each model of a batch faster."""
+
+    optimize: bool = option(
+        False,
+        "--optimize",
+        help="Then find the settings that make each model's step faster, like `optimize`, and say which settings help "
+        "how many models.",
+    )
+    budget_s: float = option(BUDGET_S, "--budget", kind="duration", shared=True)  # of one model
+    allowed: tuple[str, ...] = option(
+        (),
+        "--allow",
+        metavar="NAMES",
+        kind="names",
+        help="Also try these groups of settings: GROUPS.",
+        needs=_SEARCH,
+    )
+    denied: tuple[str, ...] = option(
+        (), "--deny", metavar="NAMES", kind="names", help="Do not try these groups of settings.", needs=_SEARCH
+    )
+    max_memory_bytes: int | None = option(
+        None,
+        "--max-memory",
+        metavar="SIZE",
+        kind="size",
+        help="Refuse settings with which a step takes more memory: 70GB.",
+        needs=_SEARCH,
+    )
+
+
 @dataclass(frozen=True)
 class BatchRequest:
     """The request of a batch."""
@@ -301,6 +339,13 @@ class BatchRequest:
         BreakdownRequest,
         "values_limit_bytes python retune redact plots",
         python={"help": "The interpreter to run the models under, with another torch."},
+        budget_s={
+            "help": "Time limit for retuning a model, and for the search of --optimize (20m by default): 90, 5m, 1h.",
+            "needs": Needs("method optimize", "is for a retune or a search", "add --autotune or --optimize"),
+        },
+    )
+    search: SearchRequest | None = part(  # the search for settings of each model; ``None`` for none
+        SearchRequest, "optimize budget_s allowed denied max_memory_bytes", ASKED
     )
 
 
@@ -437,10 +482,6 @@ class ModesRequest:
         output={"metavar": "FOLDER", "help": "The folder; modes/NAME."},
         force={"help": "Measure again what the folder already has."},
     )
-
-
-BUDGET_S = 1200.0
-"""The time limit of ``optimize`` in seconds if none is given."""
 
 
 @dataclass(frozen=True)

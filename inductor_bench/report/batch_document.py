@@ -24,6 +24,7 @@ from ..records.batch import (
     PARTIAL,
     RUNNING,
     SKIPPED,
+    UNOPTIMIZED,
     WAITING,
     BatchResults,
     GraphResult,
@@ -33,7 +34,8 @@ from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
 from ..store.tables import write_parquet
 from . import names, palette
-from .batch_tables import BatchView, groups_csv, models_csv, problem_of
+from .batch_settings import search_words, setting_sections
+from .batch_tables import BatchView, groups_csv, models_csv, problem_of, settings_csv
 from .document import (
     BAD,
     LEAD,
@@ -64,6 +66,7 @@ from .run.run_words import bound_name
 
 STATUS_WORDS = (
     (MEASURED, "still to be retuned"),
+    (UNOPTIMIZED, "still to be searched for settings"),
     (PARTIAL, "measured in part"),
     (FAILED, "failed"),
     (SKIPPED, "skipped"),
@@ -96,7 +99,7 @@ def progress_words(results: BatchResults) -> str:
     """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, one step of each``."""
     batch = results.batch
     problems = [model.problem.kind for model in results.models if model.problem is not None]
-    measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
+    measured = batch.count(MEASURED, UNOPTIMIZED, DONE, PARTIAL) - len(problems)
     parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
     parts += [f"{batch.count(status)} {words}" for status, words in STATUS_WORDS if batch.count(status)]
     parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
@@ -275,7 +278,9 @@ def gain_share(summary: ModelSummary) -> str:
 TOP = 20
 """Number of families and of kernels in ``summary.md``."""
 
-BATCH_FILES = (BATCH, "summary.csv", "kernels.csv", "families.csv", "kernels.parquet", "summary.md", PAGE)
+SETTINGS = "settings.csv"
+
+BATCH_FILES = (BATCH, "summary.csv", SETTINGS, "kernels.csv", "families.csv", "kernels.parquet", "summary.md", PAGE)
 """The files in the order in which ``Written`` lists them. ``kernels.parquet`` represents all Parquet tables."""
 
 
@@ -303,8 +308,15 @@ def batch_document(view: BatchView, options: View) -> Document:
         (suite_machine(view.results),),
         (
             Sentence(f"{progress_words(view.results)}.", LEAD),
-            *sentences((lead_words(view.families, view.suite_s), retune_words(summaries))),
+            *sentences(
+                (
+                    lead_words(view.families, view.suite_s),
+                    retune_words(summaries),
+                    search_words(summaries, view.searches),
+                )
+            ),
             Section("Failed or skipped", _failures(summaries, folder), BAD, short="Failed"),
+            *setting_sections(summaries, view.settings),
             Section("Models", (*_models(summaries), *_notes(summaries))),
             _group_section("Families of kernels", view.families, options.top, family=True),
             _group_section("Kernels", view.kernels, options.top, family=False),
@@ -494,6 +506,8 @@ def write_batch(view: BatchView, folder: Path) -> bool:
         InductorBenchError: a file cannot be written.
     """
     write_text(folder / "summary.csv", models_csv(view.models))
+    if view.searches:
+        write_text(folder / SETTINGS, settings_csv(view.settings))
     write_text(folder / "kernels.csv", groups_csv(view.kernels, "kernel_id"))
     write_text(folder / "families.csv", groups_csv(view.families, "family_id"))
     write_text(folder / "summary.md", as_markdown(FORMATS, view, View(folder, top=TOP)))

@@ -18,8 +18,10 @@ from ..analysis.batch_aggregation import (
     summarize_model,
     waits_for_host,
 )
+from ..analysis.optimization.batch_settings import SettingSummary, summarize_settings
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
 from ..records.batch import BatchResults, GraphResult
+from ..records.optimization import Optimization
 from .csvs import table_text
 
 
@@ -59,7 +61,8 @@ MODELS: Mapping[str, Field] = {
     "target": Field(TEXT, "what was asked for", lambda row: row.model.model.request.target),
     "status": Field(
         TEXT,
-        "done, partial, failed, skipped, waiting, running, damaged or newer (than this version reads)",
+        "done, partial, failed, skipped, waiting, running, measured or unoptimized (not yet retuned, or searched for "
+        "settings), damaged or newer (than this version reads)",
     ),
     "training": Field(YES_NO, "whether with a backward pass, if given", lambda row: row.model.model.request.training),
     "amp": Field(TEXT, "the type of autocast", lambda row: row.model.model.request.amp),
@@ -104,6 +107,23 @@ MODELS: Mapping[str, Field] = {
     "proof": Field(
         TEXT, "its verdict: saves, slower, …", lambda row: row.model.proven.verdict if row.model.proven else None
     ),
+    "optimized_before_s": Field(
+        NUMBER, "time of a step before the settings that stay", lambda row: _gain(row, "before_s")
+    ),
+    "optimized_s": Field(NUMBER, "time of a step with the settings that stay", lambda row: _gain(row, "after_s")),
+    "optimized_saving": Field(NUMBER, "share of the step that they save", lambda row: _gain(row, "share")),
+    "optimized_saving_low": Field(NUMBER, "lower end of its 99.9% interval", lambda row: _gain(row, "low")),
+    "optimized_saving_high": Field(NUMBER, "upper end of its 99.9% interval", lambda row: _gain(row, "high")),
+    "settings": Field(
+        TEXT,
+        "the settings that stay",
+        lambda row: "; ".join(row.model.search.winner.slugs) if row.model.search and row.model.search.winner else None,
+    ),
+    "settings_tried": Field(
+        WHOLE,
+        "number of settings that were tried, if requested",
+        lambda row: len(row.model.search.tried) if row.model.search else None,
+    ),
     "stage": Field(TEXT, "where it failed", lambda row: getattr(problem_of(row), "stage", None)),
     "kind": Field(TEXT, "how it failed", lambda row: getattr(problem_of(row), "kind", None)),
     "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),
@@ -113,6 +133,13 @@ MODELS: Mapping[str, Field] = {
     "log": Field(TEXT, "path of its log in the batch's folder", lambda row: row.model.model.log),
 }
 """Columns of a :class:`ModelSummary`, in the table ``models`` and in ``summary.csv``."""
+
+
+def _gain(row: ModelSummary, field: str) -> float | None:
+    """A figure of what the settings that stay save in a model."""
+    winner = row.model.search.winner if row.model.search is not None else None
+    return getattr(winner.gain, field) if winner is not None else None
+
 
 _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
@@ -207,9 +234,49 @@ _RETUNES: Mapping[str, Field] = {
     "obstacle": Field(TEXT, "why apply does not put a faster config into a program"),
 }
 
+_SETTINGS: Mapping[str, Field] = {
+    "setting": Field(TEXT, "its name", attrgetter("slug")),
+    "title": Field(TEXT, "what it is, in words"),
+    "setting_group": Field(TEXT, "its name for --allow and --deny", attrgetter("group")),
+    "tried": Field(WHOLE, "number of models in which it ran", lambda one: len(one.tried)),
+    "helps": Field(WHOLE, "number of those that it makes faster by itself, proven", lambda one: len(one.helps)),
+    "kept": Field(WHOLE, "number of those whose result it is a part of"),
+    "timed": Field(WHOLE, "number of models in which it was timed", lambda one: len(one.saved)),
+    "median_saving": Field(NUMBER, "median of these models of the share of the step saved", attrgetter("median")),
+    "low": Field(
+        NUMBER, "lower end of its 95% interval; NULL with few models", lambda one: (one.interval or [None] * 2)[0]
+    ),
+    "high": Field(NUMBER, "upper end of its 95% interval", lambda one: (one.interval or [None] * 2)[1]),
+    "least": Field(NUMBER, "least saving in one of these models", lambda one: min(one.saved, default=None)),
+    "most": Field(NUMBER, "largest saving in one of these models", lambda one: max(one.saved, default=None)),
+    "unproven": Field(WHOLE, "number of models in which nothing was decided in the time"),
+    "failed": Field(WHOLE, "number of models in which it was refused or failed"),
+    "wrong": Field(WHOLE, "number of models whose outputs or gradients it changed"),
+    "helped_models": Field(TEXT, "their names", lambda one: "; ".join(name for name, _ in one.helps)),
+    "tried_models": Field(TEXT, "the names of those in which it ran", lambda one: "; ".join(one.tried)),
+    "reasons": Field(TEXT, "why it failed or was wrong, and where", lambda one: "; ".join(failure_words(one))),
+}
+"""Columns of a :class:`SettingSummary`, in the table ``settings`` and in ``settings.csv``."""
+
+
+def failure_words(one: SettingSummary) -> Iterator[str]:
+    """``failed in a, b: no such kernel``, for each reason."""
+    for failure in one.failures:
+        what = "numbers differ in" if failure.differs else "failed in"
+        yield f"{what} {', '.join(failure.models)}: {failure.reason}"
+
+
+def settings_csv(settings: Iterable[SettingSummary]) -> str:
+    """Renders a row for each setting; savings are shares of a model's step."""
+    getters = [field.getter(name) for name, field in _SETTINGS.items()]
+    return table_text(tuple(_SETTINGS), ([get(one) for get in getters] for one in settings))
+
 
 def batch_tables(
-    summaries: Sequence[ModelSummary], families: Sequence[KernelGroup], suite_s: float
+    summaries: Sequence[ModelSummary],
+    families: Sequence[KernelGroup],
+    suite_s: float,
+    settings: Sequence[SettingSummary] = (),
 ) -> tuple[QueryTable, ...]:
     """Makes all tables.
 
@@ -217,6 +284,7 @@ def batch_tables(
         summaries: the models.
         families: the groups of kernels by family.
         suite_s: the time in seconds that shares of the suite refer to.
+        settings: the settings that were tried.
     """
     graphs = [(row.name, graph, graph) for row in summaries for graph in row.model.graphs]
     parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
@@ -244,6 +312,7 @@ def batch_tables(
             "for each kernel that `--autotune` retuned",
             (_model(retunes), *_columns(_RETUNES, [retune for _, retune in retunes])),
         ),
+        QueryTable("settings", "for each setting that `--optimize` tried in any model", _columns(_SETTINGS, settings)),
     )
 
 
@@ -310,9 +379,18 @@ class BatchView:
         """Seconds of one step or iteration of all measured models."""
         return suite_time_s(self.results)
 
+    @cached_property
+    def searches(self) -> list[tuple[str, Optimization]]:
+        """The searches for settings, each with the name of its model."""
+        return [(one.name, one.model.search) for one in self.models if one.model.search is not None]
+
+    @cached_property
+    def settings(self) -> list[SettingSummary]:
+        return summarize_settings(self.searches)
+
     def tables(self) -> tuple[QueryTable, ...]:
-        """Returns the tables for queries: models, graphs, categories, kernels, families, retunes."""
-        return batch_tables(self.models, self.families, self.suite_s)
+        """Returns the tables for queries: models, graphs, categories, kernels, families, retunes, settings."""
+        return batch_tables(self.models, self.families, self.suite_s, self.settings)
 
 
 # --- CSV -------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .. import units
@@ -135,13 +135,18 @@ def _percent(share: float) -> str:
 def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     """The step as it is, and after each setting."""
     longest = max([winner.gain.before_s, *(time_s for _, time_s in winner.steps)]) or 1.0
-    titles = {row.slug: row.title for row in found.rows}
     rows = [_fall("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
     before_s = winner.gain.before_s
-    for slug, time_s in winner.steps:
-        rows.append(_fall(f"+ {titles.get(slug, slug)}", time_s, before_s, longest))
+    for title, (_, time_s) in zip(titles_of(found, [slug for slug, _ in winner.steps]), winner.steps, strict=True):
+        rows.append(_fall(f"+ {title}", time_s, before_s, longest))
         before_s = time_s
     return Table((words("setting"), Column("step"), Column("saved")), rows)
+
+
+def titles_of(found: Optimization, slugs: Iterable[str]) -> list[str]:
+    """The titles of rows by their names."""
+    titles = {row.slug: row.title for row in found.rows}
+    return [titles.get(slug, slug) for slug in slugs]
 
 
 def _fall(title: str, time_s: float, before_s: float, longest: float) -> Row:

@@ -23,6 +23,7 @@ from ..records.batch import (
     NEWER,
     OUTSIDE,
     RUNNING,
+    UNOPTIMIZED,
     WAITING,
     WITHOUT_FIGURES,
     Amounts,
@@ -38,6 +39,7 @@ from ..records.batch import (
     StepResult,
 )
 from ..records.module import ModuleRecord
+from ..records.optimization import Optimization
 from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, Program
 from ..records.request import BreakdownRequest
 from ..records.retune import RetuneRow, Saving, by_kernel, why_untuned
@@ -47,6 +49,7 @@ from . import codec as schema
 from .codec import LARGEST, SMALLEST
 from .files import read_json
 from .folder import BatchFolder
+from .program_folders import search_in
 
 # Turns the compared figures of a record into those of the program's step.
 
@@ -184,7 +187,9 @@ def _read_model(model: BatchModel, folder: Path) -> ModelResult:
         return ModelResult(model, problem=None if begun else _problem(error))
     if not begun:
         return found
-    # Retunes come last: a record with one is otherwise complete.
+    # Retunes and searches come last: a record with one is otherwise complete.
+    if found.search is not None:
+        return replace(found, model=replace(model, status=UNOPTIMIZED))
     return replace(found, model=replace(model, status=MEASURED)) if found.retunes else ModelResult(model)
 
 
@@ -227,10 +232,19 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             retunes=retunes,
             in_step=program is not None,
             proven=codec.decode(Saving, proven) if proven else None,
+            search=_search(record.parent),
             outline=outline,
         )
     except _DAMAGED as error:
         raise schema.unreadable(data, str(record), f"{type(error).__name__}: {error}") from error
+
+
+def _search(run: Path) -> Optimization | None:
+    """The search of a RUN without its processes; ``None`` without one, or if it cannot be read."""
+    with contextlib.suppress(InductorBenchError):  # the figures of the model count without its search
+        found = search_in(run)
+        return replace(found, trials=()) if found is not None else None
+    return None
 
 
 def _outline(data: dict[str, Any], program: Program | None) -> Run:

@@ -201,6 +201,20 @@ class OptimizationFolder(ProgramFolder[Optimization]):
             return None
 
 
+OPTIMIZED = "optimized"
+"""Name of the folder of a search in its RUN."""
+
+
+def search_in(run: Path) -> Optimization | None:
+    """The search of a RUN; ``None`` without one.
+
+    Raises:
+        InductorBenchError: it is damaged, or of a newer format.
+    """
+    folder = OptimizationFolder(run / OPTIMIZED)
+    return folder.load() if folder.exists() else None
+
+
 def summary(trial: Trial) -> Trial:
     """A trial without the times of single steps, which its own file has."""
     variants = tuple(replace(one, times_s=(), places=()) for one in trial.variants)

@@ -21,16 +21,17 @@ from ..launch.executors import Executor, is_host, jobs_at_once, usable_cores
 from ..launch.local_executor import LocalExecutor
 from ..launch.marks import end_marked, tool_mark
 from ..launch.ray_executor import RayExecutor
-from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelResult
-from ..records.request import BatchRequest, ModelRequest, RetuneRequest
+from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, UNOPTIMIZED, WAITING, Batch, BatchModel, ModelResult
+from ..records.request import BatchRequest, ModelRequest, SearchRequest
 from ..store.codec import NewerFormatError
 from ..store.digest import read_digest
 from ..store.files import own_folder, refuse_link
-from ..store.folder import FORMAT, BatchFolder
+from ..store.folder import FORMAT, BatchFolder, RunFolder
 from ..store.redaction import Redaction
 from ..version import __version__
 from .batch_state import BatchState, plain_request
 from .model_list import merge, read_list, select
+from .optimizing.batch_search import check_search, is_step_searchable, lacks_search
 from .progress import Progress
 from .retuning import has_retunes_left, lacks_proof
 
@@ -102,6 +103,8 @@ def plan_batch(request: BatchRequest) -> tuple[ModelRequest, ...]:
     python = request.models.python
     if python is not None and request.executor == LOCAL and shutil.which(python) is None:
         raise UsageError(f"--python {python} is not a program that can be run", "give an interpreter's path")
+    if request.search is not None:
+        check_search(request, request.search)
     requests = read_list(request.source, request.bare)
     return tuple(merge(select(requests, request.filters, request.excludes, request.shard), request.overrides))
 
@@ -136,6 +139,7 @@ def run_batch(request: BatchRequest, progress: Progress) -> BatchOutcome:
                 folder,
                 [model.name for model in requests],
                 common=request.models,
+                search=request.search,
                 retries=request.retries,
                 jobs=request.jobs,
                 progress=progress,
@@ -163,10 +167,8 @@ def _find_executor(request: BatchRequest, requests: Sequence[ModelRequest], prog
         raise UsageError("--address is that of a Ray cluster", "add --executor ray")
     devices = find_devices(request.devices, requests)
     overlap = request.overlap
-    if (
-        overlap is None and request.models.retune is not None
-    ):  # a tuning would report the other model as another job on its GPU
-        overlap = False
+    if overlap is None and (request.models.retune is not None or request.search is not None):
+        overlap = False  # a tuning would report the other model as another job on its GPU
     at_once = find_jobs_at_once(devices, usable_cores(), len(requests), request.jobs, overlap)
     return LocalExecutor(devices[: request.jobs], at_once, progress.output)
 
@@ -226,7 +228,7 @@ def _open_batch(
         if earlier is None or not same or request.force:
             known[model.name] = BatchModel(model)
         else:
-            known[model.name] = _check_earlier_row(replace(earlier, request=model), folder, request.models.retune)
+            known[model.name] = _check_earlier_row(replace(earlier, request=model), folder, request)
     return replace(batch, models=tuple(known.values()))
 
 
@@ -244,9 +246,13 @@ def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
     return "other options"
 
 
-def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneRequest | None) -> BatchModel:
-    """The row of a model from an earlier turn, checked against its RUN."""
-    finished = model.status in FINISHED
+def _check_earlier_row(model: BatchModel, folder: BatchFolder, request: BatchRequest) -> BatchModel:
+    """The row of a model from an earlier turn, checked against its RUN.
+
+    Raises:
+        UsageError: its search had other options.
+    """
+    finished, retune = model.status in FINISHED, request.models.retune
     if model.status == SKIPPED or (model.run is None and not finished):
         return model
     run = folder.run(model.request.name)
@@ -256,12 +262,24 @@ def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneReq
         return model
     except InductorBenchError:
         found = ModelResult(model)
-    if not found.graphs or not (finished or model.status == MEASURED or found.retunes):
+    begun = found.retunes or found.search is not None
+    if not found.graphs or not (finished or model.status in (MEASURED, UNOPTIMIZED) or begun):
         return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
     lacks = retune is not None and (
         has_retunes_left(found.retunes, run, retune) or (retune.verify and lacks_proof(run.load(), run))
     )
-    return model if finished and not lacks else replace(model, status=MEASURED)
+    if lacks or request.search is None:
+        return model if finished and not lacks else replace(model, status=MEASURED)
+    return _check_earlier_search(model, run, request.search)
+
+
+def _check_earlier_search(model: BatchModel, run: RunFolder, search: SearchRequest) -> BatchModel:
+    """The row of a measured model whose settings are searched for."""
+    if not is_step_searchable(model.request, run):
+        return BatchModel(model.request)
+    if lacks_search(run, search):
+        return replace(model, status=UNOPTIMIZED)
+    return model if model.status in FINISHED else replace(model, status=MEASURED)
 
 
 def _describe_interrupt(batch: Batch, folder: BatchFolder, requests: Sequence[ModelRequest]) -> str:

@@ -70,10 +70,10 @@ def _fitting(options: Mapping[str, Any], target: str) -> dict[str, Any]:
 
 def fits_target(option: str, target: str) -> bool:
     """Whether an option has a meaning for a target; a script decides most options itself."""
-    return option not in _DECIDED_BY_SOURCE or option in _source_of(target).takes
+    return option not in _DECIDED_BY_SOURCE or option in source_of(target).takes
 
 
-def _source_of(target: str) -> ModelSource:
+def source_of(target: str) -> ModelSource:
     """The source of a target in a list; a name without a known source is the name of a library's model."""
     if target.endswith(".py"):
         return BY_KIND["script"]

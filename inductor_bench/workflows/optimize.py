@@ -26,7 +26,6 @@ from ..messages.observed import APPLY
 from ..records.model_sources import COMMAND, PROGRAMS
 from ..records.optimization import (
     ENVIRONMENT,
-    GROUPS,
     INDUCTOR,
     PINS,
     SUGGESTED,
@@ -35,6 +34,7 @@ from ..records.optimization import (
     Optimization,
     ProgramSetting,
     Trial,
+    check_groups,
 )
 from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest, OptimizeRequest, searched_optimizer
@@ -43,7 +43,7 @@ from ..store import codec
 from ..store.files import refuse_link, write_json
 from ..store.folder import RunFolder
 from ..store.lock import locked
-from ..store.program_folders import OptimizationFolder
+from ..store.program_folders import OPTIMIZED, OptimizationFolder
 from ..store.redaction import Redaction
 from ..store.run_files import read_timeline
 from ..version import __version__
@@ -65,9 +65,6 @@ LOOK_S = 300.0
 """Limit in seconds for a look at the machine."""
 
 LEAST_STALLED_S = 60.0
-
-OPTIMIZED = "optimized"
-"""Name of the folder of a search in its RUN."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
         InductorBenchError: the folder cannot be written, or the program cannot be started or has no steps.
         OptimizeInterrupted: the user stopped it; it holds what was judged before, and so does the folder.
     """
-    _check_groups(request)
+    check_groups(request.allowed, request.denied)
     own = own_settings(request)
     request = with_devices(request)
     folder, program, before_s = _find_run(request, progress)
@@ -127,13 +124,6 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
             searching.conclude(is_complete=False)
             raise OptimizeInterrupted(OptimizeOutcome(place.load(), place.path, measured=True)) from stop
         return OptimizeOutcome(place.load(), place.path, measured)
-
-
-def _check_groups(request: OptimizeRequest) -> None:
-    for name, groups in (("--allow", request.allowed), ("--deny", request.denied)):
-        unknown = [group for group in groups if group not in GROUPS]
-        if unknown:
-            raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}")
 
 
 def with_devices(request: OptimizeRequest) -> OptimizeRequest:

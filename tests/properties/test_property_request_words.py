@@ -32,6 +32,7 @@ from inductor_bench.records.option_fields import (
     recorded,
 )
 from inductor_bench.records.request import (
+    BUDGET_S,
     RECORDED,
     VALUES_LIMIT_BYTES,
     ApplyRequest,
@@ -139,6 +140,12 @@ def test_each_field_with_an_option_has_one_on_the_command_line(verb: str) -> Non
 def test_the_words_of_a_request_give_it_again(verb: str, data: st.DataObject) -> None:
     kind, fixed, _ = VERBS[verb]
     request = data.draw(requests(kind, [item.name for item in fields(kind)], fixed))
+    if verb == "batch" and request.search is not None:  # its limit is that of the retune, or the other way round
+        retune = request.models.retune
+        if retune is not None:
+            budget_s = BUDGET_S if retune.budget_s is None else retune.budget_s
+            request = replace(request, search=replace(request.search, optimize=True, budget_s=budget_s))
+        request = replace(request, search=replace(request.search, optimize=True))
     if verb == "batch" and request.models.values_limit_bytes != VALUES_LIMIT_BYTES:
         request = replace(request, overrides={"values": RECORDED})
         assert parsed(verb, [*option_words(request), "--values", RECORDED]) == request

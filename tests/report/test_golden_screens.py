@@ -16,6 +16,7 @@ from printed import printed, run_markdown, run_screen
 
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.report import batch_document, comparison_document, modes_document, optimization_document
+from inductor_bench.report.batch_tables import BatchView
 from inductor_bench.report.formats import View
 from inductor_bench.workflows.batch_state import read_view
 
@@ -49,6 +50,12 @@ def test_a_search_for_settings() -> None:
     found = tried_programs.optimization(tried_programs.two_winners())
     shown = printed(optimization_document.FORMATS.get("table"), found, View(Path("runs/train-optimize/optimized")))
     golden("optimization-100.txt", shown)
+
+
+def test_a_batch_with_searches() -> None:
+    view = BatchView(tried_programs.searched_batch())
+    golden("batch-searches-100.txt", printed(batch_document.FORMATS.get("table"), view, View(Path("batches/suite"))))
+    golden("batch-searches.md", printed(batch_document.FORMATS.get("md"), view, View(top=3)))
 
 
 def test_a_batch(tmp_path: pytest.TempPathFactory) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from inductor_bench.analysis.optimization.search import OptimizationSearch
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.records.base import Failure
+from inductor_bench.records.batch import Batch, BatchModel, BatchResults, ModelResult
 from inductor_bench.records.optimization import (
     INDUCTOR,
     NOTHING,
@@ -24,7 +25,7 @@ from inductor_bench.records.optimization import (
     TrialVariant,
     VariantCheck,
 )
-from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.request import BreakdownRequest, ModelRequest
 from inductor_bench.records.run import Environment, Versions
 
 
@@ -185,6 +186,24 @@ ROWS = [
     replace(menu_row("tf32"), reason="it changes the precision of numbers: --allow tf32 tries it"),
     replace(menu_row("guards"), state=SUGGESTED, reason="only you can promise it", settings=(), bound=0.02),
 ]
+
+
+def searched_batch() -> BatchResults:
+    """A batch of ten models: of seven most settings help, of one none, of one the search failed, of one it goes on."""
+    batch = Batch(1, "0.1.0", "2026-11-26T12:00:00+00:00", "inductor-bench batch suite.txt --optimize", "suite.txt")
+    models = []
+    for number in range(8):
+        savings = {"cudagraphs": 0.02 * number, "fused-optimizer": 0.1} if number else {}
+        crashes = {"crash": "no such kernel"} if number % 2 else {}
+        program = DrawnProgram(number, savings, failures=crashes, wrong=("wrong",) if number < 2 else (), most=30)
+        row = BatchModel(ModelRequest(f"timm:model_{number}", name=f"model_{number}"), "done", run=f"models/{number}")
+        models.append(ModelResult(row, search=optimization(searched(program, ROWS))))
+    failure = Failure("optimize", "exit", "models/lost has no step of the program", "mark the ends of its steps")
+    lost = BatchModel(ModelRequest("timm:lost", name="lost"), "partial", failure=failure)
+    going = BatchModel(ModelRequest("timm:going", name="going"), "unoptimized", run="models/going")
+    begun = replace(optimization(searched(DrawnProgram(0), ROWS[:1])), is_complete=False, winner=None)
+    models += [ModelResult(lost), ModelResult(going, search=begun)]
+    return BatchResults(replace(batch, models=tuple(one.model for one in models)), tuple(models))
 
 
 def two_winners() -> OptimizationSearch:

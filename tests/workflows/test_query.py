@@ -26,7 +26,7 @@ from inductor_bench.store import codec
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows.query import open_tables
 
-TABLES = ("models", "graphs", "categories", "kernels", "families", "retunes")
+TABLES = ("models", "graphs", "categories", "kernels", "families", "retunes", "settings")
 
 Ask = Callable[..., str]
 
@@ -80,7 +80,7 @@ def without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_column_is_typed_and_explained(batch: Path) -> None:
     tables = open_tables(batch).tables
     assert tuple(table.name for table in tables) == TABLES
-    assert [len(table) for table in tables] == [4, 2, 6, 4, 2, 0]
+    assert [len(table) for table in tables] == [4, 2, 6, 4, 2, 0, 0]
     for table in tables:
         assert len({column.name for column in table.columns}) == len(table.columns)
         assert {len(column.values) for column in table.columns} == {len(table)}

@@ -16,7 +16,7 @@ from batch_runs import Listener, begun, quick, rows, run, statuses
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch import BatchModel
-from inductor_bench.records.request import BatchRequest, BreakdownRequest
+from inductor_bench.records.request import BatchRequest, BreakdownRequest, ModelRequest, SearchRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import batch as batch_devices
@@ -319,8 +319,12 @@ def test_the_time_left_counts_on_models_that_take_longer_than_usual(monkeypatch:
     state._slots, state._times = 2, [100.0]
     monkeypatch.setattr(batch_state.time, "monotonic", lambda: 1000.0)
     state._began = {"late": 500.0}
-    state._given = cast(Any, {"late": None})
+    late, new, following = (BatchModel(ModelRequest(f"timm:{name}", name=name)) for name in ("late", "new", "next"))
+    state._given = {"late": late}
     assert state._left_s() == 20.0, "it has begun, so it is not over"
     state._began = {"late": 500.0, "new": 970.0}
-    state._given = cast(Any, {"late": None, "new": None, "next": None})
+    state._given = {"late": late, "new": new, "next": following}
     assert state._left_s() == (100.0 + 20.0 + 70.0) / 2
+    state._search = SearchRequest(optimize=True, budget_s=900.0)
+    state._waiting = [BatchModel(ModelRequest("timm:a", name="a"), "unoptimized")]
+    assert state._left_s() == (100.0 + 20.0 + 70.0 + 4 * 900.0) / 2, "a search takes its budget, as far as is known"

@@ -1,0 +1,129 @@
+"""Counts, over the searches of a batch, which settings help how many models, and by how much. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...records.optimization import (
+    DIFFERS,
+    FAILED,
+    FASTER,
+    KEPT,
+    REDUNDANT,
+    UNPROVEN,
+    MeasuredGain,
+    MenuRow,
+    Optimization,
+)
+from ..statistics import CONFIDENCE, median_interval, samples_needed
+
+Searches = Sequence[tuple[str, Optimization]]
+"""The searches of a batch, each with the name of its model."""
+
+
+@dataclass(frozen=True)
+class SettingFailures:
+    """Models in which a setting failed, or changed the numbers, for the same reason."""
+
+    differs: bool  # whether the numbers differ; else the setting was refused, or its variant failed
+    reason: str  # why, in words; of several that differ in numbers only the first model's
+    models: tuple[str, ...]  # the names of the models
+
+
+@dataclass(frozen=True)
+class SettingSummary:
+    """A setting in all models of a batch. Savings are shares of a model's step."""
+
+    slug: str  # its name
+    title: str  # what it is, in words
+    group: str  # its name for ``--allow`` and ``--deny``
+    tried: tuple[str, ...]  # the models in which it ran
+    helps: tuple[tuple[str, MeasuredGain], ...]  # those that it makes faster by itself, proven, with what it saves
+    kept: int  # the number of those whose result it is a part of
+    unproven: int  # the number of models in which nothing was decided in the time
+    saved: tuple[float, ...]  # what it saves in each model in which its numbers agree and its steps were timed
+    failures: tuple[SettingFailures, ...]  # where it failed or changed the numbers
+
+    @property
+    def median(self) -> float | None:
+        """The median of :attr:`saved`; ``None`` if it was timed in no model."""
+        return statistics.median(self.saved) if self.saved else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% interval of the median, from the ranks of the models alone; ``None`` with too few models."""
+        return median_interval(self.saved) if len(self.saved) >= FEWEST_MODELS else None
+
+    @property
+    def failed(self) -> int:
+        """The number of models in which it was refused or failed."""
+        return sum(len(one.models) for one in self.failures if not one.differs)
+
+    @property
+    def wrong(self) -> int:
+        """The number of models whose numbers it changed."""
+        return sum(len(one.models) for one in self.failures if one.differs)
+
+
+_NUMBER = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
+
+FEWEST_MODELS = samples_needed(CONFIDENCE)
+"""The smallest number of models whose ranks give an interval of the median."""
+
+
+def summarize_settings(searches: Searches) -> list[SettingSummary]:
+    """Summarizes each setting that was tried in any model; those that help most models come first."""
+    rows: dict[str, list[tuple[str, MenuRow]]] = {}
+    for name, search in searches:
+        for row in search.tried:
+            rows.setdefault(row.slug, []).append((name, row))
+    found = [_summarize(each) for each in rows.values()]
+    return sorted(found, key=lambda one: (-len(one.helps), -(one.median if one.median is not None else -1.0)))
+
+
+def _summarize(rows: Sequence[tuple[str, MenuRow]]) -> SettingSummary:
+    first = rows[0][1]
+    gains = [row.proven or row.screened for _, row in rows if row.state not in (FAILED, DIFFERS)]
+    return SettingSummary(
+        first.slug,
+        first.title,
+        first.group,
+        tuple(name for name, _ in rows),
+        tuple((name, row.proven) for name, row in rows if row.proven is not None and _helps(row)),
+        sum(row.state == KEPT for _, row in rows),
+        sum(row.state == UNPROVEN for _, row in rows),
+        tuple(gain.share for gain in gains if gain is not None),
+        tuple(_failures(rows)),
+    )
+
+
+def _helps(row: MenuRow) -> bool:
+    """Whether a setting makes the step shorter by itself, proven, with numbers that agree."""
+    return row.state in (KEPT, REDUNDANT) and row.proven is not None and row.proven.verdict == FASTER
+
+
+def _failures(rows: Sequence[tuple[str, MenuRow]]) -> Iterator[SettingFailures]:
+    """The failures by their reason; reasons that differ in numbers only are one."""
+    found: dict[tuple[bool, str], list[tuple[str, str]]] = {}
+    for name, row in rows:
+        if row.state in (FAILED, DIFFERS):
+            kind = _NUMBER.sub("0", row.reason)
+            found.setdefault((row.state == DIFFERS, kind), []).append((name, row.reason))
+    for (differs, _), places in found.items():
+        yield SettingFailures(differs, places[0][1], tuple(name for name, _ in places))
+
+
+def mean_saving(searches: Searches) -> float | None:
+    """The share by which the searched models become faster, in geometric mean of their steps.
+
+    A model without a result counts with 0, one whose search is not complete does not count.
+    """
+    shares = [
+        search.winner.gain.share if search.winner is not None else 0.0 for _, search in searches if search.is_complete
+    ]
+    logs = [math.log1p(-share) for share in shares if share < 1]
+    return -math.expm1(statistics.fmean(logs)) if logs else None

@@ -1,0 +1,193 @@
+"""What the searches of a batch say: which settings help how many models, and what each model gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
+
+from .. import units
+from ..analysis.batch_aggregation import ModelSummary
+from ..analysis.findings.finding import plural
+from ..analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
+from ..records.batch import RUNNING, UNOPTIMIZED
+from ..records.optimization import Optimization
+from ..store.folder import PAGE
+from ..store.program_folders import OPTIMIZED
+from . import names
+from .document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, notes, words
+from .optimization_document import gain_words, titles_of
+
+STAGE = "optimize"
+"""The stage of a failure of a search."""
+
+MOST_REASONS, MOST_NAMES = 3, 4
+"""The largest number of reasons below a setting, and of models that each names."""
+
+
+def search_words(summaries: Sequence[ModelSummary], searches: Searches) -> str:
+    """Returns what the searches found, in a sentence; empty if nothing was searched.
+
+    ``Settings: 4 of 5 models are faster, by 3.1 to 32.6%; all 5 take 9.3% less time in geometric mean.``
+    """
+    done = [search for _, search in searches if search.is_complete]
+    failed = sum(_is_failed(summary) for summary in summaries)
+    left = sum(summary.status in (UNOPTIMIZED, RUNNING) and not _is_complete(summary) for summary in summaries)
+    rest = [f"{_searches(failed)} failed"] * bool(failed) + [f"{_searches(left)} left to do"] * bool(left)
+    if not done:
+        return f"Settings: {', '.join(rest)}." if rest and (searches or failed) else ""
+    shares = sorted(search.winner.gain.share for search in done if search.winner is not None)
+    said = f"{len(shares)} of {plural(len(done), 'model')} {'is' if len(shares) == 1 else 'are'} faster"
+    if shares:
+        least, most = _hundred(shares[0]), _hundred(shares[-1])
+        said += f", by {most}%" if least == most else f", by {least} to {most}%"
+        mean = mean_saving(searches)
+        if mean is not None and len(done) > 1:
+            said += f"; all {len(done)} take {_hundred(mean)}% less time in geometric mean"
+    return f"Settings: {'; '.join([said, *rest])}."
+
+
+def _searches(number: int) -> str:
+    return "1 search" if number == 1 else f"{number} searches"
+
+
+def _is_complete(summary: ModelSummary) -> bool:
+    return summary.model.search is not None and summary.model.search.is_complete
+
+
+def _is_failed(summary: ModelSummary) -> bool:
+    failure = summary.model.model.failure
+    return failure is not None and failure.stage == STAGE
+
+
+def setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[SettingSummary]) -> Iterator[Section]:
+    """The tables of a batch with searches: a row for each setting, and one for each model."""
+    few = f"; an interval of it needs {FEWEST_MODELS} models" if any(one.interval is None for one in settings) else ""
+    yield Section(
+        "Which settings help",
+        (settings_table(settings),) if settings else (),
+        short="Settings",
+        note="a setting helps a model if it makes its step shorter by itself, proven with a 99.9% interval; the median "
+        f"is over all models in which it was timed{few}",
+    )
+    shown = [one for one in summaries if one.model.search is not None or _is_failed(one) or one.status == UNOPTIMIZED]
+    yield Section("What each model gains", (models_table(shown),) if shown else (), short="Gains")
+
+
+def settings_table(settings: Sequence[SettingSummary]) -> Table:
+    """A row for each setting that was tried in any model."""
+    return Table(
+        (
+            words("setting", least=24),
+            Column("helps", hint="models whose step it makes shorter by itself, proven, of those in which it ran"),
+            Column("kept", hint="models whose result it is a part of", spare=3),
+            Column("median", hint="the median, over the models in which it was timed, of the share of the step saved"),
+            Column("95% interval", hint="of that median, from the ranks of the models alone"),
+            Column("range", hint="the least and the most that it saves in one of these models", spare=2),
+            Column("unproven", hint="models in which nothing was decided in the time", spare=4),
+            Column("failed", hint="models in which it was refused or failed"),
+            Column("wrong", hint="models whose outputs or gradients it changed: it is not advised there"),
+        ),
+        [_setting_row(one) for one in settings],
+        filter="setting, model" if len(settings) > 1 else "",
+    )
+
+
+def _setting_row(one: SettingSummary) -> Row:
+    ends = one.interval
+    cells = (
+        Cell(one.title, notes=notes(*_reasons(one))),
+        Cell(f"{len(one.helps)} of {len(one.tried)}", len(one.helps)),
+        Cell(_count(one.kept), one.kept),
+        Cell(_percent(one.median), one.median),
+        Cell(f"{_span(*ends)}%" if ends else "too few models" if one.saved else units.MISSING, ends and ends[0]),
+        Cell(f"{_span(min(one.saved), max(one.saved))}%" if one.saved else units.MISSING),
+        Cell(_count(one.unproven), one.unproven),
+        Cell(_count(one.failed), one.failed, tone=WARN if one.failed else ""),
+        Cell(_count(one.wrong), one.wrong, tone=BAD if one.wrong else ""),
+    )
+    return Row(cells, lambda: _setting_facts(one), tone=GOOD if one.helps else "")
+
+
+def _count(number: int) -> str:
+    return str(number) if number else ""
+
+
+def _percent(share: float | None) -> str:
+    return units.MISSING if share is None else f"{_hundred(share)}%"
+
+
+def _span(low: float, high: float) -> str:
+    return f"{_hundred(low)} to {_hundred(high)}"
+
+
+def _hundred(share: float) -> str:
+    return f"{round(share * 100, 1) + 0.0:.1f}"  # no -0.0
+
+
+def _reasons(one: SettingSummary) -> Iterator[str]:
+    """The most frequent reasons for which a setting failed, with some of the models; the CSV file has all."""
+    ranked = sorted(one.failures, key=lambda failure: -len(failure.models))
+    for failure in ranked[:MOST_REASONS]:
+        some, left = failure.models[:MOST_NAMES], len(failure.models) - MOST_NAMES
+        more = f" and {left} more" if left > 0 else ""
+        what = "numbers differ in" if failure.differs else "failed in"
+        yield f"{what} {names.clean(', '.join(some))}{more}: {failure.reason}"
+    if len(ranked) > MOST_REASONS:
+        yield f"and {plural(len(ranked) - MOST_REASONS, 'more reason')} in settings.csv"
+
+
+def _setting_facts(one: SettingSummary) -> Iterator[Block]:
+    rest = [name for name in one.tried if name not in dict(one.helps)]
+    facts = [("helps", "\n".join(f"{name}: {gain_words(gain)}" for name, gain in one.helps))]
+    facts += [("also tried in", ", ".join(rest)), ("group", one.group)]
+    yield Facts(tuple((title, text) for title, text in facts if text))
+
+
+def models_table(summaries: Sequence[ModelSummary]) -> Table:
+    """A row for each model: its step before and after, and the settings that stay."""
+    return Table(
+        (
+            words("model", shorten=names.cut_middles),
+            Column("step"),
+            Column("after"),
+            Column("saved", hint="with its 99.9% interval"),
+            Column("tried", hint="settings that ran", spare=1),
+            words("settings that stay", wraps=True, least=24),
+        ),
+        [_model_row(one) for one in summaries],
+        filter="model, setting" if len(summaries) > 1 else "",
+    )
+
+
+def _model_row(summary: ModelSummary) -> Row:
+    search, run = summary.model.search, summary.model.model.run
+    place = f"{quote(run)}/{OPTIMIZED}/{PAGE}" if run and search is not None else ""
+    winner = search.winner if search is not None else None
+    gain = winner.gain if winner is not None else None
+    before_s = search.step_time_s if search is not None else summary.time_s if summary.model.in_step else None
+    before_s = gain.before_s if gain is not None else before_s
+    saved = f"{_percent(gain.share)} ({_span(gain.low, gain.high)})" if gain is not None else ""
+    text, tone = _outcome(summary, search)
+    return Row(
+        (
+            Cell(summary.name, link=place),
+            Cell(units.seconds(before_s) if before_s else units.MISSING, before_s),
+            Cell(units.seconds(gain.after_s) if gain is not None else "", gain.after_s if gain is not None else None),
+            Cell(saved, gain.share if gain is not None else None),
+            Cell(str(len(search.tried)) if search is not None else "", len(search.tried) if search is not None else 0),
+            Cell(text, tone=tone),
+        ),
+        tone=GOOD if gain is not None else "",
+    )
+
+
+def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, str]:
+    """The settings that stay, or why there are none."""
+    failure = summary.model.model.failure
+    if _is_failed(summary) and failure is not None:
+        return f"failed: {failure.message}", BAD
+    if search is None or not search.is_complete:
+        return ("still to be searched" if search is None else "not finished"), WARN
+    if search.winner is not None:
+        return " + ".join(titles_of(search, search.winner.slugs)), ""
+    return ("none is faster" if search.tried else "nothing was tried"), ""

@@ -1,0 +1,135 @@
+"""The searches of a batch for settings that make its models faster: which models lack one, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import InductorBenchError, UsageError
+from ...launch.process import ProcessResult
+from ...records.base import Failure
+from ...records.batch import DONE, PARTIAL, BatchModel
+from ...records.optimization import Optimization, check_groups
+from ...records.option_fields import option_words
+from ...records.request import (
+    BatchRequest,
+    BreakdownRequest,
+    ModelRequest,
+    OptimizeRequest,
+    SearchRequest,
+    searched_optimizer,
+)
+from ...store.folder import RunFolder
+from ...store.program_folders import search_in
+from ..model_list import source_of
+from .tried_program import STAGE
+
+
+def check_search(request: BatchRequest, search: SearchRequest) -> None:
+    """Checks the options of a batch with searches.
+
+    Raises:
+        UsageError: a group is unknown, or an option contradicts another one.
+    """
+    check_groups(search.allowed, search.denied)
+    if request.overlap:
+        raise UsageError("--overlap and --optimize exclude each other: a search needs its GPU alone", "leave one out")
+
+
+def optimizer_words(request: ModelRequest, search: SearchRequest | None) -> tuple[str, ...]:
+    """The words with which a model's training step gets the optimizer that a search needs."""
+    if search is None or request.optimizer is not None:
+        return ()
+    return option_words(BreakdownRequest(optimizer=_optimizer(request)))
+
+
+def _optimizer(request: ModelRequest) -> str | None:
+    return searched_optimizer(request, source_of(request.target).kind)
+
+
+def search_words(search: SearchRequest, common: BreakdownRequest) -> tuple[str, ...]:
+    """The options of ``optimize`` for the RUN of a model."""
+    return option_words(
+        OptimizeRequest(
+            search.budget_s,
+            search.allowed,
+            search.denied,
+            search.max_memory_bytes,
+            program=BreakdownRequest(redact=common.redact),
+        )
+    )
+
+
+def is_step_searchable(request: ModelRequest, run: RunFolder) -> bool:
+    """Whether the step of a RUN is the one that is searched; one that trains without an optimizer is not.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    return _optimizer(request) is None or run.load().request.optimizer is not None
+
+
+def lacks_search(run: RunFolder, search: SearchRequest) -> bool:
+    """Whether a measured model has to be searched, or its search has to go on.
+
+    Raises:
+        UsageError: it was searched with other groups or limits.
+    """
+    found = read_search(run)
+    if found is None:
+        return True
+    for option, was, now in (
+        ("--allow", ",".join(found.allowed), ",".join(search.allowed)),
+        ("--deny", ",".join(found.denied), ",".join(search.denied)),
+        ("--max-memory", found.max_memory_bytes or "", search.max_memory_bytes or ""),
+    ):
+        if was != now:
+            raise UsageError(
+                f"{run.path} was searched with {f'{option} {was}' if was else f'no {option}'}",
+                "choose another folder with -o, or measure again with --force",
+            )
+    return not found.is_complete or search.budget_s > found.budget_s
+
+
+def read_search(run: RunFolder) -> Optimization | None:
+    """The search of a RUN; ``None`` if there is none that can be read."""
+    try:
+        return search_in(run.path)
+    except InductorBenchError:
+        return None
+
+
+def finish_search(model: BatchModel, ended: ProcessResult, run: RunFolder) -> tuple[BatchModel, Optimization | None]:
+    """The row of a model after its search has ended, and the search, if there is one.
+
+    A model whose search failed was measured, so that its row is ``partial``.
+    """
+    found = read_search(run)
+    failure = _failure(found, ended) or _own_failure(run)
+    status = DONE if failure is None else PARTIAL
+    row = replace(model, status=status, failure=failure, attempts=model.attempts - 1, time_s=round(ended.time_s, 1))
+    return row, found
+
+
+def _failure(found: Optimization | None, ended: ProcessResult) -> Failure | None:
+    if ended.ok and found is not None and found.is_complete:
+        return None
+    failed = next((trial.failure for trial in found.trials if trial.failure), None) if found is not None else None
+    if found is not None and found.is_complete and failed is not None:
+        return failed
+    return replace(printed_failure(ended), stage=STAGE)
+
+
+def _own_failure(run: RunFolder) -> Failure | None:
+    """What failed when the model was measured."""
+    try:
+        return next(iter(run.load().failures), None)
+    except InductorBenchError:
+        return None
+
+
+def printed_failure(ended: ProcessResult) -> Failure:
+    """The failure of a process that recorded none: the error that it printed, or the way that it ended."""
+    tail = ended.tail()
+    printed = {key: text for key, colon, text in (line.partition(": ") for line in tail.splitlines()) if colon}
+    message = printed.get("Error", f"the process {ended.outcome}")
+    return Failure("breakdown", ended.kind, message, printed.get("Hint", f"read {ended.log}"), tail)
