@@ -1,0 +1,38 @@
+"""A process of a batch whose search for settings is real, and brief; its measurement is a record made by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import step_runs
+
+from inductor_bench.analysis.optimization import search
+from inductor_bench.cli import main as entry
+from inductor_bench.records.optimization import CONFIRM
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import Environment
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows import optimize
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs ``breakdown TARGET … -o RUN`` or ``optimize RUN …``."""
+    if words[0] == "breakdown":
+        optimizer, python, output = (words[words.index(one) + 1] for one in ("--optimizer", "--python", "-o"))
+        asked = BreakdownRequest(words[1], "factory", training=True, device="cpu", optimizer=optimizer, python=python)
+        folder = RunFolder(Path(output))
+        folder.path.mkdir(parents=True)
+        folder.save(replace(step_runs.cpu(), target=words[1], request=asked))
+        return 0
+    # The pace of the machine decides nothing, and the result runs once from the program's start.
+    search.OptimizationSearch._has_time = lambda self, purpose, *_, **__: purpose != CONFIRM  # type: ignore[method-assign]
+    search.SCREENED_S, search.PROVEN_S = 0.1, 0.2
+    optimize.look = lambda *_: (Environment(), None)
+    return entry.main(list(words))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
