@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ...upstream import variants as upstream
-from .settings import OptimizerChange, Undo
+from .settings import OptimizerChange, Undo, Values
 
 MOST_COMPILATIONS = 8
 """Graphs of one function in a variant's first turn, or in a whole process: Dynamo gives up after as many."""
@@ -27,11 +27,14 @@ _KINDS = 0x20 | 0x80 | 0x200
 _numbers = itertools.count()
 
 
-class Variants(Protocol):
+class OwningTurns(Protocol):
     """What a function asks of ``Turns``."""
 
     def compile_own(self, number: int, name: str, module: Any, inputs: Any) -> Callable[..., Any]:
         """Compiles a graph that only this variant has."""
+
+    def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+        """What calls the one, and the other if that fails, which gives the variant up."""
 
     def fail(self, number: int, error: BaseException) -> None:
         """Gives the variant up."""
@@ -54,23 +57,20 @@ class OwnFunction:
         function: what is compiled.
     """
 
-    def __init__(self, variants: Variants, number: int, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, variants: OwningTurns, number: int, name: str, function: Callable[..., Any]) -> None:
         self.calls = 0
         self.has_settled = False
         """Whether it had a whole turn, after which nothing should be compiled any more."""
         self._graphs = 0
         self._variants, self._number, self._name, self._function = variants, number, name, function
-        self._compiled = upstream.compile_function(function, self._compile)
+        compiled = upstream.compile_function(function, self._compile)
+        self._call = variants.falling_back(number, compiled, function)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if self._variants.failed(self._number):
             return self._function(*arguments, **keywords)
         self.calls += 1
-        try:
-            return self._compiled(*arguments, **keywords)
-        except Exception as error:  # the function itself raises what is the program's
-            self._variants.fail(self._number, error)
-        return self._function(*arguments, **keywords)
+        return self._call(*arguments, **keywords)
 
     def _compile(self, module: Any, inputs: Any) -> Callable[..., Any]:
         self._graphs += 1
@@ -83,7 +83,7 @@ class OwnFunction:
 class _SwappedFunction:
     """One function object of the program, whose code can call something else."""
 
-    def __init__(self, function: types.FunctionType, variants: Variants, number: int) -> None:
+    def __init__(self, function: types.FunctionType, variants: OwningTurns, number: int) -> None:
         own = function.__code__
         copied = types.FunctionType(
             own, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -128,7 +128,7 @@ def _code_that_calls(name: str, own: types.CodeType) -> types.CodeType:
     free = ", ".join(own.co_freevars)
     mention = f"if 0: {free}" if free else "pass"
     text = _OUTER.format(free=free, mention=mention, name=name)
-    space: dict[str, Any] = {}
+    space: Values = {}
     exec(text, space)
     made: types.CodeType = space["outer"](*own.co_freevars).__code__
     return made.replace(co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno)
@@ -191,7 +191,7 @@ class OwnFunctions:
     """
 
     def __init__(
-        self, variants: Variants, number: int, places: tuple[str, ...], optimizer: OptimizerChange | None
+        self, variants: OwningTurns, number: int, places: tuple[str, ...], optimizer: OptimizerChange | None
     ) -> None:
         self._variants, self._number, self._places = variants, number, places
         self._optimizer = optimizer if optimizer is not None and optimizer.is_compiled else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ....devices.table import device_of
 from ....messages.variants import ProgramVariant, VariantSwitch
 from ....records.optimization import ALTERNATING, ATTENTION, FUNCTION, INDUCTOR, OPTIMIZER, TORCH
 from ...upstream import variants as upstream
@@ -178,7 +179,8 @@ def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
 
 def flags_of_compiled(optimizer: Any) -> Values:
     """The flags with which an optimizer's step is compiled as a whole: on a device, its counts of steps lie there."""
-    on_host = all(one.device.type == "cpu" for group in optimizer.param_groups for one in group["params"])
+    kinds = {one.device.type for group in optimizer.param_groups for one in group["params"]}
+    on_host = all(device_of(kind).runs_on_host for kind in kinds)
     return {"fused": False, "foreach": not on_host, "capturable": not on_host}
 
 

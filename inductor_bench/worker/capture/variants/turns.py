@@ -291,7 +291,7 @@ class Turns:
             return
         settings.graphs += 1
         graph.compiled[settings.number] = made
-        graph.callables[settings.number] = self._falling_back(settings.number, made, graph.own)
+        graph.callables[settings.number] = self.falling_back(settings.number, made, graph.own)
 
     def compile_own(self, number: int, name: str, module: Any, inputs: Any) -> Callable[..., Any]:
         """Compiles a graph that only one variant has, beside the same graph as Dynamo captured it, which runs eagerly.
@@ -316,7 +316,7 @@ class Turns:
             return own  # type: ignore[no-any-return]
         settings.graphs += 1
         graph.compiled[number] = made
-        graph.callables[number] = self._falling_back(number, made, own)
+        graph.callables[number] = self.falling_back(number, made, own)
         self._graphs.append(graph)
 
         def dispatch(*arguments: Any) -> Any:
@@ -342,13 +342,15 @@ class Turns:
             if outermost:
                 settings.compile_s += time.perf_counter() - begin_s
 
-    def _falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+    def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+        """What calls the one, and the other if that fails."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
             try:
-                return made(*arguments)
+                return made(*arguments, **keywords)
             except Exception as error:  # the original takes the variant's place, and raises what is the program's
                 self.fail(number, error)
-            return own(*arguments)
+            return own(*arguments, **keywords)
 
         return call
 
