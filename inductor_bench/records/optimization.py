@@ -30,7 +30,9 @@ class ProgramSetting:
     """One setting."""
 
     kind: str  # one of the kinds above
-    setting: str  # an option of Inductor, an attribute of torch, a key of an optimizer, an argument, a variable
+    # an option of Inductor, an attribute of torch, a key of an optimizer, an argument, a variable, or the place of a
+    # function: ``FILE:LINE:NAME`` with a line in it, or its dotted path
+    setting: str
     value: str  # its value as Python writes it
 
     @property
@@ -42,6 +44,7 @@ class ProgramSetting:
 GROUPS = (
     *("cudagraphs", "optimizer", "attention", "max-autotune", "kernels", "padding", "convolutions", "layout"),
     *("cpp-wrapper", "freezing", "dynamic", "loader", "allocator", "tf32", "reduced-precision", "threads", "pins"),
+    *("functions", "memory"),
 )
 """The names of groups of settings that ``--allow`` and ``--deny`` take."""
 

@@ -220,6 +220,8 @@ def _details(row: MenuRow) -> Iterator[Block]:
     for name, gain in (("ranked", row.screened), ("by itself", row.proven), ("taken out", row.own)):
         if gain is not None:
             pairs.append((name, gain_words(gain)))
+    if row.peak_memory_bytes is not None:
+        pairs.append(("peak memory", units.size(row.peak_memory_bytes)))
     pairs += [("described in", row.source)] * bool(row.source)
     yield Facts(tuple(pairs))
 

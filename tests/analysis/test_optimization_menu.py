@@ -7,10 +7,12 @@ from zipfile import ZipFile
 import pytest
 from conftest import ROOT
 
-from inductor_bench.analysis.optimization.menu import ASKED_FOR, LEAST_SHARE, OWN, make_menu
+from inductor_bench.analysis.optimization.menu import ASKED_FOR, FUNCTIONS, LEAST_SHARE, OWN, make_menu
 from inductor_bench.analysis.optimization.menu_entries import MENU, THREADS
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.records import optimization
+from inductor_bench.records.code import RECOMPUTED, SourceLine
+from inductor_bench.records.layers import LayerTime
 from inductor_bench.records.optimization import (
     ALTERNATING,
     GROUPS,
@@ -21,7 +23,8 @@ from inductor_bench.records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from inductor_bench.records.run import Run
+from inductor_bench.records.program import EAGER, Part
+from inductor_bench.records.run import CompiledFunction, Run
 from inductor_bench.store import codec
 
 
@@ -95,6 +98,70 @@ def test_pins_of_retunes_are_a_row() -> None:
     assert "pins" not in menu_of("train")
 
 
+def with_parts(name: str, *parts: Part, **program: object) -> StepFacts:
+    run = recorded(name)
+    assert run.program is not None
+    known = tuple(part for part in run.program.parts if part.kind != EAGER)
+    return StepFacts(replace(run, program=replace(run.program, parts=(*known, *parts), host=None, **program)))
+
+
+def eager(label: str, share: float, line: int, function: str, code: str = "") -> Part:
+    step_s = recorded("train").program.step_time_s  # type: ignore[union-attr]
+    return Part(EAGER, label, 1, share * step_s, share, source=SourceLine("/x/train.py", line, function, code))
+
+
+def test_functions_that_call_eager_operators_and_eager_losses_are_compiled() -> None:
+    parts = [
+        eager("aten::mul", 0.04, 7, "augment"),
+        eager("aten::add", 0.02, 8, "augment"),
+        eager("aten::_log_softmax", 0.05, 20, "main", "loss = F.cross_entropy(outputs, targets)"),
+        eager("aten::sin", 0.2, 30, "<module>"),
+        eager("aten::cos", 0.001, 40, "small"),
+    ]
+    rows = {row.slug: row for row in make_menu(with_parts("train", *parts), denied=("memory",))}
+    compiled = {slug: row for slug, row in rows.items() if row.group == FUNCTIONS}
+    assert list(compiled) == ["compile-loss-cross_entropy", "compile-1-augment", "compile-2-main"]
+    row = compiled["compile-1-augment"]
+    assert row.settings == (ProgramSetting("function", "/x/train.py:7:augment", "True"),)
+    assert row.alternates and row.bound == pytest.approx(0.06, rel=0.01) and not row.reason
+    assert compiled["compile-loss-cross_entropy"].settings[0].setting == "torch.nn.functional.cross_entropy"
+    denied = {row.slug: row for row in make_menu(with_parts("train", *parts), denied=("functions",))}
+    assert denied["compile-1-augment"].reason == "denied by --deny"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("aten::binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits"),
+        ("NllLossBackward0", "cross_entropy"),
+        ("MseLossBackward0", "mse_loss"),
+        ("SmoothL1LossBackward0", "smooth_l1_loss"),
+        ("aten::mul", None),
+    ],
+)
+def test_a_loss_is_known_by_its_operators(text: str, name: str | None) -> None:
+    assert list(with_parts("train", eager(text, 0.1, 1, "main")).eager_losses) == ([name] if name else [])
+
+
+def test_less_memory_is_tried_only_if_something_is_recomputed_or_waits_for_memory() -> None:
+    nothing = {row.slug: row for row in make_menu(with_parts("train"))}["memory-budget"]
+    assert nothing.reason == "nothing is recomputed, and nothing waits for memory"
+    step_s = recorded("train").program.step_time_s  # type: ignore[union-attr]
+    layers = (LayerTime("Net.layers.0", RECOMPUTED, "graph", 0.1 * step_s, 1),)
+    row = {row.slug: row for row in make_menu(with_parts("train", layers=layers))}["memory-budget"]
+    assert row.bound == pytest.approx(0.1) and not row.reason and "less of it" in row.why
+
+
+def test_limits_of_dynamo_are_tried_if_they_were_reached() -> None:
+    assert menu_of("train")["recompile-limit"].reason.startswith("no function was compiled so often")
+    assert menu_of("train")["static"].reason == "nothing was compiled again"
+    run = recorded("train")
+    function = CompiledFunction("train.py:3 step", reached_limit=True)
+    capture = replace(run.capture, functions=(function,), recompiles=("Recompiling function step",))
+    rows = {row.slug: row for row in make_menu(StepFacts(replace(run, capture=capture)))}
+    assert not rows["recompile-limit"].reason and not rows["static"].reason and not rows["dynamic"].reason
+
+
 def test_guards_are_only_named() -> None:
     row = menu_of("blocks")["skip-guards"]
     assert row.state == SUGGESTED and not row.settings and row.bound == pytest.approx(0.02, abs=1e-3)
@@ -107,8 +174,8 @@ def test_without_a_profiled_step_nothing_bounds_a_row() -> None:
 
 
 def test_groups_and_kinds_are_those_that_the_menu_uses() -> None:
-    assert {*(entry.group for entry in (*MENU, THREADS)), optimization.PINS} == set(GROUPS)
-    names = ("INDUCTOR", "DYNAMO", "TORCH", "OPTIMIZER", "ATTENTION", "LOADER", "COMPILE", "ENVIRONMENT", "PINS")
+    assert {*(entry.group for entry in (*MENU, THREADS)), optimization.PINS, FUNCTIONS} == set(GROUPS)
+    names = ("INDUCTOR", "DYNAMO", "TORCH", "OPTIMIZER", "ATTENTION", "LOADER", "COMPILE", "ENVIRONMENT", "FUNCTION")
     kinds = {optimization.MEMORY_FORMAT, *(getattr(optimization, name) for name in names)}
     assert {one.kind for entry in MENU for one in entry.settings} <= kinds and set(ALTERNATING) <= kinds
 

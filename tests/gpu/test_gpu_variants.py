@@ -20,6 +20,7 @@ from inductor_bench.messages.variants import (
     VariantSwitch,
 )
 from inductor_bench.records.optimization import (
+    FUNCTION,
     INDUCTOR,
     OPTIMIZER,
     TORCH,
@@ -34,6 +35,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 GRAPHS = VariantSwitch(INDUCTOR, "triton.cudagraphs", True)
 FUSED = VariantSwitch(OPTIMIZER, "fused", True)
 WRONG = VariantSwitch(INDUCTOR, "triton.inject_relu_bug_TESTING_ONLY", "accuracy")
+COMPILED = VariantSwitch(OPTIMIZER, "compiled", True)
+LOSS = VariantSwitch(FUNCTION, str(ROOT / "tests" / "programs" / "varied.py") + ":33:eager_loss", True)
+BUDGET = VariantSwitch(TORCH, "torch._functorch.config.activation_memory_budget", 0.5)
 TF32 = VariantSwitch(TORCH, "torch.backends.cuda.matmul.allow_tf32", True)
 
 
@@ -91,6 +95,23 @@ def test_cuda_graphs_with_accumulation_fail_or_are_right(tmp_path: Path) -> None
     found = try_variants(tmp_path, "accumulate", ProgramVariant("graphs", (GRAPHS,)))
     timed = any(one.variant == 1 for one in found.samples)
     assert bool(found.variants[1].failure) != timed
+
+
+def test_a_compiled_optimizer_a_compiled_function_and_less_memory_alternate(tmp_path: Path) -> None:
+    found = try_variants(
+        tmp_path,
+        "eager",
+        ProgramVariant("optimizer", (COMPILED,)),
+        ProgramVariant("function", (LOSS,)),
+        ProgramVariant("both", (COMPILED, LOSS)),
+        ProgramVariant("graphs", (COMPILED, LOSS, GRAPHS)),
+        ProgramVariant("budget", (BUDGET,)),
+        steps=4000,
+    )
+    assert (found.state, found.error) == ("done", "")
+    assert [state.failure for state in found.variants[:4]] == [""] * 4 and not found.variants[5].failure
+    assert not [check for check in found.checks if check.reason and check.is_compared]
+    assert {check.graph for check in found.checks if check.variant == 3} >= {"eager_loss", "the step of AdamW"}
 
 
 def test_a_served_model_without_an_optimizer(tmp_path: Path) -> None:

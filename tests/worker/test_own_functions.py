@@ -220,6 +220,13 @@ def test_a_learning_rate_that_the_program_sets_stays(tmp_path: Path) -> None:
     assert "SparseAdam" in variant_settings.why_not(torch.optim.SparseAdam([weight]), {"compiled": True})
 
 
+def test_what_should_hold_from_the_start_and_is_not_there_is_refused(tmp_path: Path) -> None:
+    turns = turns_of(tmp_path, VariantSwitch(FUNCTION, f"{__file__}:1:missing", True), alternates=False)
+    turns.hold()
+    turns.end()
+    assert turns.settings[1].refused == ["the program has no function of this name that can be compiled"]
+
+
 def test_what_holds_from_the_start_is_compiled_once_it_is_there(tmp_path: Path, compiled: list[str]) -> None:
     switches = VariantSwitch(FUNCTION, place_of(penalty), True), VariantSwitch(OPTIMIZER, "compiled", True)
     turns = turns_of(tmp_path, *switches, alternates=False)

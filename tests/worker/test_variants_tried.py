@@ -24,6 +24,7 @@ from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import (
     COMPILE,
     DYNAMO,
+    FUNCTION,
     INDUCTOR,
     MEMORY_FORMAT,
     OPTIMIZER,
@@ -109,6 +110,33 @@ def test_dynamo_compiles_the_program_as_often_as_without_variants() -> None:
     counts = try_variants("accumulate", *VARIED).counts
     alone = run("accumulate").stdout.splitlines()[-1].split()[1:]
     assert list(map(int, alone)) == [counts["frames"], counts["graphs"], counts["breaks"]]
+
+
+OWN = (
+    ProgramVariant("loss", (VariantSwitch(FUNCTION, f"{PROGRAM}:33:eager_loss", True),)),
+    ProgramVariant("compiled", (VariantSwitch(OPTIMIZER, "compiled", True),)),
+    ProgramVariant("missing", (VariantSwitch(FUNCTION, f"{PROGRAM}:33:other", True),)),
+)
+
+
+def test_a_function_and_an_optimizer_are_compiled_for_one_variant_each_and_compared() -> None:
+    found = try_variants("eager", *OWN)
+    assert (found.state, found.error) == (DONE, "")
+    assert [state.failure for state in found.variants[:3]] == ["", "", ""]
+    assert "no function other" in found.variants[3].failure
+    assert timed(found)[1] == timed(found)[2] == 8 and timed(found)[3] == 0
+    checks = {(check.variant, check.graph): check for check in found.checks}
+    assert set(checks) == {(1, "eager_loss"), (2, "the step of AdamW")}
+    assert all(check.is_compared and not check.reason for check in checks.values())
+    assert checks[1, "eager_loss"].gradients == 1 and found.variants[1].graphs == 1
+    assert all(state.compile_s > 0 for state in found.variants[1:3])
+
+
+def test_a_compiled_function_holds_from_the_start_of_a_process() -> None:
+    both = ProgramVariant("both", (*OWN[0].switches, *OWN[1].switches))
+    found = try_variants("eager", both, alternates=False, losses=4)
+    assert (found.state, found.error) == (DONE, "") and found.variants[1].failure == ""
+    assert timed(found)[1] == 8 and found.variants[1].graphs >= 3 and len(found.digests) == 4
 
 
 def test_a_program_without_an_optimizer_takes_turns_by_its_pattern_of_calls() -> None:

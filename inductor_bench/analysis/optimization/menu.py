@@ -13,6 +13,7 @@ from ... import units
 from ...records.optimization import (
     ALTERNATING,
     ENVIRONMENT,
+    FUNCTION,
     INDUCTOR,
     NOTHING,
     PINS,
@@ -25,10 +26,16 @@ from ...records.optimization import (
 )
 from ...records.program import Prediction
 from .menu_entries import MENU, THREADS, MenuEntry
-from .step_facts import StepFacts
+from .step_facts import EagerFunction, StepFacts
 
 LEAST_SHARE = 0.01
 """Share of the step below which a row is not tried: less than that is not worth a line in a program."""
+
+FUNCTIONS = "functions"
+"""The group of the rows that compile functions."""
+
+MOST_FUNCTIONS = 3
+"""The most functions of a program that are compiled, each a row."""
 
 OWN = "own"
 """The group of the rows that the user adds."""
@@ -60,6 +67,7 @@ def make_menu(
     entries = (*MENU, replace(THREADS, settings=threads))
     rows = [_row(entry, facts, allowed, denied, options) for entry in entries]
     rows += [_pins_row(facts, *pins, denied)] if pins is not None else []
+    rows += _compiled_rows(facts, denied)
     rows += [_own_row(number, setting) for number, setting in enumerate(own, 1)]
     return (*rows, *_suggestions(facts))
 
@@ -123,6 +131,41 @@ def _pins_row(facts: StepFacts, setting: ProgramSetting, saving_s: float, denied
     )
 
 
+def _compiled_rows(facts: StepFacts, denied: Collection[str]) -> Iterator[MenuRow]:
+    """A row for each loss that runs eagerly, and for the functions that call most eager operators."""
+    for name, share in facts.eager_losses.items():
+        if share >= LEAST_SHARE:
+            place = f"torch.nn.functional.{name}"
+            yield _compiled_row(f"compile-loss-{name}", f"the loss {name} compiled", place, share, denied)
+    for number, one in enumerate(facts.eager_functions[:MOST_FUNCTIONS], 1):
+        if one.share >= LEAST_SHARE:
+            name, place = one.source.function, f"{one.source.file}:{one.source.line}:{one.source.function}"
+            yield _compiled_row(f"compile-{number}-{name}", f"{name}() compiled", place, one.share, denied)
+
+
+def _compiled_row(slug: str, title: str, place: str, share: float, denied: Collection[str]) -> MenuRow:
+    return MenuRow(
+        slug=slug,
+        title=title,
+        settings=(ProgramSetting(FUNCTION, place, "True"),),
+        group=FUNCTIONS,
+        numbers=SUMS,
+        alternates=True,
+        why="the eager operators that it calls",
+        bound=share,
+        fails="graph breaks, and arguments for which it is compiled again",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+        reason="denied by --deny" if FUNCTIONS in denied else "",
+    )
+
+
+def _is_tried(prediction: Prediction, tried: Collection[EagerFunction]) -> bool:
+    """Whether a row of the menu compiles the functions that a prediction names."""
+    places = {(one.source.file, one.source.function) for one in tried}
+    named = [one.source for one in prediction.changes if one.source]
+    return bool(named) and all((one.file, one.function) in places for one in named)
+
+
 def _own_row(number: int, setting: ProgramSetting) -> MenuRow:
     alternates = setting.kind in ALTERNATING
     return MenuRow(f"own-{number}", setting.words, (setting,), OWN, SUMS, alternates, "what you asked for")
@@ -157,7 +200,8 @@ def _suggestions(facts: StepFacts) -> Iterator[MenuRow]:
         )
     for one in facts.predictions:
         share = facts.share(one.saving_s)
-        if one.kind in LINES and share is not None and share >= LEAST_SHARE:
+        tried = _is_tried(one, facts.eager_functions[:MOST_FUNCTIONS])
+        if one.kind in LINES and share is not None and share >= LEAST_SHARE and not tried:
             yield _suggested_line(one, share)
 
 

@@ -9,6 +9,7 @@ from ...records.base import Category
 from ...records.optimization import (
     ATTENTION,
     COMPILE,
+    DYNAMO,
     ENVIRONMENT,
     INDUCTOR,
     LAYOUT,
@@ -56,6 +57,22 @@ def _needs_optimizer(facts: StepFacts) -> str:
 
 def _needs_inference(facts: StepFacts) -> str:
     return _needs_graphs(facts) or ("it is for inference" if facts.trains else "")
+
+
+def _needs_recompilation(facts: StepFacts) -> str:
+    return _needs_graphs(facts) or ("" if facts.run.capture.recompiles else "nothing was compiled again")
+
+
+def _needs_limit(facts: StepFacts) -> str:
+    return "" if facts.reached_limit else "no function was compiled so often that Dynamo gave it up"
+
+
+def _needs_memory(facts: StepFacts) -> str:
+    if not facts.trains:
+        return "it is for training"
+    known = facts.recomputed is not None
+    asks = bool(facts.recomputed) or bool(facts.allocating) or not known
+    return _needs_gpu_graphs(facts) or ("" if asks else "nothing is recomputed, and nothing waits for memory")
 
 
 def _needs_cores(facts: StepFacts) -> str:
@@ -109,6 +126,11 @@ def _convolutions(facts: StepFacts) -> float | None:
 def _short_kernels(facts: StepFacts) -> float | None:
     short, waits = facts.kernels(GENERATED, shortest=True), facts.launching
     return None if short is None or waits is None else min(1.0, short + waits)
+
+
+def _memory(facts: StepFacts) -> float | None:
+    known = [one for one in (facts.recomputed, facts.allocating) if one is not None]
+    return sum(known) if known else None
 
 
 def _layouts(facts: StepFacts) -> float | None:
@@ -185,6 +207,18 @@ MENU = (
         _needs_optimizer,
         "it needs as much memory again as the parameters",
         "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
+    MenuEntry(
+        "compiled-optimizer",
+        "compiled step of the optimizer (torch.compile)",
+        _set(OPTIMIZER, compiled=True),
+        "optimizer",
+        SUMS,
+        "the optimizer's launches and passes over the parameters",
+        lambda facts: facts.optimizer,
+        _needs_optimizer,
+        "a learning rate that the program sets as a number in each step, for which it compiles again",
+        "https://docs.pytorch.org/tutorials/recipes/compiling_optimizer.html",
     ),
     *(
         MenuEntry(
@@ -281,6 +315,18 @@ MENU = (
         CONFIGS,
     ),
     MenuEntry(
+        "no-shape-padding",
+        "products as they are, without padding (shape_padding)",
+        _inductor(shape_padding=False),
+        "padding",
+        SUMS,
+        "products that are padded, and the copies for it",
+        _kernels(*PRODUCTS),
+        _needs_gpu_graphs,
+        "products of unaligned widths become slower",
+        CONFIGS,
+    ),
+    MenuEntry(
         "no-comprehensive-padding",
         "no padding of intermediate tensors",
         _inductor(comprehensive_padding=False),
@@ -360,9 +406,45 @@ MENU = (
         SUMS,
         "compilations for new shapes",
         lambda facts: None,
-        lambda facts: _needs_graphs(facts) or ("" if facts.run.capture.recompiles else "nothing was compiled again"),
+        _needs_recompilation,
         "kernels for any shape are slower",
         "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
+    ),
+    MenuEntry(
+        "static",
+        "graphs for each shape (automatic_dynamic_shapes)",
+        _set(DYNAMO, automatic_dynamic_shapes=False),
+        "dynamic",
+        SUMS,
+        "kernels for any shape",
+        lambda facts: None,
+        _needs_recompilation,
+        "many shapes compile many times, up to the limit",
+        "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
+    ),
+    MenuEntry(
+        "recompile-limit",
+        "up to 64 compilations of a function (recompile_limit)",
+        _set(DYNAMO, recompile_limit=64),
+        "dynamic",
+        SUMS,
+        "functions that run uncompiled because they were compiled too often",
+        lambda facts: None,
+        _needs_limit,
+        "compilation takes as much longer",
+        "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
+    ),
+    MenuEntry(
+        "memory-budget",
+        "half of the memory for activations (activation_memory_budget=0.5)",
+        (ProgramSetting(TORCH, "torch._functorch.config.activation_memory_budget", "0.5"),),
+        "memory",
+        SUMS,
+        "waits for memory; it takes less of it, and recomputes more, so that the step itself becomes longer",
+        _memory,
+        _needs_memory,
+        "a longer step where memory is no question",
+        "docs: torch._functorch.config",
     ),
     *(
         MenuEntry(

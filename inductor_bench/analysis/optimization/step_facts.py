@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...records.base import Category
+from ...records.code import RECOMPUTED, SourceLine
 from ...records.program import (
     ALLOCATING,
     COPYING,
     DATA_LOADING,
     DISPATCHING,
+    EAGER,
     GUARDS,
     IDLE,
     LAUNCHING,
@@ -23,6 +26,7 @@ from ...records.program import (
 )
 from ...records.run import Run
 from ..findings.finding import CostedKernel, RunEvidence
+from ..findings.program_findings import WRAPPERS
 from ..step_costs import graph_use, idle_labels, is_uncompiled, parts_of, runs_on_host, step_of
 
 GENERATED = (
@@ -40,6 +44,26 @@ PRODUCTS = (Category.EXTERN_GEMM, Category.TEMPLATE)
 
 SHORT_S = 20e-6
 """Seconds of a kernel up to which its launch is worth sharing."""
+
+
+LOSSES = (
+    ("binary_cross_entropy_with_logits", r"binary_cross_entropy_with_logits|BinaryCrossEntropyWithLogits"),
+    ("cross_entropy", r"(?<!binary_)cross_entropy(?!_with)|log_softmax|nll_loss|LogSoftmax|NllLoss|CrossEntropyLoss"),
+    ("mse_loss", r"mse_loss|MseLoss|MSELoss"),
+    ("smooth_l1_loss", r"smooth_l1_loss|SmoothL1Loss"),
+    ("l1_loss", r"(?<!smooth_)l1_loss|(?<!Smooth)L1Loss"),
+    ("huber_loss", r"huber_loss|HuberLoss"),
+    ("kl_div", r"kl_div|KlDiv|KLDivLoss"),
+)
+"""The losses of ``torch.nn.functional``, and what names each in an operator's label or in the line that calls it."""
+
+
+@dataclass(frozen=True)
+class EagerFunction:
+    """A function of the program that calls eager operators."""
+
+    source: SourceLine  # the line with most of them
+    share: float  # of the step: their time, and that in which the device waits for their dispatch
 
 
 @dataclass(frozen=True)
@@ -128,6 +152,46 @@ class StepFacts:
     @cached_property
     def allocating(self) -> float | None:
         return self.idle(ALLOCATING)
+
+    @cached_property
+    def recomputed(self) -> float | None:
+        """The time in which the backward computes again what the forward has not kept."""
+        rows = self.run.program.layers if self.run.program is not None else ()
+        return self.share(sum(row.time_s for row in rows if row.direction == RECOMPUTED))
+
+    @cached_property
+    def eager_functions(self) -> tuple[EagerFunction, ...]:
+        """The program's functions that call eager operators, the one with most of them first."""
+        parts = [part for part in parts_of(self.run, EAGER) if not WRAPPERS.search(part.label)]
+        found = [(part.source, part.time_s) for part in parts]
+        host = self.run.program.host if self.run.program is not None else None
+        found += [(one.source, one.time_s) for one in (host.stretches if host else ()) if one.label == DISPATCHING]
+        lines: dict[tuple[str, str], dict[SourceLine, float]] = {}
+        for source, time_s in found:
+            if source is not None and source.function.isidentifier():
+                known = lines.setdefault((source.file, source.function), {})
+                known[source] = known.get(source, 0.0) + time_s
+        functions = [
+            EagerFunction(max(times, key=lambda line: times[line]), self.share(sum(times.values())) or 0.0)
+            for times in lines.values()
+        ]
+        return tuple(sorted(functions, key=lambda one: -one.share))
+
+    @cached_property
+    def eager_losses(self) -> dict[str, float]:
+        """The losses that run eagerly, by their names in ``torch.nn.functional``, with the time of their operators."""
+        found: dict[str, float] = {}
+        for part in parts_of(self.run, EAGER):
+            text = f"{part.label} {part.source.code if part.source else ''}"
+            name = next((name for name, words in LOSSES if re.search(words, text)), None)
+            if name is not None:
+                found[name] = found.get(name, 0.0) + part.time_s
+        return {name: self.share(time_s) or 0.0 for name, time_s in found.items()}
+
+    @cached_property
+    def reached_limit(self) -> bool:
+        """Whether Dynamo gave a function up because it had compiled it too often."""
+        return any(one.reached_limit for one in self.run.capture.functions)
 
     @cached_property
     def guards(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import InductorBenchError
@@ -14,6 +14,7 @@ from ...records.optimization import (
     COMPILE,
     DYNAMO,
     ENVIRONMENT,
+    FUNCTION,
     INDUCTOR,
     LOADER,
     MEMORY_FORMAT,
@@ -23,11 +24,22 @@ from ...records.optimization import (
     Optimization,
     ProgramSetting,
 )
-from ...source.program_patch import OPTIMIZERS, difference, with_keywords, with_lines
+from ...source.program_patch import (
+    OPTIMIZERS,
+    difference,
+    with_calls,
+    with_compiled_step,
+    with_decorator,
+    with_keywords,
+    with_lines,
+)
 from ...source.standalone_header import docstring, plain
 from ...store.files import read_text, remove_file, write_text
 from ...store.program_folders import OptimizationFolder
 from .tried_program import value_of
+
+COMPILED = "compiled"
+"""The flag of optimizers whose step is compiled."""
 
 _ABOUT = """Settings that make {title} faster.
 
@@ -39,8 +51,12 @@ Measured with torch {torch} on {device}: {answer}"""
 
 _MODULE = '''{about}
 import functools
+import gc
+import importlib
 import inspect
 import os
+import sys
+import types
 
 SETTINGS = {settings}
 """The kind, the name and the value of each setting."""
@@ -55,6 +71,8 @@ def apply():
 def set_attribute(thing, path, value):
     *places, last = path.split(".")
     for place in places:
+        if not hasattr(thing, place):
+            importlib.import_module(thing.__name__ + "." + place)
         thing = getattr(thing, place)
     setattr(thing, last, value)
 
@@ -81,9 +99,12 @@ def set_torch(name, value):
 
 
 def set_optimizer(name, value):
-    """An argument of the optimizers that have it."""
+    """An argument of the optimizers that have it, or their compiled step."""
     import torch
 
+    if name == "compiled":
+        torch.optim.Optimizer.__init__ = with_compiled_step(torch.optim.Optimizer.__init__)
+        return
     for kind in list(vars(torch.optim).values()):
         if isinstance(kind, type) and name in inspect.signature(kind.__init__).parameters:
             kind.__init__ = with_argument(kind.__init__, name, value)
@@ -133,7 +154,19 @@ def set_environment(name, value):
     os.environ[name] = str(value)
 
 
+def set_function(place, value):
+    """A function that is compiled: one of torch by its path, another in its first call, which finds it."""
+    if ":" not in place:
+        module, _, name = place.rpartition(".")
+        compile_function(getattr(importlib.import_module(module), name))
+        return
+    file, line, name = place.rsplit(":", 2)
+    WANTED.append((os.path.realpath(file), int(line), name))
+    sys.setprofile(watch)
+
+
 KEPT = []
+WANTED = []
 EXCLUDED = {{"fused": "foreach", "foreach": "fused"}}
 
 
@@ -148,6 +181,57 @@ def with_argument(function, name, value):
         return function(*arguments, **{{**keywords, name: value}})
 
     return changed
+
+
+def with_compiled_step(init):
+    """The beginning of an optimizer, whose step is compiled: learning rates are tensors, counts lie on the device."""
+    import torch
+
+    @functools.wraps(init)
+    def changed(optimizer, *arguments, **keywords):
+        init(optimizer, *arguments, **keywords)
+        on_host = all(one.device.type == "cpu" for group in optimizer.param_groups for one in group["params"])
+        flags = {{"fused": False, "foreach": not on_host, "capturable": not on_host}}
+        for group in (optimizer.defaults, *optimizer.param_groups):
+            group.update({{flag: value for flag, value in flags.items() if flag in group}})
+        for group in optimizer.param_groups:
+            if isinstance(group.get("lr"), (int, float)):
+                group["lr"] = torch.tensor(float(group["lr"]))
+        optimizer.step = types.MethodType(torch.compile(type(optimizer).step), optimizer)
+
+    return changed
+
+
+def watch(frame, event, argument):
+    """Looks at each call until all wanted functions were called, and compiles them from their next call on."""
+    code = frame.f_code
+    for wanted in list(WANTED) if event == "call" else ():
+        file, line, name = wanted
+        last = max([number for *_, number in code.co_lines() if number], default=0)
+        if code.co_name == name and code.co_firstlineno <= line <= last and os.path.realpath(code.co_filename) == file:
+            WANTED.remove(wanted)
+            for function in [one for one in gc.get_referrers(code) if isinstance(one, types.FunctionType)]:
+                compile_function(function)
+    if not WANTED:
+        sys.setprofile(None)
+
+
+def compile_function(function):
+    """Gives a function other code, which calls a compiled copy of it, wherever the program has the function."""
+    import torch
+
+    code = function.__code__
+    own = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    own.__kwdefaults__, own.__qualname__ = function.__kwdefaults__, function.__qualname__
+    name = "compiled_%d" % len(KEPT)
+    KEPT.append(torch.compile(own))
+    function.__globals__[name] = KEPT[-1]
+    free = ", ".join(code.co_freevars)
+    lines = ["def outer(%s):" % free, " def inner(*arguments, **keywords):", "  if 0: (%s)" % free]
+    lines += ["  return %s(*arguments, **keywords)" % name, " return inner"]
+    space = {{}}
+    exec("\\n".join(lines), space)
+    function.__code__ = space["outer"](*code.co_freevars).__code__
 '''
 
 
@@ -166,7 +250,7 @@ def write_optimized(found: Optimization, folder: OptimizationFolder, program: Pa
     if found.winner is not None:
         settings = winning_settings(found)
         texts = {folder.APPLY: module_text(found, settings), folder.LINES: page_text(found, settings, folder.path)}
-        changed = diff_of(program, settings)
+        changed = diff_of(program, settings, on_host=not found.environment.device.accelerator)
         if changed:
             texts[folder.DIFF] = changed
     for name in (folder.APPLY, folder.LINES, folder.DIFF):
@@ -189,7 +273,8 @@ def module_text(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
     device = found.environment.device.accelerator or found.environment.host.cpu
     words = {"title": found.title, "torch": versions.torch, "device": device, "answer": _answer(found)}
     about = docstring(_ABOUT.format(**{name: plain(value) for name, value in words.items()}))
-    values = [(one.kind, one.setting, value_of(one.value)) for one in settings if one.kind != PINS]
+    first = sorted(settings, key=lambda one: one.kind != ENVIRONMENT)  # before torch is imported
+    values = [(one.kind, one.setting, value_of(one.value)) for one in first if one.kind != PINS]
     listed = "[\n" + "".join(f"    {value!r},\n" for value in values) + "]"
     return _MODULE.format(about=about, settings=listed)
 
@@ -203,7 +288,15 @@ def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:
     """The lines that a user pastes, with what they call for the user's own names."""
     yield from assignments_of(settings)
     for one in settings:
-        if one.kind == OPTIMIZER:
+        if one.kind == OPTIMIZER and one.setting == COMPILED:
+            yield "optimizer = torch.optim.AdamW(…, lr=torch.tensor(1e-4), capturable=True)  # capturable on a GPU"
+            yield "optimizer.step = torch.compile(type(optimizer).step).__get__(optimizer)  # before schedulers"
+        elif one.kind == FUNCTION and ":" in one.setting:
+            file, line, name = one.setting.rsplit(":", 2)
+            yield f"@torch.compile  # above def {name}, around line {line} of {file}"
+        elif one.kind == FUNCTION:
+            yield f"loss = {compiled_name(one.setting)}(…)  # in place of {one.setting}"
+        elif one.kind == OPTIMIZER:
             yield f"optimizer = torch.optim.AdamW(…, {one.setting}={one.value})"
         elif one.kind == LOADER:
             yield f"loader = DataLoader(…, {one.setting}={one.value})"
@@ -224,8 +317,14 @@ def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
     """The lines that stand by themselves, after the imports."""
     modules = {INDUCTOR: "torch._inductor.config", DYNAMO: "torch._dynamo.config"}
     needed = dict.fromkeys(modules[one.kind] for one in settings if one.kind in modules)
+    paths = [one.setting for one in settings if one.kind == TORCH or (one.kind == FUNCTION and ":" not in one.setting)]
+    needed |= dict.fromkeys(path.rpartition(".")[0] for path in paths if path.startswith("torch._"))
+    if paths and not needed:
+        needed["torch"] = None
     lines = [f"import {module}" for module in needed]
     for one in settings:
+        if one.kind == FUNCTION and ":" not in one.setting:
+            lines.append(f"{compiled_name(one.setting)} = torch.compile({one.setting})")
         if one.kind in modules:
             lines.append(f"{modules[one.kind]}.{one.setting} = {one.value}")
         elif one.kind == TORCH:
@@ -233,26 +332,67 @@ def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
     return lines
 
 
-def diff_of(program: Path, settings: Sequence[ProgramSetting]) -> str:
-    """The change of the program's file that makes all settings; empty if some of them have no place in it."""
+def compiled_name(path: str) -> str:
+    """The name of a compiled function of torch in a program, which is called in place of it."""
+    return f"compiled_{path.rpartition('.')[2]}"
+
+
+def diff_of(program: Path, settings: Sequence[ProgramSetting], *, on_host: bool = False) -> str:
+    """The change of the program's files that makes all settings; empty if some of them have no place in them.
+
+    Args:
+        program: the program's file.
+        settings: the settings.
+        on_host: whether it runs on a CPU.
+    """
     if program.suffix != ".py" or not program.is_file():
         return ""
+    calls = {OPTIMIZER: OPTIMIZERS, LOADER: frozenset({"DataLoader"}), COMPILE: frozenset({"torch.compile"})}
+    places = [one.setting for one in settings if one.kind == FUNCTION and ":" in one.setting]
+    if any(one.kind not in (*calls, INDUCTOR, DYNAMO, TORCH, FUNCTION) for one in settings):
+        return ""
     try:
-        text = before = read_text(program)
+        texts = {program.resolve(): read_text(program)}
+        for place in places:
+            file = Path(place.rsplit(":", 2)[0]).resolve()
+            texts.setdefault(file, read_text(file))
     except InductorBenchError:
         return ""
-    calls = {OPTIMIZER: OPTIMIZERS, LOADER: frozenset({"DataLoader"}), COMPILE: frozenset({"torch.compile"})}
-    for kind, names in calls.items():
-        keywords = {one.setting: one.value for one in settings if one.kind == kind}
-        changed = with_keywords(text, names, keywords) if keywords else text
+    before = dict(texts)
+    for place in sorted(places, key=_line_of, reverse=True):
+        path, line, name = place.rsplit(":", 2)
+        changed = with_decorator(texts[Path(path).resolve()], name, int(line))
         if changed is None:
             return ""
-        text = changed
-    if any(one.kind not in (*calls, INDUCTOR, DYNAMO, TORCH) for one in settings):
+        texts[Path(path).resolve()] = changed
+    own = _with_settings(texts[program.resolve()], settings, calls, on_host=on_host)
+    if own is None:
         return ""
-    lines = assignments_of(settings)
-    changed = with_lines(text, lines) if lines else text
-    return difference(before, changed, program.name) if changed is not None and changed != before else ""
+    texts[program.resolve()] = own
+    names = {file: os.path.relpath(file, program.resolve().parent) for file in texts}
+    return "".join(difference(before[file], texts[file], names[file]) for file in texts if before[file] != texts[file])
+
+
+def _line_of(place: str) -> int:
+    return int(place.rsplit(":", 2)[1])
+
+
+def _with_settings(
+    text: str, settings: Sequence[ProgramSetting], calls: Mapping[str, frozenset[str]], *, on_host: bool
+) -> str | None:
+    """The program's text with keywords in its calls, the optimizer's compiled step, and lines after its imports."""
+    made: str | None = text
+    for kind, names in calls.items():
+        keywords = {one.setting: one.value for one in settings if one.kind == kind and one.setting != COMPILED}
+        if keywords and made is not None:
+            made = with_keywords(made, names, keywords)
+    if made is not None and any((one.kind, one.setting) == (OPTIMIZER, COMPILED) for one in settings):
+        made = with_compiled_step(made, on_host=on_host)
+    for path in (one.setting for one in settings if one.kind == FUNCTION and ":" not in one.setting):
+        made = with_calls(made, path, compiled_name(path)) if made is not None else None
+    known = text.splitlines()
+    lines = [line for line in assignments_of(settings) if line not in known]
+    return with_lines(made, lines) if lines and made is not None else made
 
 
 def page_text(found: Optimization, settings: Sequence[ProgramSetting], folder: Path) -> str:

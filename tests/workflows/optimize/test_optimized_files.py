@@ -73,10 +73,67 @@ def test_the_module_applies_all_settings_without_this_tool(tmp_path: Path) -> No
     }
 
 
+COMPILING = """
+import json, os, sys
+os.environ["TORCHDYNAMO_DISABLE"] = "0"
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import torch
+compiled = []
+own = torch.compile
+torch.compile = lambda function: compiled.append(function.__qualname__) or own(function, backend="eager")
+import apply
+apply.apply()
+
+def loss_of(values, wanted):
+    return (values - wanted).square().mean()
+
+def step(values, by):
+    def scaled(more):
+        return values * by + more
+    return [scaled(number).sum().item() for number in range(3)]
+
+weight = torch.nn.Parameter(torch.ones(3))
+adam = torch.optim.AdamW([weight], lr=0.1, foreach=True)
+scheduler = torch.optim.lr_scheduler.StepLR(adam, 1, 0.5)
+for _ in range(3):
+    loss_of(weight, torch.zeros(3)).backward()
+    adam.step()
+    scheduler.step()
+torch.nn.functional.cross_entropy(torch.ones(2, 2), torch.zeros(2, dtype=torch.long))
+for _ in range(2):
+    sums = step(weight.detach() * 0, 2)
+print(json.dumps([sorted(compiled), float(adam.param_groups[0]["lr"]), sums, sys.getprofile()]))
+"""
+
+
+def test_functions_and_optimizers_are_compiled_by_the_module_alone(tmp_path: Path) -> None:
+    program = tmp_path / "check.py"
+    program.write_text(COMPILING)
+    lines = COMPILING.splitlines()
+    places = [
+        (lines.index(text) + 1, name)
+        for text, name in (
+            ("    return (values - wanted).square().mean()", "loss_of"),
+            ("        return values * by + more", "scaled"),
+        )
+    ]
+    settings = [ProgramSetting("function", f"{program}:{line}:{name}", "True") for line, name in places]
+    settings += [
+        ProgramSetting("function", "torch.nn.functional.cross_entropy", "True"),
+        ProgramSetting("optimizer", "compiled", "True"),
+    ]
+    (tmp_path / "apply.py").write_text(module_text(optimization(two_winners()), settings))
+    ended = forking_python.run([str(program)])
+    assert ended.returncode == 0, ended.stderr
+    compiled, rate, sums, profile = json.loads(ended.stdout.splitlines()[-1])
+    assert compiled == ["Adam.step", "cross_entropy", "loss_of", "step.<locals>.scaled"]
+    assert rate == pytest.approx(0.0125) and sums == [0, 3, 6] and profile is None
+
+
 def test_a_hostile_title_stays_a_text() -> None:
     found = optimization(two_winners(), title='x"""\nimport os\n"""')
     names = [line for line in module_text(found, ()).splitlines() if line.startswith("import")]
-    assert names == ["import functools", "import inspect", "import os"]
+    assert names == [f"import {name}" for name in ("functools", "gc", "importlib", "inspect", "os", "sys", "types")]
 
 
 def test_each_setting_has_a_line() -> None:
@@ -110,6 +167,62 @@ def test_a_file_is_changed_only_if_each_setting_has_a_place_in_it(tmp_path: Path
     ):
         assert line in text.splitlines()
     assert diff_of(file, SETTINGS) == "" and diff_of(tmp_path / "gone.py", SETTINGS[:1]) == ""
+
+
+PROGRAM = """import torch
+import torch.nn.functional as F
+from layers import penalty
+
+
+def loss_of(outputs, targets):
+    return F.mse_loss(outputs, targets)
+
+
+optimizer = torch.optim.AdamW(p, 1e-3, foreach=False)
+"""
+
+LAYERS = """import torch
+
+
+class Norm:
+    @torch.no_grad()
+    def scaled(self, x):
+        return x * 2
+
+
+def penalty(x):
+    return x
+"""
+
+
+def test_functions_get_a_decorator_in_their_files_and_an_optimizer_a_compiled_step(tmp_path: Path) -> None:
+    file, other = tmp_path / "train.py", tmp_path / "app" / "layers.py"
+    other.parent.mkdir()
+    file.write_text(PROGRAM)
+    other.write_text(LAYERS)
+    settings = [
+        ProgramSetting("function", f"{file}:7:loss_of", "True"),
+        ProgramSetting("function", f"{other}:7:scaled", "True"),
+        ProgramSetting("function", "torch.nn.functional.mse_loss", "True"),
+        ProgramSetting("optimizer", "compiled", "True"),
+    ]
+    text = diff_of(file, settings)
+    assert "+@torch.compile\n+def loss_of" in text and "@torch.no_grad()\n+    @torch.compile\n" in text
+    assert "+compiled_mse_loss = torch.compile(torch.nn.functional.mse_loss)" in text
+    assert "+    return compiled_mse_loss(outputs, targets)\n" in text
+    assert "--- a/app/layers.py\n" in text
+    call = "optimizer = torch.optim.AdamW(p, torch.tensor(1e-3), foreach={}{})"
+    assert f"+{call.format(True, ', capturable=True')}\n" in text
+    assert f"+{call.format(False, '')}\n" in diff_of(file, settings, on_host=True)
+    assert "+optimizer.step = torch.compile(type(optimizer).step).__get__(optimizer)\n" in text
+    assert any("@torch.compile  # above def loss_of, around line 7" in line for line in lines_of(settings))
+    assert diff_of(file, [ProgramSetting("function", f"{file}:7:missing", "True")]) == ""
+
+
+def test_private_modules_of_torch_are_imported_before_they_are_set() -> None:
+    budget = ProgramSetting("torch", "torch._functorch.config.activation_memory_budget", "0.5")
+    lines = ["import torch._functorch.config", "torch._functorch.config.activation_memory_budget = 0.5"]
+    assert list(lines_of([budget])) == lines
 
 
 @pytest.mark.parametrize("text", ["import torch\nx = 1\n", "import torch\ntorch.optim.SGD(a)\ntorch.optim.SGD(b)\n"])

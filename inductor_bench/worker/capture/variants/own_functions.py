@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from ...upstream import variants as upstream
 from .settings import OptimizerChange, Undo, Values
 
-MOST_COMPILATIONS = 8
-"""Graphs of one function in a variant's first turn, or in a whole process: Dynamo gives up after as many."""
+MOST_COMPILATIONS = 64
+"""Graphs of one function, those between its graph breaks included, after which it is given up."""
 
 _KINDS = 0x20 | 0x80 | 0x200
 """Flags of the code of generators and coroutines, which are not compiled."""

@@ -377,6 +377,9 @@ class Turns:
 
     def end(self) -> None:
         """Makes the original the active one for the rest of the process, and frees what the variants hold."""
+        if self._waits_for_functions:
+            self._waits_for_functions = False
+            self.settings[self.held].refuse("the program has no function of this name that can be compiled")
         self.use(self.held)
         self.is_over = True
         if self.held == ORIGINAL:
