@@ -432,7 +432,7 @@ def time_of_process(trials: Sequence[Trial], purpose: str, compile_s: Sequence[f
     others = [trial for trial in trials if trial.alternates]
     if alike or not (compile_s and others):
         return statistics.median(alike or [trial.time_s for trial in trials] or [0.0])
-    compiled = (math.fsum(one.compile_time_s for one in trial.variants) for trial in others)
+    compiled = (trial.compile_time_s for trial in others)
     rest = [max(0.0, trial.time_s - one) for trial, one in zip(others, compiled, strict=True)]
     return statistics.median(rest) + math.fsum(compile_s)
 

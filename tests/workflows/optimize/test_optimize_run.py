@@ -121,7 +121,7 @@ def test_an_interrupted_search_goes_on(run: Path, program: DrawnProgram, monkeyp
 
 
 def test_more_time_goes_on_with_what_had_none(run: Path, program: DrawnProgram) -> None:
-    short = run_optimize(request(run, budget_s=130.0), Silent()).found
+    short = run_optimize(request(run, budget_s=65.0), Silent()).found
     assert short.is_complete and short.winner is None
     longer = run_optimize(request(run, budget_s=3000.0), Silent()).found
     assert longer.winner is not None and longer.budget_s == 3000.0
