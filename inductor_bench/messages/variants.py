@@ -117,7 +117,13 @@ class TriedVariants:
     pid: int
     device: str  # the type of the device
     state: str  # as in ``ComparedSteps``
-    rank: int | None = None  # of the process; ``None`` if the program is not distributed
+    rank: int | None = None  # of the process; ``None`` if no launcher says it
+    ranks: int = 1  # the number of ranks on this machine, as the launcher says
+    world: int = 1  # the number of ranks on all machines
+    begin: int | None = None  # the number of the boundary from which the variants change; ``None`` before that is known
+    # places of the schedule, the first one that it saw and the last one, each with the number of collectives that the
+    # process had begun in its default group; empty if it has none
+    collectives: tuple[tuple[int, int], ...] = ()
     source: str = ""  # what delimits the steps, as in ``ObservedSteps``
     samples: tuple[VariantSample, ...] = ()  # the timed steps in order
     checks: tuple[CheckedCallable, ...] = ()

@@ -75,6 +75,10 @@ SCREEN, PROVE, COMBINE, CONFIRM = "screen", "prove", "combine", "confirm"
 the result as the user would, from the program's start."""
 
 
+RANKS = "ranks"
+"""Kind of the failure of a program whose ranks did not change their variants at the same steps."""
+
+
 @dataclass(frozen=True)
 class VariantCheck:
     """The outputs and gradients of one compiled callable in a variant, against those of the original."""

@@ -30,6 +30,7 @@ from ...records.optimization import (
     ORIGINAL,
     PLACEBO,
     PROVE,
+    RANKS,
     REDUNDANT,
     SAME,
     SCREEN,
@@ -226,10 +227,10 @@ class OptimizationSearch:
             return []
         if len(missing) < len(group):
             return [missing]
-        if len(group) > 1:  # together they need more than there is: perhaps each half does not
-            return [group[: len(group) // 2], group[len(group) // 2 :]]
-        said = trial.failure.message if trial.failure else "its steps were not timed"
-        self._set(group[0], state=FAILED, reason=said)
+        if len(group) > 1 and not (trial.failure and trial.failure.kind == RANKS):
+            return [group[: len(group) // 2], group[len(group) // 2 :]]  # perhaps each half needs no more than there is
+        for slug in group:
+            self._set(slug, state=FAILED, reason=failed_variant(trial).failure)
         return []
 
     def _note_screened(self, trial: Trial, group: Sequence[str]) -> list[str]:

@@ -93,7 +93,7 @@ def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerL
 
 def no_steps_yet() -> ObservedSteps:
     """The observation of this process at its begin."""
-    return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=_variable("RANK"))
+    return ObservedSteps(pid=os.getpid(), device="", state=WAITING, rank=number_of("RANK"))
 
 
 def write_steps(path: Path, found: ObservedSteps) -> None:
@@ -109,7 +109,8 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"
 
 
-def _variable(name: str) -> int | None:
+def number_of(name: str) -> int | None:
+    """The whole number that an environment variable has; ``None`` if it has none."""
     value = os.environ.get(name, "")
     return int(value) if value.isdigit() else None
 

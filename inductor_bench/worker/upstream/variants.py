@@ -10,6 +10,7 @@ import copy
 import functools
 import importlib
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -221,6 +222,17 @@ def coarsest_eps(module: Any) -> float:
     values = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
     known = {value.dtype for value in values if isinstance(value, torch.Tensor)}
     return max((torch.finfo(one).eps for one in known if one.is_floating_point and one.itemsize > 1), default=0.0)
+
+
+def count_collectives() -> int | None:
+    """How many collectives this process has begun in its default group, without one more; ``None`` if it has none."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    try:
+        return int(distributed.distributed_c10d._get_default_group()._get_sequence_number_for_group())
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def cache_tag(tag: str) -> AbstractContextManager[None]:

@@ -36,6 +36,7 @@ from ...records.optimization import (
     ORIGINAL,
     PINS,
     PLACEBO,
+    RANKS,
     Trial,
     TrialVariant,
     VariantCheck,
@@ -49,6 +50,7 @@ from ..mode_process import CACHE, NOT_INHERITED
 from ..modules.measured_environment import WARM, observed_environment
 from ..modules.program_run import leave_turn, program_command, shown_command
 from ..progress import Progress
+from .rank_agreement import disagreement_of
 
 STAGE = "optimize"
 
@@ -301,6 +303,10 @@ def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: floa
     """
     tried = read_tried(folder)
     leading = max(tried, key=_pace, default=None)
+    apart = disagreement_of(tried) if ended.ok and not stalled else ""
+    if apart:
+        failure = Failure(STAGE, RANKS, f"the ranks do not agree: {apart}")
+        return Trial(plan.name, plan.purpose, plan.alternates, plan.slugs, time_s=time_s, failure=failure)
     failures = _failures(plan, folder, ended, stalled, tried)
     variants = tuple(
         _variant(number, slug, plan, leading, tried, failures.get(slug, ""))

@@ -17,12 +17,12 @@ from ....devices.table import device_of
 from ....messages.observed import CHECKING, SETTLING
 from ....messages.variants import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
 from ....records.evidence import DONE, FAILED, TIMING
-from ...upstream.variants import counts_of_dynamo
+from ...upstream.variants import count_collectives, counts_of_dynamo
 from ..alternation import AlternatingSteps
 from ..boundaries import Boundaries, CalledGraphs
 from ..schedule import StepPlan
 from ..step_clock import Moment, has_passed, times_of, wait_for
-from ..step_measurement import no_steps_yet, words_of
+from ..step_measurement import no_steps_yet, number_of, words_of
 from .gradients import GradientNotes
 from .settings import VariantSettings
 from .turns import Turns
@@ -106,7 +106,8 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
 
     def __init__(self, folder: Path, graphs: CalledGraphs, turns: Turns, gradients: GradientNotes) -> None:
         seen = no_steps_yet()
-        super().__init__(folder, graphs, TriedVariants(seen.pid, "", SETTLING, seen.rank), TRIED)
+        ranks, world = (number_of(name) or 1 for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+        super().__init__(folder, graphs, TriedVariants(seen.pid, "", SETTLING, seen.rank, ranks, world), TRIED)
         self._turns, self._gradients = turns, gradients
         self._schedule: list[Turn] = []
         self._timed: list[TrialStep] = []
@@ -136,6 +137,8 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         return StepPlan(begin, count_samples(self._step_s, request.timed_s, request.least, request.most))
 
     def _go_on(self, place: int, number: int, arrived_s: float, *, noisy: bool) -> None:
+        if not self.found.collectives:
+            self._note_collectives(place)
         if place == 0:
             self._begin_checks()
             return
@@ -143,9 +146,16 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
             self._make_schedule()
         self._end_step(place - 1, number, arrived_s, noisy=noisy)
         if place > len(self._schedule):
+            self._note_collectives(place)
             self._complete(DONE)
             return
         self._begin_step(self._schedule[place - 1], number)
+
+    def _note_collectives(self, place: int) -> None:
+        """Notes how far this rank is, so that it can be seen whether all ranks change their variants at one step."""
+        count, begin = count_collectives(), self._plan.begin if self._plan else None
+        known = self.found.collectives if count is None else (*self.found.collectives, (place, count))
+        self.found = replace(self.found, begin=begin, collectives=known)
 
     def _begin_checks(self) -> None:
         self._turns.refuse_optimizers()
