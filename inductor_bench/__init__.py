@@ -205,6 +205,7 @@ def optimize(
     budget_s: float = 1200.0,
     allowed: "Sequence[str]" = (),
     denied: "Sequence[str]" = (),
+    devices: "Sequence[str]" = (),
     **options: "Any",
 ) -> "Optimization":
     """Finds the settings that make a program faster, as ``inductor-bench optimize`` does; the folder is written.
@@ -214,6 +215,7 @@ def optimize(
         budget_s: seconds after which no further process begins.
         allowed: groups that are tried only if they are allowed, such as ``"tf32"``.
         denied: groups that are not tried.
+        devices: the GPUs over which its processes are spread, such as ``"0"``; empty for all.
         options: the other fields of ``records.request.BreakdownRequest`` that fit a program.
 
     Returns:
@@ -228,7 +230,10 @@ def optimize(
     from .workflows.progress import Silent
 
     program = _program(target, options)
-    return run_optimize(OptimizeRequest(budget_s, tuple(allowed), tuple(denied), program=program), Silent()).found
+    request = OptimizeRequest(
+        budget_s, tuple(allowed), tuple(denied), devices=tuple(map(str, devices)), program=program
+    )
+    return run_optimize(request, Silent()).found
 
 
 def _program(target: "str | Path | None", options: "dict[str, Any]") -> "BreakdownRequest":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
+import psutil
 import pytest
 
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
@@ -192,3 +195,29 @@ def test_each_process_sees_its_own_device(tmp_path: Path) -> None:
     assert logs == ["on 2", "on 7"] and all("ended before" in one.failure.message for one in found if one.failure)
     assert [one.gpu for one in map(folder.load_trial, ("01-screen", "02-screen")) if one] == ["2", "7"]
     assert not any(folder.work.glob("0*"))
+
+
+def test_ctrl_c_ends_the_processes_of_all_devices(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(tmp_path)!r}, os.environ['CUDA_VISIBLE_DEVICES'] + '.pid').write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    folder = OptimizationFolder(tmp_path / "optimized")
+    folder.make()
+    folder.make_inside()
+    request = BreakdownRequest(str(script), "script", timeout_s=600.0)
+    trials = ProgramTrials(request, folder, dict(os.environ), sys.executable, Redaction(), Silent(), 60.0, 2)
+    files = [tmp_path / "0.pid", tmp_path / "1.pid"]
+
+    def interrupt() -> None:
+        while not all(file.exists() and file.read_text() for file in files):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        TrialRounds(trials, ("0", "1"), Silent()).run([plan(1, 0), plan(2, 1)])
+    assert not any(psutil.pid_exists(int(file.read_text())) for file in files)
+    assert trials.known(plan(1, 0)) is None, "what was not measured is run again"
