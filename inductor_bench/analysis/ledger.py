@@ -33,7 +33,7 @@ from ..records.program import (
 )
 from ..records.traced import Activity, GraphCall, HostActivity, StepWindow, Work
 from .call_work import classify
-from .host.shares import HostShares, named_parts
+from .host_time import HostShares, named_parts
 from .kernel_aggregation import KernelIdentity, OwnTime, StepUse
 
 # Gives each moment of a stretch of time to one of the spans that cover it, or to none.

@@ -41,7 +41,7 @@ from ..trace.stored_traces import EventKey, EventNote, event_key, pair_calls
 from .call_work import EagerOperators, dtype_of, find_operators, find_parts
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
-from .host.shares import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
+from .host_time import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.launch_work import KernelWork
 from .layers.times import DividedSteps, GraphLayers, StepLayers, direction_of_role, times_by_layer

@@ -8,8 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.analysis.host.shares import HostShares, host_stretches, sampled_waits, sampling_cost
-from inductor_bench.analysis.host.stacks import LineKinds, kinds_of_lines
+from inductor_bench.analysis.host_time import (
+    HostShares,
+    LineKinds,
+    host_stretches,
+    kinds_of_lines,
+    sampled_waits,
+    sampling_cost,
+)
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (

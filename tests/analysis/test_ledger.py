@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.host.shares import HostShares
+from inductor_bench.analysis.host_time import HostShares
 from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, account, divide, lanes_of
 from inductor_bench.analysis.program_step import _doubts
 from inductor_bench.records.code import SourceLine

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import step_runs
 
-from inductor_bench.analysis.host.shares import host_trace
+from inductor_bench.analysis.host_time import host_trace
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import (
     OWN,

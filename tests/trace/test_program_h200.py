@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.analysis.call_work import eager_bytes, find_operators
-from inductor_bench.analysis.host.stacks import LineKinds
+from inductor_bench.analysis.host_time import LineKinds
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
 from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps

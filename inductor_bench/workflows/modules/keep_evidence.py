@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from ...analysis.host.shares import host_trace
+from ...analysis.host_time import host_trace
 from ...analysis.program_step import MARKERS, DescribedProgram
 from ...errors import InductorBenchError
 from ...records.base import Place
