@@ -124,7 +124,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "a launch and times in the form of the harness": (
         *(f"worker/device/{name}.py" for name in ("cpu_runtime", "nvidia_runtime", "runtime")),
-        "worker/bench/triton_kernel.py",
+        "worker/bench/generated_kernel.py",
     ),
     "arguments of a call of torch, Triton or a model": (
         *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),

@@ -34,10 +34,9 @@ from inductor_bench.worker.bench import bench as bench_module
 from inductor_bench.worker.bench import kernel_protocol as kernel_module
 from inductor_bench.worker.bench import library_kernel as library_variants
 from inductor_bench.worker.bench.bench import Bench, _Loaded, describe_difference
-from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
+from inductor_bench.worker.bench.generated_kernel import CppBenchKernel, TritonBenchKernel
 from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
-from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.device import nvidia_runtime
 from inductor_bench.worker.profile.module_profile import read_switches
 from inductor_bench.worker.profile.recorder import watch_launches
