@@ -46,7 +46,7 @@ from inductor_bench.records.evidence import GraphCallTouches, ObservedSteps, Obs
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.workflows.kernel_session import INSTALL_PATTERNS
-from inductor_bench.workflows.modules.measured_environment import SETTINGS
+from inductor_bench.workflows.modules.compile_environment import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "inductor_bench" / "worker" / "capture" / "site"

@@ -39,11 +39,11 @@ from ..store.redaction import Redaction
 from ..store.run_files import load_evidence, save_evidence
 from ..version import __version__
 from .apply import read_environment, require_same
+from .modules.compile_environment import capture_environment, keep_for_later_runs, shared_compile_cache
 from .modules.eager_run import time_eager
 from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
-from .modules.measured_environment import capture_environment, keep_for_later_runs
 from .modules.module_measurements import Aside, ModuleMeasurements
 from .modules.module_profiling import ModuleMeasurement, ProfiledModule
 from .modules.program_run import (
@@ -65,7 +65,6 @@ from .modules.targets import (
     resolve_target,
     title_of,
 )
-from .modules.warm_compilation import shared_compile_cache
 from .pins import make_pins
 from .progress import Progress, StagePhases, StageTimes
 from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes

@@ -33,7 +33,7 @@ from ..store.folder import BATCH, PAGE, RECORD, BatchFolder, RunFolder, first_fr
 from ..store.redaction import Redaction
 from ..store.run_files import unpacked_run
 from .breakdown import run_breakdown
-from .modules.measured_environment import COLD, PLACES, SETTINGS
+from .modules.compile_environment import COLD, PLACES, SETTINGS
 from .modules.targets import find, is_command
 from .progress import Progress
 

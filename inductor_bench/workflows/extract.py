@@ -28,9 +28,9 @@ from ..store.files import write_text
 from ..store.folder import RunFolder
 from ..store.lock import LOCK, locked
 from .kernel_session import kernel_environment
+from .modules.compile_environment import capture_environment
 from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, modules_of_run
 from .modules.kernel_files import write_all
-from .modules.measured_environment import capture_environment
 from .modules.module_profiling import read_values, values_failure
 from .modules.program_run import FoundModule, labelled
 from .modules.references import record_references

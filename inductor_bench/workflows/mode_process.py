@@ -29,8 +29,8 @@ from ..store.lock import DeviceTurn
 from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..trace.program_trace import Markers, measure_work, read_program_trace
+from .modules.compile_environment import observed_environment
 from .modules.eager_run import NOT_COMPILED
-from .modules.measured_environment import observed_environment
 from .modules.program_run import no_python, program_command, program_failures, run_program
 from .modules.step_watch import StepWatch, read_steps
 from .progress import Progress

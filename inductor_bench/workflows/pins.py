@@ -39,7 +39,7 @@ from ..store import codec
 from ..store.caches import KnownTuning, TuningPlace, known_tunings
 from ..store.files import read_json, read_text, write_message
 from ..store.folder import RunFolder
-from .modules.measured_environment import SITE
+from .modules.compile_environment import SITE
 
 # Makes the pins of a RUN from its retunes and the standalone files of its kernels.
 

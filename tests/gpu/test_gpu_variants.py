@@ -26,7 +26,7 @@ from inductor_bench.records.optimization import (
     TORCH,
 )
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules.measured_environment import SITE
+from inductor_bench.workflows.modules.compile_environment import SITE
 
 pytestmark = pytest.mark.gpu
 

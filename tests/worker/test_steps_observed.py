@@ -18,7 +18,7 @@ from inductor_bench.records.evidence import BOUNDARY, DONE, GRAPH_CALL, TIMING, 
 from inductor_bench.records.program import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.source.labels import group_ranks
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules.measured_environment import SITE
+from inductor_bench.workflows.modules.compile_environment import SITE
 
 pytestmark = pytest.mark.slow
 

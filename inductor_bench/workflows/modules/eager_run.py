@@ -15,7 +15,7 @@ from ...records.program import PATTERN, Program
 from ...records.request import DRAWN, BreakdownRequest
 from ...store.folder import RunFolder
 from ..progress import Progress
-from .measured_environment import observed_environment
+from .compile_environment import observed_environment
 from .program_run import program_command, run_program
 from .step_watch import StepWatch, read_steps
 

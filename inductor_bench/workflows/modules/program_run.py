@@ -32,11 +32,10 @@ from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
+from .compile_environment import compile_times, observed_environment
 from .compiled_objects import read_objects, worth_recording
-from .measured_environment import observed_environment
 from .step_watch import StepWatch, read_steps, read_touches
 from .uncompiled import read_uses, why_uncompiled, without_settling
-from .warm_compilation import compile_times
 
 # Reads what the processes of a program observed, from the folder of the capture.
 

@@ -17,7 +17,7 @@ from ...messages.variants import ProgramVariant, VariantsRequest
 from ...store import codec
 from ...store.files import write_json
 from ...store.program_folders import OptimizationFolder
-from ..modules.measured_environment import SITE
+from ..modules.compile_environment import SITE
 from ..pins import users_environment
 from .optimized_files import winning_settings
 from .tried_program import REQUEST, read_tried, switches_of, variables_of

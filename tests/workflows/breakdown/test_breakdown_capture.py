@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import breakdown_runs as runs
 import pytest
 
-from inductor_bench.workflows.modules.measured_environment import capture_environment
+from inductor_bench.workflows.modules.compile_environment import capture_environment
 
 pytestmark = pytest.mark.slow
 

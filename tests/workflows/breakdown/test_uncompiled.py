@@ -20,7 +20,7 @@ from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.compile_log import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules import step_watch
-from inductor_bench.workflows.modules.measured_environment import SITE
+from inductor_bench.workflows.modules.compile_environment import SITE
 from inductor_bench.workflows.modules.step_watch import PATIENCE_S, SETTLE_S, StepWatch, read_steps
 from inductor_bench.workflows.modules.uncompiled import read_uses, why_uncompiled
 

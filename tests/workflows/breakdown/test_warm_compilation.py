@@ -15,7 +15,7 @@ import pytest
 from inductor_bench.records.code import AOT_AUTOGRAD, DYNAMO, KERNELS, LOWERING, CompilePhase
 from inductor_bench.source.compile_log import FrameCompilation
 from inductor_bench.source.structured_trace import StructuredTrace
-from inductor_bench.workflows.modules.warm_compilation import CompileTimes, compile_times, place_of
+from inductor_bench.workflows.modules.compile_environment import CompileTimes, compile_times, place_of
 
 TINY = """\
 import torch
