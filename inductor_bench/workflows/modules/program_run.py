@@ -32,10 +32,9 @@ from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
+from .compilations import read_objects, read_uses, why_uncompiled, without_settling, worth_recording
 from .compile_environment import compile_times, observed_environment
-from .compiled_objects import read_objects, worth_recording
 from .step_watch import StepWatch, read_steps, read_touches
-from .uncompiled import read_uses, why_uncompiled, without_settling
 
 # Reads what the processes of a program observed, from the folder of the capture.
 

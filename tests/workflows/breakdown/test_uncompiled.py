@@ -20,9 +20,9 @@ from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.compile_log import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules import step_watch
+from inductor_bench.workflows.modules.compilations import read_uses, why_uncompiled
 from inductor_bench.workflows.modules.compile_environment import SITE
 from inductor_bench.workflows.modules.step_watch import PATIENCE_S, SETTLE_S, StepWatch, read_steps
-from inductor_bench.workflows.modules.uncompiled import read_uses, why_uncompiled
 
 PROGRAM = runs.PROGRAMS / "uncompiled.py"
 
