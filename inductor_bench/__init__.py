@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .records.kernel import KernelFile
     from .records.optimization import Optimization
     from .records.request import BreakdownRequest
+    from .records.retune import MeasuredKernel
     from .records.run import Run
-    from .records.tuning import MeasuredKernel
 
 __all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "modes", "optimize", "step"]
 

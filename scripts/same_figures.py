@@ -52,8 +52,8 @@ from inductor_bench.records.comparison import (
     TimedPair,
 )
 from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.retune import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.records.run import Environment, Peaks, Run
-from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.report import comparison_document, kernel_document, models_document, modes_document, table_documents
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Formats, View

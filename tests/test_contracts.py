@@ -113,7 +113,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         "worker/__main__.py",
     ),
     "encoded details, which are decoded with the module that they are about": ("messages/observed.py",),
-    "a configuration, whose keys are those of Inductor, Triton and cuDNN": ("records/tuning.py",),
+    "a configuration, whose keys are those of Inductor, Triton and cuDNN": ("records/retune.py",),
     "a fingerprint, which only the harness reads": ("records/code.py",),
     "the text of RECORDED, which is a literal for the harness": (
         *("source/standalone_header.py", "source/standalone_writer.py"),

@@ -46,8 +46,8 @@ from ..records.program import (
     HostStretch,
     Part,
 )
+from ..records.retune import Ratio
 from ..records.traced import HostActivity
-from ..records.tuning import Ratio
 from ..trace.program_works import ProgramWorks
 from .statistics import CONFIDENCE, paired_ratio
 

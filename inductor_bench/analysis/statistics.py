@@ -14,8 +14,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
-from ..records.tuning import Ratio, Timing
+from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Ratio, Saving, Timing
 
 CONFIDENCE = 0.95
 VERDICT_CONFIDENCE = 0.995

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from ..records.tuning import BY_DEFAULT, Config
+from ..records.retune import BY_DEFAULT, Config
 
 # The searches: generators that order the configurations of a kernel.
 #

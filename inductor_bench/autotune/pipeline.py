@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError, WorkerSession
-from ..records.tuning import Tuning
+from ..records.retune import Tuning
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool
 from .timing_worker import Waiting
 from .tuner import Tuner, TuningSteps

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from ..analysis.statistics import VERDICT_CONFIDENCE, paired_ratio, samples_needed, smallest_effect, verdict
-from ..records.tuning import Ratio
+from ..records.retune import Ratio
 
 Order = tuple[int, ...]
 Times = Sequence[float | None]

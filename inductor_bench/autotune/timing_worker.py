@@ -25,7 +25,7 @@ from ..messages.kernel_requests import (
     VariantFacts,
     Vary,
 )
-from ..records.tuning import Config, TriedCandidate, Tuning
+from ..records.retune import Config, TriedCandidate, Tuning
 from .compile_pool import COMPILE_S, LOAD_S, CompileOutcome
 from .race import RaceResult, Runner
 from .variant_protocol import FindVariants, Variants

@@ -18,7 +18,7 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerSession
 from ..messages.kernel_requests import TellFacts, VariantFacts
-from ..records.tuning import Config, Tuning
+from ..records.retune import Config, Tuning
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
 from .methods import METHODS, Pruning
 from .race import (

@@ -10,7 +10,7 @@ from ..devices.protocol import CPU
 from ..errors import InductorBenchError
 from ..messages.job_requests import WorkerRequest
 from ..messages.kernel_requests import Numbered, VariantChange, VariantFacts
-from ..records.tuning import Config
+from ..records.retune import Config
 from .methods import Space, TuningMethod
 
 

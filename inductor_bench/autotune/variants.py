@@ -28,7 +28,7 @@ from ..messages.kernel_requests import (
     VariantFacts,
     Vary,
 )
-from ..records.tuning import Config
+from ..records.retune import Config
 from ..source.kernel_text import read_threads
 from .methods import TuningMethod
 from .variant_protocol import Axes, CpuSpace, FixedKernel, Questions, Variants

@@ -32,7 +32,7 @@ from ..records.option_fields import (
     options_by_field,
 )
 from ..records.request import TARGET
-from ..records.tuning import BY_DEFAULT
+from ..records.retune import BY_DEFAULT
 from ..workflows.progress import METHODS, METHODS_HELP
 
 F = TypeVar("F", bound=Callable[..., Any])

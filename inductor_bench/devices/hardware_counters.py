@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..records.tuning import HardwareCounters
+from ..records.retune import HardwareCounters
 
 TIME = "gpu__time_duration.sum"
 DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..records.code import Reference
-from ..records.tuning import Config
+from ..records.retune import Config
 from .job_requests import Answer, WorkerRequest
 
 # Requests about the kernels that a worker holds: loading, compiling, and listing their configurations.

@@ -9,8 +9,7 @@ from typing import Any
 from ..records.comparison import Agreement
 from ..records.evidence import ObservedGraph
 from ..records.request import BreakdownRequest
-from ..records.retune import AnyPin, CppPin, LibraryPin, TritonPin
-from ..records.tuning import Config
+from ..records.retune import AnyPin, Config, CppPin, LibraryPin, TritonPin
 
 # The messages between a capture and the user's program: what to run, and what its processes observed.
 #

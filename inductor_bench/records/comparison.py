@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from .base import Category, Failure, StepTime
 from .request import BreakdownRequest
+from .retune import Config, MeasuredKernel, Ratio
 from .run import Environment
-from .tuning import Config, MeasuredKernel, Ratio
 
 # The comparison of two runs, A and B: what differs between them, and the parts of the difference of their steps.
 

@@ -15,8 +15,8 @@ from ..analysis.findings.finding import plural
 from ..devices.hardware_counters import STALL_WORDS
 from ..records.base import Category, Failure
 from ..records.comparison import Pairing, TimedPair
+from ..records.retune import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
 from ..records.run import Environment
-from ..records.tuning import BY_DEFAULT, Config, HardwareCounters, MeasuredKernel, Timing, TriedCandidate, Tuning
 from . import names
 from .document import (
     BAD,

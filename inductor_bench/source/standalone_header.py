@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from ..errors import InductorBenchError
 from ..records.base import Category
 from ..records.code import Argument, Launch, SourceLine, TensorView
-from ..records.tuning import Config
+from ..records.retune import Config
 
 # Makes the beginning of every standalone kernel file: its docstring, and the recorded facts as a literal.
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.base import Failure
-from ..records.retune import AnyPin, CppPin, LibraryPin, TritonPin, TuningOrigin
+from ..records.retune import AnyPin, CppPin, LibraryPin, MeasuredKernel, TritonPin, TuningOrigin
 from ..records.run import Environment, Peaks
-from ..records.tuning import MeasuredKernel
 from . import codec
 from .files import ensure_private_folder, read_json, write_json
 

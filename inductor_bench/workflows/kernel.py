@@ -27,9 +27,8 @@ from ..launch.worker import WorkerLostError, WorkerPool, default_python
 from ..messages.kernel_requests import Forget, ListTritonConfigs, VariantFacts
 from ..records.base import Failure
 from ..records.request import KernelRequest
-from ..records.retune import FASTER, UNREACHED
+from ..records.retune import BY_DEFAULT, FASTER, UNREACHED, MeasuredKernel, Resources, TriedCandidate, Tuning
 from ..records.run import Environment, Peaks
-from ..records.tuning import BY_DEFAULT, MeasuredKernel, Resources, TriedCandidate, Tuning
 from .kernel_session import (
     DeviceInUseError,
     KernelSession,

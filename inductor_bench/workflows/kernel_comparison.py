@@ -21,7 +21,7 @@ from ..messages.kernel_requests import CompareOutputs, Drop, Load, Sample, Vary
 from ..records.base import Failure
 from ..records.comparison import Pairing, TimedPair
 from ..records.request import KernelRequest
-from ..records.tuning import Config, MeasuredKernel
+from ..records.retune import Config, MeasuredKernel
 from ..source.standalone_header import require_standalone, takes_alike
 from ..source.standalone_writer import recorded_facts
 from ..store.files import read_text

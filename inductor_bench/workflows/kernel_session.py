@@ -46,8 +46,8 @@ from ..messages.kernel_requests import CompileTriton
 from ..records.base import NO_CANDIDATES, DeviceUse, Failure
 from ..records.kernel import ExtractedKernel
 from ..records.request import KernelRequest
+from ..records.retune import HardwareCounters, MeasuredKernel
 from ..records.run import Environment, Peaks
-from ..records.tuning import HardwareCounters, MeasuredKernel
 from ..source.standalone_header import holds_triton_kernel
 from ..store.files import read_text
 from ..store.folder import is_edited, rows_in

@@ -25,8 +25,7 @@ from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError
 from ..messages.kernel_requests import Describe, KernelTimes, Load, Measure, VariantFacts, Verified, Verify
 from ..records.base import Failure
-from ..records.run import Environment, Peaks
-from ..records.tuning import (
+from ..records.retune import (
     BY_DEFAULT,
     CallWork,
     Config,
@@ -38,6 +37,7 @@ from ..records.tuning import (
     TimingClock,
     Tuning,
 )
+from ..records.run import Environment, Peaks
 from ..source.standalone_header import holds_triton_kernel, require_standalone
 from ..source.standalone_writer import edit_standalone
 from ..store.caches import load_peaks, peaks_key

@@ -21,6 +21,7 @@ from ..records.code import Launch
 from ..records.retune import (
     FASTER,
     AnyPin,
+    Config,
     CppPin,
     InputLayout,
     LibraryPin,
@@ -31,7 +32,6 @@ from ..records.retune import (
     pins_by_kind,
 )
 from ..records.run import Environment, Run
-from ..records.tuning import Config
 from ..source.calls import KernelKey, find_kernel_key
 from ..source.standalone_writer import recorded_facts, source_text
 from ..source.syntax import without_profiler_marks

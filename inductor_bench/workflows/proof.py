@@ -39,13 +39,13 @@ from ..records.retune import (
     UNDECIDED,
     UNPINNABLE,
     AppliedKernel,
+    Config,
     LibraryPin,
     PinnedOutputs,
     Saving,
     Verification,
 )
 from ..records.run import Run
-from ..records.tuning import Config
 from ..store import codec
 from ..store.files import read_json
 from ..store.folder import RunFolder

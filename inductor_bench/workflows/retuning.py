@@ -33,6 +33,8 @@ from ..records.retune import (
     AnyPin,
     CppPin,
     LibraryPin,
+    MeasuredKernel,
+    ModelCalls,
     Retune,
     RetuneRow,
     TritonPin,
@@ -40,7 +42,6 @@ from ..records.retune import (
     pins_by_kind,
 )
 from ..records.run import Environment, Run
-from ..records.tuning import MeasuredKernel, ModelCalls
 from ..source.standalone_writer import recorded_facts
 from ..store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
 from ..store.files import read_text

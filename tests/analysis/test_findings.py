@@ -23,9 +23,8 @@ from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.retune import FASTER, Retune
+from inductor_bench.records.retune import FASTER, Config, MeasuredKernel, Retune, Tuning
 from inductor_bench.records.run import Capture, Run
-from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 
 
 def kinds(run: Run) -> list[str]:

@@ -18,7 +18,7 @@ from inductor_bench.analysis.statistics import (
     summarize,
     verdict,
 )
-from inductor_bench.records.tuning import Ratio
+from inductor_bench.records.retune import Ratio
 
 TRIALS = 2000
 

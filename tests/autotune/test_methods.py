@@ -9,7 +9,7 @@ from fake_device import Line
 
 from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.kernel import command
-from inductor_bench.records.tuning import BY_DEFAULT
+from inductor_bench.records.retune import BY_DEFAULT
 
 
 def test_the_command_line_offers_what_the_table_has() -> None:

@@ -35,7 +35,7 @@ from inductor_bench.messages.kernel_requests import (
     VariantChange,
     VariantFacts,
 )
-from inductor_bench.records.tuning import Tuning
+from inductor_bench.records.retune import Tuning
 
 POLLS = 5
 

@@ -20,7 +20,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerLostError
 from inductor_bench.messages.job_requests import WorkerRequest
 from inductor_bench.messages.kernel_requests import Binary, Build, Drop, Load, Numbered, Prepare, Sample, Variant
-from inductor_bench.records.tuning import Config, Tuning
+from inductor_bench.records.retune import Config, Tuning
 
 
 def rows(tuning: Tuning) -> dict[Any, tuple[str, str]]:

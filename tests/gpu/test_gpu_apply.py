@@ -13,9 +13,8 @@ from breakdown_runs import PROGRAMS, Done, breakdown, command, environment, run
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.base import Category
-from inductor_bench.records.retune import Retune
+from inductor_bench.records.retune import Config, MeasuredKernel, Retune, Tuning
 from inductor_bench.records.run import Run
-from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.pins import make_pins
 from scripts.benchmark_apply import pin_nothing

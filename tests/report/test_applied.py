@@ -13,8 +13,7 @@ from inductor_bench.analysis.batch_aggregation import summarize_retunes
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.messages.observed import APPLY, Pins
 from inductor_bench.records.base import Category
-from inductor_bench.records.retune import FASTER, Retune, RetuneRow, TritonPin
-from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.records.retune import FASTER, MeasuredKernel, Retune, RetuneRow, TritonPin, Tuning
 from inductor_bench.report.run.retune_document import APPLIED_FORMATS, saving_words
 from inductor_bench.workflows.apply import ApplyOutcome
 from inductor_bench.workflows.pins import PinnedRun, Unpinned

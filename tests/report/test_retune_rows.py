@@ -10,8 +10,7 @@ import retune_fakes
 
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Category
-from inductor_bench.records.retune import Retune
-from inductor_bench.records.tuning import Config
+from inductor_bench.records.retune import Config, Retune
 from inductor_bench.store.folder import RunFolder
 
 UNLIKE = "by itself it takes 64 times what it takes in the model"

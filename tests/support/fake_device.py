@@ -40,7 +40,7 @@ from inductor_bench.messages.kernel_requests import (
     VariantFacts,
     Vary,
 )
-from inductor_bench.records.tuning import Config, Tuning
+from inductor_bench.records.retune import Config, Tuning
 
 SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
 

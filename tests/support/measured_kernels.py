@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.records.tuning import CallWork, MeasuredKernel
+from inductor_bench.records.retune import CallWork, MeasuredKernel
 
 OWN = {"first": 0, "second": 3}
 

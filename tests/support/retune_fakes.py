@@ -22,8 +22,8 @@ from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
 from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.records.request import BreakdownRequest, KernelRequest, RetuneRequest
+from inductor_bench.records.retune import MeasuredKernel, Tuning
 from inductor_bench.records.run import Run
-from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder

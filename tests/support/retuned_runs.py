@@ -7,9 +7,8 @@ from dataclasses import replace
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.autotune.variants import default_config
 from inductor_bench.records.base import Category
-from inductor_bench.records.retune import Retune
+from inductor_bench.records.retune import Config, MeasuredKernel, Retune, Tuning
 from inductor_bench.records.run import Run
-from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.source.standalone_writer import recorded_facts, source_text
 from inductor_bench.store.folder import RunFolder, read_index
 

@@ -28,8 +28,7 @@ from inductor_bench.messages.observed import (
     Pins,
     PinState,
 )
-from inductor_bench.records.retune import CppPin, TritonPin
-from inductor_bench.records.tuning import Config
+from inductor_bench.records.retune import Config, CppPin, TritonPin
 from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec

@@ -27,11 +27,12 @@ from ...records.retune import (
     Retune,
     RetuneRow,
     Saving,
+    TriedCandidate,
+    Tuning,
     Verification,
     by_kernel,
 )
 from ...records.run import Run
-from ...records.tuning import TriedCandidate, Tuning
 from .. import names
 from ..document import (
     GOOD,

@@ -28,7 +28,7 @@ from ...messages.kernel_requests import (
     VariantFacts,
 )
 from ...records.code import CompiledKernel
-from ...records.tuning import Config
+from ...records.retune import Config
 from ...source.harness import cpp_main
 from ...source.harness.arguments import Arguments, build_arguments, touched_bytes, with_zeros
 from ...source.harness.fingerprints import TOLERANCES

@@ -24,7 +24,7 @@ from ...messages.kernel_requests import (
     VariantChange,
     VariantFacts,
 )
-from ...records.tuning import Config
+from ...records.retune import Config
 from ...source.harness import cpp_main, operator_main
 from ...source.harness.arguments import Arguments, tensors_in
 from ...source.harness.fingerprints import TOLERANCES

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...records.retune import InputLayout
-from ...records.tuning import Config
+from ...records.retune import Config, InputLayout
 
 Choose = Callable[[list[Any]], list[Any]]
 Lower = Callable[[Callable[[], "LoweredCall"], Callable[[], Any]], Any]

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...records.tuning import Config
+from ...records.retune import Config
 from ...source.calls import lookup_key, types_text
 
 COMPILE_ERRORS = (

@@ -21,8 +21,8 @@ from ...records.code import CapturedCode
 from ...records.evidence import ObservedSteps, ObservedTouches
 from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
+from ...records.retune import Config
 from ...records.run import Capture
-from ...records.tuning import Config
 from ...source.compile_log import ObjectName
 from ...source.labels import ModuleLabel, group_ranks, label_modules
 from ...source.structured_trace import Compilation, StructuredTrace, printed_module_paths, read_structured_trace

@@ -22,9 +22,8 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.observed import APPLY, PINNED, Pins, PinState
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, Launch, TensorView
-from inductor_bench.records.retune import InputLayout, LibraryPin, TritonPin, Verification
+from inductor_bench.records.retune import Config, InputLayout, LibraryPin, TritonPin, Verification
 from inductor_bench.records.run import Environment
-from inductor_bench.records.tuning import Config
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.apply import page, require_same, with_verification

@@ -15,12 +15,13 @@ from inductor_bench.records.retune import (
     CppPin,
     InputLayout,
     LibraryPin,
+    MeasuredKernel,
     TritonPin,
+    Tuning,
     TuningOrigin,
     Verification,
 )
 from inductor_bench.records.run import Environment
-from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store.caches import KnownTuning, TuningKey, TuningPlace, save_tuning
 from inductor_bench.workflows.apply import forget_dropped
 from inductor_bench.workflows.pins import choose_pins, pin_known, places_of

@@ -16,9 +16,8 @@ from inductor_bench.errors import UsageError
 from inductor_bench.records.base import NO_CANDIDATES, Failure
 from inductor_bench.records.option_fields import option_words
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
-from inductor_bench.records.retune import Verification
+from inductor_bench.records.retune import MeasuredKernel, Verification
 from inductor_bench.records.run import Environment, Run
-from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel_timing import busy_notes

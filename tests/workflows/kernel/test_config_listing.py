@@ -16,8 +16,8 @@ from inductor_bench.autotune.compile_pool import CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import Binary
+from inductor_bench.records.retune import MeasuredKernel, TriedCandidate, Tuning
 from inductor_bench.records.run import Environment
-from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from inductor_bench.report.document import Document
 from inductor_bench.report.kernel_document import measured_document, tuning_section
 from inductor_bench.report.terminal import document_text

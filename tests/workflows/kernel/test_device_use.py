@@ -18,7 +18,7 @@ from inductor_bench.messages.job_requests import FindDeviceUse
 from inductor_bench.messages.kernel_requests import Load, Measure
 from inductor_bench.records.base import DeviceUse, OtherProcess
 from inductor_bench.records.request import KernelRequest
-from inductor_bench.records.tuning import MeasuredKernel, TimingClock
+from inductor_bench.records.retune import MeasuredKernel, TimingClock
 from inductor_bench.worker.device import nvml
 from inductor_bench.worker.device.nvml import (
     IDLE,

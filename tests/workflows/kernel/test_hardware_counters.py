@@ -15,8 +15,8 @@ from inline import make
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.devices.hardware_counters import metrics_for, read_counters
 from inductor_bench.launch.worker import WorkerPool
+from inductor_bench.records.retune import HardwareCounters, MeasuredKernel
 from inductor_bench.records.run import Environment
-from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel
 from inductor_bench.report.kernel_document import counter_words, measured_document
 from inductor_bench.report.terminal import document_text
 from inductor_bench.source.harness import command

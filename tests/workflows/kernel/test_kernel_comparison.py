@@ -32,7 +32,7 @@ from inductor_bench.messages.kernel_requests import (
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import Pairing, TimedPair
 from inductor_bench.records.request import KernelRequest
-from inductor_bench.records.tuning import Config, MeasuredKernel, Ratio, Tuning
+from inductor_bench.records.retune import Config, MeasuredKernel, Ratio, Tuning
 from inductor_bench.report.kernel_document import compared_document, explain_difference
 from inductor_bench.report.terminal import document_text
 from inductor_bench.source.standalone_header import takes_alike

@@ -12,7 +12,7 @@ from retuning_bench import Bench
 from inductor_bench.messages.job_requests import TellEnvironment
 from inductor_bench.messages.kernel_requests import Forget
 from inductor_bench.records.base import Failure
-from inductor_bench.records.tuning import MeasuredKernel
+from inductor_bench.records.retune import MeasuredKernel
 from inductor_bench.workflows import kernel
 from inductor_bench.workflows.kernel import KernelOutcome, KernelsInterrupted
 

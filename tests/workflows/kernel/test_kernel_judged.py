@@ -13,8 +13,8 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.base import Category
 from inductor_bench.records.kernel import ExtractedKernel
 from inductor_bench.records.request import KernelRequest
+from inductor_bench.records.retune import MeasuredKernel
 from inductor_bench.records.run import Environment, Peaks
-from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.kernel_document import measured_document
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store import codec

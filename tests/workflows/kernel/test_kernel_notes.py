@@ -9,7 +9,7 @@ import time
 import pytest
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.records.tuning import MeasuredKernel, Timing
+from inductor_bench.records.retune import MeasuredKernel, Timing
 from inductor_bench.source.harness import timing_cpu
 from inductor_bench.workflows.kernel_timing import advise, busy_notes
 

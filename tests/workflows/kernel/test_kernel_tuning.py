@@ -43,7 +43,7 @@ from inductor_bench.messages.kernel_requests import (
     VariantFacts,
 )
 from inductor_bench.records.base import NO_CANDIDATES, DeviceUse, Failure, OtherProcess
-from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.records.retune import MeasuredKernel, Tuning
 from inductor_bench.store.lock import TURN
 from inductor_bench.workflows import kernel_session, kernel_timing
 from inductor_bench.workflows.kernel import list_configs
