@@ -14,7 +14,7 @@ from ..records.kernel import Kernel, LaunchShape, LeastWork, Origin, RooflineRes
 from ..records.module import CategoryTotal
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
-from ..source.syntax import operator_id
+from ..source.generated_text import operator_id
 from .call_work import OperatorPart, classify, describe_arguments, dtype_of, find_parts, transferred_bytes
 from .roofline import TimedWork, judge_groups
 

@@ -29,7 +29,7 @@ from ..messages.kernel_requests import (
     Vary,
 )
 from ..records.retune import Config
-from ..source.kernel_text import read_threads
+from ..source.generated_text import read_threads
 from .methods import TuningMethod
 from .variant_protocol import Axes, CpuSpace, FixedKernel, Questions, Variants
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InductorBenchError
 from ..records.base import Category
 from ..records.code import CallSite, KernelDefinition
-from .syntax import (
+from .generated_text import (
     Comment,
     cpp_kernel_id,
     family_id,

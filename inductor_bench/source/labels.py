@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..records.code import CapturedCode
+from .generated_text import module_id
 from .module_reader import read_header
-from .syntax import module_id
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _TRAINING = ("forward", "backward")

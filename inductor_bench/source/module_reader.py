@@ -24,8 +24,15 @@ from .calls import (
     read_definitions,
     read_multi_kernels,
 )
-from .kernel_text import find_cpp_functions, read_threads, read_vector_lanes
-from .syntax import Comment, handle_matches, parse, read_comment
+from .generated_text import (
+    Comment,
+    find_cpp_functions,
+    handle_matches,
+    parse,
+    read_comment,
+    read_threads,
+    read_vector_lanes,
+)
 
 # Reads compiled modules with a C++ wrapper, whose kernels and calls are in strings of the Python file.
 

@@ -15,7 +15,7 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.code import Argument, KernelDefinition, Launch
 from .calls import dotted
-from .kernel_text import read_threads, read_vector_lanes
+from .generated_text import find_statement, parse, read_threads, read_vector_lanes
 from .standalone_header import (
     RecordedCall,
     StandaloneHeader,
@@ -29,7 +29,6 @@ from .standalone_header import (
     recorded_text,
     write_header,
 )
-from .syntax import find_statement, parse
 
 # Makes the text of a Triton kernel's standalone file.
 #

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..records.code import Argument, KernelDefinition, Launch, ModuleSource, Storage, TensorView, Values
 from .calls import DEEPEST_CALLS, dotted, partition_names, read_multi_kernels
-from .kernel_text import CPP_SIGNATURE, Buffer, cpp_buffers, triton_buffers
+from .generated_text import CPP_SIGNATURE, Buffer, cpp_buffers, triton_buffers
 
 # The arguments of a launch that a module's text describes: storages, the views that share them, and their values.
 

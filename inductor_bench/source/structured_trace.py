@@ -31,9 +31,9 @@ from .compile_log import (
     read_source_lines,
     text_of,
 )
+from .generated_text import parse
 from .layers import LAYERS, read_layers
 from .module_reader import read_header
-from .syntax import parse
 
 # Names the functions that Dynamo compiled, such as ``Block.forward``.
 #

@@ -33,8 +33,8 @@ from ..records.retune import (
 )
 from ..records.run import Environment, Run
 from ..source.calls import KernelKey, find_kernel_key
+from ..source.generated_text import without_profiler_marks
 from ..source.standalone_writer import recorded_facts, source_text
-from ..source.syntax import without_profiler_marks
 from ..store import codec
 from ..store.caches import KnownTuning, TuningPlace, known_tunings
 from ..store.files import read_json, read_text, write_message

@@ -10,7 +10,7 @@ from source_data import CPU, cpu_sample, module_of
 
 from inductor_bench.autotune.variants import FLAGS, SCHEDULES, UnfitVariantError, default_config, variant_axes, vary
 from inductor_bench.records.code import ModuleSource
-from inductor_bench.source.kernel_text import read_threads, read_vector_lanes
+from inductor_bench.source.generated_text import read_threads, read_vector_lanes
 from inductor_bench.source.standalone_writer import vector_bits
 
 PROCESSORS, WIDTHS = 6, (256, 512)

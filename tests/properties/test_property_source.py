@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.source.generated_text import read_comment
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.source.structured_trace import printed_module_paths, read_structured_trace
-from inductor_bench.source.syntax import read_comment
 
 DATA = Path(__file__).parent.parent / "data"
 MODULES = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inductor_bench import units
 from inductor_bench.analysis.findings.finding import join_words, short_paths
 from inductor_bench.report import names
-from inductor_bench.source.syntax import operator_id
+from inductor_bench.source.generated_text import operator_id
 from inductor_bench.store.caches import slug
 from inductor_bench.store.codec import LARGEST
 

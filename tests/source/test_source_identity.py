@@ -9,7 +9,7 @@ import pytest
 from source_data import CPU, GPU, gpu_sample, module_of
 
 from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
-from inductor_bench.source.syntax import cpp_kernel_id, launch_key, operator_id, triton_kernel_id
+from inductor_bench.source.generated_text import cpp_kernel_id, launch_key, operator_id, triton_kernel_id
 
 NAME = "triton_red_fused__native_batch_norm_legit_functional_2"
 """The name of ``kernel``."""

@@ -16,9 +16,8 @@ from source_data import CPU, GPU, cpu_sample, gpu_sample, module_of, text_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import ModuleSource
-from inductor_bench.source.kernel_text import has_profile_mark
+from inductor_bench.source.generated_text import has_profile_mark, read_comment
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.syntax import read_comment
 
 MIXNET = GPU / "mixnet_l_train"
 

@@ -6,8 +6,8 @@ import gzip
 
 import pytest
 
+from inductor_bench.source.generated_text import module_id
 from inductor_bench.source.labels import group_ranks
-from inductor_bench.source.syntax import module_id
 from tests.support.h200 import FOLDER
 
 

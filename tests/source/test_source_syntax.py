@@ -8,7 +8,7 @@ import re
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.syntax import find_statement
+from inductor_bench.source.generated_text import find_statement
 
 TEXT = '''"""A file.
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from inductor_bench.records.code import Argument, Details, Launch, Storage, TensorView, Values
-from inductor_bench.source.kernel_text import wants_positive
+from inductor_bench.source.generated_text import wants_positive
 from inductor_bench.worker.profile.module_profile import with_references
 from inductor_bench.worker.profile.recorder import without_nans
 

@@ -20,7 +20,7 @@ from h200 import source_of
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Argument, Launch, Values
-from inductor_bench.source.kernel_text import cpp_buffers, stored_parameters, triton_buffers
+from inductor_bench.source.generated_text import cpp_buffers, stored_parameters, triton_buffers
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store.codec import decode, encode_sparse
 from inductor_bench.worker.profile.recorder import LaunchContents, watch_launches

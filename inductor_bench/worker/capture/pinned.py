@@ -29,7 +29,7 @@ from ...messages.observed import (
     PinState,
 )
 from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, factors
-from ...source.syntax import cpp_kernel_id
+from ...source.generated_text import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import choices, inductor, pinning

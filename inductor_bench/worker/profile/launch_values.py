@@ -15,7 +15,7 @@ import torch
 from ... import units
 from ...errors import InductorBenchError
 from ...records.code import Complaint, Launch, Values
-from ...source.syntax import launch_key
+from ...source.generated_text import launch_key
 from ...store.files import replacing
 from .recorder import LaunchContents, watch_launches
 

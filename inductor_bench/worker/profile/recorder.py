@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...records.code import Argument, Launch, Storage, TensorView, Values
 from ...source.calls import read_definitions
-from ...source.kernel_text import Buffer, cpp_buffers, triton_buffers, wants_positive
+from ...source.generated_text import Buffer, cpp_buffers, triton_buffers, wants_positive
 from ..upstream.inductor import cpp_kernel_names
 from ..upstream.observing import no_dispatch, triton_signature, watched_triton_kernels
 from .storages import NORMAL, ZEROS, Pending, Region, ValueReader, find_regions, is_plain, with_positive_values

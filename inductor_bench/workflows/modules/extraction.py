@@ -30,10 +30,10 @@ from ...records.module import ModuleRecord
 from ...records.option_fields import option_words
 from ...records.request import RECORDED, Selection
 from ...records.run import Environment, Run
+from ...source.generated_text import launch_key, operator_id
 from ...source.labels import ModuleLabel
 from ...source.standalone_header import RecordedCall, StandaloneHeader
 from ...source.static_calls import read_static_launches
-from ...source.syntax import launch_key, operator_id
 from ...store import codec
 from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index
 from ...store.run_files import load_details, load_evidence

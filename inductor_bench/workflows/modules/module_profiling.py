@@ -17,9 +17,9 @@ from ...messages.job_requests import ProfileModule, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
+from ...source.generated_text import launch_key
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
-from ...source.syntax import launch_key
 from ...store.codec import decode
 from ...store.files import copy_file, write_text
 from ...store.folder import RunFolder

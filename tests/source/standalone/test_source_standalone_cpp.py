@@ -15,8 +15,8 @@ from gather_kernel import PICKED, ROWS, SOURCE, gather_text
 from source_data import CPU, cpu_sample, module_of
 
 from inductor_bench.source import standalone_header
+from inductor_bench.source.generated_text import read_threads
 from inductor_bench.source.harness import cpp_main, timing_cpu
-from inductor_bench.source.kernel_text import read_threads
 from inductor_bench.source.standalone_header import UnwritableKernelError, harness_text
 from inductor_bench.source.standalone_writer import argument_types, quoted, vector_bits, written_arguments
 
