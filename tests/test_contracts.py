@@ -104,7 +104,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         "cli/presentation.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
-        *("launch/ray_executor.py", "launch/worker.py", "source/structured_trace.py", "store/digest.py"),
+        *("launch/batch_executors.py", "launch/worker.py", "source/structured_trace.py", "store/digest.py"),
         *("store/codec.py", "trace/events.py", "workflows/model_list.py"),
     ),
     "JSON that is written where it is made": (

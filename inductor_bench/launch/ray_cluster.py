@@ -32,7 +32,7 @@ from ..devices.protocol import CPU
 from ..store import codec
 from ..store.files import ensure_private_folder
 from ..store.folder import RunFolder, remove_run
-from .ray_executor import ClusterJob, JobEnd, Order
+from .batch_executors import ClusterJob, JobEnd, Order
 from .worker import PACKAGE
 
 # A job on a machine of a cluster: it runs in a scratch folder there, and its files are sent back in pieces.

@@ -19,8 +19,8 @@ import torch
 from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.launch import executors
+from inductor_bench.launch.batch_executors import LocalExecutor
 from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, Job, JobBegan, compile_threads, jobs_at_once
-from inductor_bench.launch.local_executor import LocalExecutor
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import RunFolder
@@ -250,7 +250,7 @@ def job_of(folder: Path, device: str | None = None) -> Job:
 
 
 def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.launch.local_executor.usable_cores", lambda: 16)
+    monkeypatch.setattr("inductor_bench.launch.batch_executors.usable_cores", lambda: 16)
     for name in (COMPILE_THREADS, OMP_THREADS):
         monkeypatch.delenv(name, raising=False)
     executor = LocalExecutor(("0",), 4, lambda line: None)
@@ -269,7 +269,7 @@ def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, m
 
 def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("inductor_bench.launch.local_executor.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("inductor_bench.launch.batch_executors.time.monotonic", lambda: now[0])
     (tmp_path / "child.py").write_text("import time; time.sleep(600)")
     monkeypatch.setattr(executors, "ENTRY", (str(tmp_path / "child.py"),))
     executor = LocalExecutor(("0",), 2, lambda line: None)

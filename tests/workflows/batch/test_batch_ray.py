@@ -13,9 +13,9 @@ import pytest
 from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.launch import executors, ray_executor
+from inductor_bench.launch import batch_executors, executors
+from inductor_bench.launch.batch_executors import Order
 from inductor_bench.launch.executors import Event, Job, JobBegan, JobLost
-from inductor_bench.launch.ray_executor import Order
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import BatchFolder
@@ -200,7 +200,7 @@ def test_a_cluster_without_a_gpu(nodes: TwoNodes, tmp_path: Path) -> None:
 
 
 def test_an_address_where_nothing_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_executor, "CONNECT_S", 3.0)
+    monkeypatch.setattr(batch_executors, "CONNECT_S", 3.0)
     (tmp_path / "list.txt").write_text("good")
     options = BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray", address="127.0.0.1:9")
     with pytest.raises(UsageError, match=r"no Ray cluster answers at 127\.0\.0\.1:9 within 3 s"):
@@ -209,7 +209,7 @@ def test_an_address_where_nothing_answers(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_executor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(batch_executors.importlib.util, "find_spec", lambda name: None)
     (tmp_path / "list.txt").write_text("good")
     with pytest.raises(UsageError, match="not installed") as refused:
         run_batch(BatchRequest(tmp_path / "list.txt", tmp_path / "b", executor="ray"), Silent())

@@ -16,7 +16,7 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import executors
-from inductor_bench.launch.ray_executor import Order
+from inductor_bench.launch.batch_executors import Order
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.option_fields import option_words
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
