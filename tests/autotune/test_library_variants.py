@@ -39,7 +39,7 @@ from inductor_bench.worker.bench.bench import Bench, _Loaded
 from inductor_bench.worker.bench.library_choices import ArgumentView, Choice
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.profile.recorder import watch_launches
-from inductor_bench.worker.upstream.choices import name_choices
+from inductor_bench.worker.upstream.pinning import name_choices
 
 aten = torch.ops.aten
 LEFT, RIGHT = torch.randn(3, 96, 64), torch.randn(3, 64, 80)

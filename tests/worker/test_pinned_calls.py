@@ -15,7 +15,7 @@ import torch
 from inductor_bench.messages.observed import APPLY, PINNED, REFUSED, Pins, PinState
 from inductor_bench.records.retune import InputLayout, LibraryPin, factors
 from inductor_bench.worker.capture.pinned import _has_layouts
-from inductor_bench.worker.upstream.choices import read_marks, settings_of
+from inductor_bench.worker.upstream.pinning import read_marks, settings_of
 from inductor_bench.workflows.pins import digest_pins, join_states, pinned_environment, read_states
 
 PROGRAM = """

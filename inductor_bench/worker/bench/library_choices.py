@@ -31,7 +31,7 @@ from ...errors import InductorBenchError
 from ...records.retune import Config
 from ...source.harness.arguments import Arguments, tensors_in
 from ...source.harness.operator_main import UNSUPPORTED
-from ..upstream.choices import autotuned, name_choices
+from ..upstream.pinning import autotuned, name_choices
 
 # One of Inductor's choices for a library call: a template with its tile, another call, or several kernels.
 #

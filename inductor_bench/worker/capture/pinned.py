@@ -32,7 +32,7 @@ from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, factor
 from ...source.generated_text import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
-from ..upstream import choices, inductor, pinning
+from ..upstream import inductor, pinning
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
 
@@ -150,11 +150,11 @@ class PinnedCalls:
 
     def adjust(self) -> None:
         """Adjusts the lowering of these operators; Inductor's lowerings have just been imported."""
-        choices.adjust_lowerings(self._pins, self._lower)
+        pinning.adjust_lowerings(self._pins, self._lower)
 
     def adjust_compilation(self, compile_fx: ModuleType) -> None:
         """Compiles graphs once more without pins where they fail with them; ``compile_fx`` is torch's module."""
-        choices.adjust_compilation(compile_fx, self._compile)
+        pinning.adjust_compilation(compile_fx, self._compile)
 
     def watch(self, codecache: ModuleType) -> None:
         """Reads what was taken in each module that the process loads; ``codecache`` is torch's module."""
@@ -186,7 +186,7 @@ class PinnedCalls:
         finally:
             self._failed = ()
 
-    def _lower(self, find_call: Callable[[], choices.LoweredCall], original: Callable[[], Any]) -> Any:
+    def _lower(self, find_call: Callable[[], pinning.LoweredCall], original: Callable[[], Any]) -> Any:
         if self._is_lowering:  # a part of the call that is being lowered
             return original()
         if self._failed:
@@ -203,7 +203,7 @@ class PinnedCalls:
             self._is_lowering = False
         return original()
 
-    def _lower_pinned(self, call: choices.LoweredCall, original: Callable[[], Any]) -> Any:
+    def _lower_pinned(self, call: pinning.LoweredCall, original: Callable[[], Any]) -> Any:
         """Lowers a call with the choice of its pin."""
         chosen = _ChosenCall(_find_near(self._pins[call.operator], call))
         try:
@@ -225,7 +225,7 @@ class PinnedCalls:
 
     def _tell(self, pins: Iterable[LibraryPin], state: str, reason: str = "") -> None:
         for pin in pins:
-            choices.mark_code(f"{pin.kernel_id} {state} {reason}".rstrip())
+            pinning.mark_code(f"{pin.kernel_id} {state} {reason}".rstrip())
             self._note(pin, state, reason)
 
     def _note(self, pin: LibraryPin, state: str, reason: str) -> None:
@@ -236,7 +236,7 @@ class PinnedCalls:
 
     def _read(self, path: str) -> None:
         try:
-            marks = choices.read_marks(read_text(Path(path)))
+            marks = pinning.read_marks(read_text(Path(path)))
         except InductorBenchError:  # the module's file is gone
             return
         for kernel_id, state, *reason in (text.split(maxsplit=2) for text in marks if len(text.split()) > 1):
@@ -263,12 +263,12 @@ class _ChosenCall:
         if not self._near:
             raise _UnpinnedError
         try:
-            with choices.autotuned(self._choose, exhaustive=False):
+            with pinning.autotuned(self._choose, exhaustive=False):
                 return original()
         except _UnlistedError:
             if not self.pins[0].exhaustive:
                 raise
-        with choices.autotuned(self._choose, exhaustive=True):
+        with pinning.autotuned(self._choose, exhaustive=True):
             return original()
 
     def _choose(self, callers: list[Any]) -> list[Any]:
@@ -277,11 +277,11 @@ class _ChosenCall:
             return callers[:1]
         if not callers:
             raise _UnpinnedError
-        layouts = choices.layouts_of(choices.original_call(callers, self._near[0].operator))
+        layouts = pinning.layouts_of(pinning.original_call(callers, self._near[0].operator))
         self.pins = [pin for pin in self._near if layouts is not None and _has_layouts(pin, layouts)]
         if not self.pins:
             raise _UnpinnedError
-        found = choices.find_choice(callers, self.pins[0].config)
+        found = pinning.find_choice(callers, self.pins[0].config)
         if found is None:
             raise _UnlistedError("Inductor listed no such choice for the call")
         self._is_chosen = True
@@ -292,14 +292,14 @@ def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _find_near(pins: Iterable[LibraryPin], call: choices.LoweredCall) -> list[LibraryPin]:
+def _find_near(pins: Iterable[LibraryPin], call: pinning.LoweredCall) -> list[LibraryPin]:
     """The pins of an operator for a call of these sizes and settings, however its inputs lie in memory."""
-    sizes = choices.sizes_of(factors(call.operator, call.tensors))
+    sizes = pinning.sizes_of(factors(call.operator, call.tensors))
     near = [pin for pin in pins if [(one.dtype, one.shape) for one in pin.inputs] == sizes]
     if not near:
         return near
-    settings = choices.settings_of(call.operator, call.settings)
-    return [pin for pin in near if choices.settings_of(call.operator, pin.settings) == settings]
+    settings = pinning.settings_of(call.operator, call.settings)
+    return [pin for pin in near if pinning.settings_of(call.operator, pin.settings) == settings]
 
 
 def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
