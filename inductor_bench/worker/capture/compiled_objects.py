@@ -14,7 +14,7 @@ from typing import Any
 
 from ...messages.observed import OBJECTS, CompiledObject, CompiledObjects
 from ...store import codec
-from ..upstream import compiling_frames as upstream
+from ..upstream import observing as upstream
 from .step_observer import RECOVERABLE
 
 LONGEST_CONTAINER = 1000
