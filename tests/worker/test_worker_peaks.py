@@ -21,7 +21,7 @@ from inductor_bench.store.caches import cache_folder, load_peaks, peaks_key, sav
 from inductor_bench.worker import undisturbed_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
 from inductor_bench.worker.device.cpu_runtime import last_level_cache_bytes
-from inductor_bench.worker.device.gpu_peaks import tf32_products
+from inductor_bench.worker.device.nvidia_runtime import tf32_products
 from inductor_bench.worker.survey import measure_peaks
 from inductor_bench.worker.undisturbed_peaks import doubt_peaks, measure_undisturbed
 
