@@ -1,4 +1,10 @@
-"""Pairs the graphs and kernels of two runs, even if one groups them otherwise, and judges their differences."""
+"""Pairs the graphs and kernels of two runs, even if one groups them otherwise, and judges their differences.
+
+Two runs of one program differ. A record of one run cannot say by how much, so that a difference between single runs is
+held against an assumed noise, and against what the same runs show: kernels with the same code, config and calls ought
+to take as long, so that their common change is noise (or the clock) in both runs. If each side has several runs, the
+noise is measured. Half-widths are those of 95% intervals; independent ones add in quadrature.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What the host does while the device waits for it, by function and line: pure functions of samples and traces."""
+"""What the host does while the device waits for it, by function and line: pure functions of samples and traces.
+
+A profile tells kinds: it names operators, calls of the runtime, guards. Samples tell functions and lines. A stack is
+read from its innermost frame: the first frame of a library that does something known decides, as ``threading.py`` does
+for a lock. If only the user's frames and neutral ones are there, the profile says what the line runs.
+"""
 
 from __future__ import annotations
 

@@ -121,9 +121,9 @@ class CompiledObjects:
 class ModeChange:
     """The settings that a process puts in place of the program's own."""
 
-    mode: str  # one of ``records.mode_comparison.MODES``
+    mode: str  # one of ``records.comparison.MODES``
     options: dict[str, str] = field(default_factory=dict)  # options of ``torch.compile`` by name, as text
-    switches: tuple[str, ...] = ()  # names of ``records.mode_comparison.SWITCHES`` that the process sets itself
+    switches: tuple[str, ...] = ()  # names of ``records.comparison.SWITCHES`` that the process sets itself
     # whether the outputs of a factory or a named model are compared with those without compilation
     compares: bool = False
 

@@ -413,7 +413,7 @@ class TritonPin:
 class CppPin:
     """The text of one C++ kernel."""
 
-    kernel_id: str  # identifies the kernel; see ``source.syntax.cpp_kernel_id``
+    kernel_id: str  # identifies the kernel; see ``source.generated_text.cpp_kernel_id``
     name: str  # of the kernel
     config: Config  # the configuration, for people
     source: str  # the changed text
@@ -450,7 +450,7 @@ class LibraryPin:
     operator: str  # the name of the operator, for example ``aten.mm``
     inputs: tuple[InputLayout, ...]  # the layouts of its :func:`factors`
     settings: Config  # its arguments that are no tensors, by their position or their name
-    config: Config  # the choice, as ``worker.upstream.choices`` names it
+    config: Config  # the choice, as ``worker.upstream.pinning`` names it
     exhaustive: bool = False  # whether it is one of Inductor's exhaustive search
     on_host: bool = False  # whether the call runs on a CPU
 

@@ -1,4 +1,9 @@
-"""The caches outside of any RUN: tunings, measured peaks, vector probes of the compiler, and what torch compiled."""
+"""The caches outside of any RUN: tunings, measured peaks, vector probes of the compiler, and what torch compiled.
+
+Each place has a folder of Inductor's caches, a manifest of its files beside it, and a lock. Processes of torch write
+the folder while breakdowns share the lock. The last of them writes the manifest; the next one that is alone first
+removes every file that is not as the manifest says: what a killed command left, and what was damaged.
+"""
 
 from __future__ import annotations
 

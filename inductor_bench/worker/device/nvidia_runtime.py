@@ -1,4 +1,10 @@
-"""The runtime of NVIDIA's GPUs, and the measurement of their roofs. It refuses AMD's, which torch calls CUDA, too."""
+"""The runtime of NVIDIA's GPUs, and the measurement of their roofs. It refuses AMD's, which torch calls CUDA, too.
+
+Device events time windows of some milliseconds, so that their cost of a few microseconds is negligible. Shorter times
+come from the slope of two lengths or from the profiler. Matrices hold random numbers, because a product of zeros draws
+less power and is faster than real products. Products run in short bursts with pauses, and the fastest burst counts:
+after some milliseconds of products the power limit lowers the clock, while a model runs other kernels in between.
+"""
 
 from __future__ import annotations
 
