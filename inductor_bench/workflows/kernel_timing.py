@@ -43,7 +43,7 @@ from ..source.standalone_writer import edit_standalone
 from ..store.caches import load_peaks, peaks_key
 from ..store.files import read_text, write_text
 from .kernel_session import KernelSession, failure_of
-from .modules.references import record_reference
+from .modules.kernel_files import record_reference
 from .modules.survey import take_survey
 
 # Advice on the measurement of a kernel: what makes it doubtful, and what to do about it.

@@ -11,7 +11,7 @@ from inductor_bench.messages.kernel_requests import MakeReference
 from inductor_bench.records.code import Reference
 from inductor_bench.source.standalone_writer import recorded_facts
 from inductor_bench.store.folder import RunFolder, is_edited, rows_in
-from inductor_bench.workflows.modules.references import has_reference, record_reference
+from inductor_bench.workflows.modules.kernel_files import has_reference, record_reference
 
 pytestmark = pytest.mark.xdist_group("captures")  # which make the run
 
