@@ -44,8 +44,7 @@ from .modules.eager_run import time_eager
 from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
-from .modules.module_measurements import Aside, ModuleMeasurements
-from .modules.module_profiling import ModuleMeasurement, ProfiledModule
+from .modules.module_measurements import Aside, ModuleMeasurement, ModuleMeasurements, ProfiledModule
 from .modules.program_run import (
     CapturedProgram,
     FoundModule,

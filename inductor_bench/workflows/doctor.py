@@ -20,7 +20,7 @@ from ..records.request import DoctorRequest
 from ..records.run import Environment, Peaks
 from ..store.caches import LIMIT_BYTES, compile_cache_bytes, compile_cache_problem, compile_cache_root
 from ..store.tables import INSTALL as INSTALL_DUCKDB
-from .modules.survey import take_survey
+from .modules.module_measurements import take_survey
 from .progress import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000

@@ -31,9 +31,8 @@ from .kernel_session import kernel_environment
 from .modules.compile_environment import capture_environment
 from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, modules_of_run
 from .modules.kernel_files import record_references, write_all
-from .modules.module_profiling import read_values, values_failure
+from .modules.module_measurements import Survey, read_values, take_survey, values_failure
 from .modules.program_run import FoundModule, labelled
-from .modules.survey import Survey, take_survey
 from .modules.targets import Target, find_listed_modules, resolve_target
 from .progress import Progress
 

@@ -44,7 +44,7 @@ from ..store.caches import load_peaks, peaks_key
 from ..store.files import read_text, write_text
 from .kernel_session import KernelSession, failure_of
 from .modules.kernel_files import record_reference
-from .modules.survey import take_survey
+from .modules.module_measurements import take_survey
 
 # Advice on the measurement of a kernel: what makes it doubtful, and what to do about it.
 

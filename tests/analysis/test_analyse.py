@@ -29,7 +29,7 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import load_evidence, save_details, save_evidence
 from inductor_bench.version import __version__
 from inductor_bench.workflows.modules.keep_evidence import draw_step, keep_captured, with_profile
-from inductor_bench.workflows.modules.module_profiling import ProfiledModule
+from inductor_bench.workflows.modules.module_measurements import ProfiledModule
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule
 
 FORMAT_2 = ROOT / "tests" / "data" / "cpu_torch2.13" / "run_of_format_2.zip"

@@ -18,7 +18,7 @@ from inductor_bench.trace.rows import read_trace
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.modules import module_measurements
 from inductor_bench.workflows.modules.kernel_files import extract_run
-from inductor_bench.workflows.modules.survey import Survey
+from inductor_bench.workflows.modules.module_measurements import Survey
 from inductor_bench.workflows.progress import Silent
 
 

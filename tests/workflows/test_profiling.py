@@ -23,8 +23,7 @@ from inductor_bench.source.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import DeviceTurn
 from inductor_bench.workflows.modules import module_measurements
-from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements
-from inductor_bench.workflows.modules.module_profiling import Profiling
+from inductor_bench.workflows.modules.module_measurements import Ahead, Aside, ModuleMeasurements, Profiling
 from inductor_bench.workflows.modules.program_run import CapturedProgram, FoundModule, _without_refused_graphs
 from inductor_bench.workflows.progress import Silent, StageTimes
 

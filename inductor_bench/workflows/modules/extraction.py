@@ -39,7 +39,7 @@ from ...store.folder import EVIDENCE, INDEX, RunFolder, read_index
 from ...store.run_files import load_details, load_evidence
 from ...trace.attribution import align_calls
 from ...version import __version__
-from .module_profiling import ModuleValues, RecordedValues, drawn_note, read_values, values_work
+from .module_measurements import ModuleValues, RecordedValues, drawn_note, read_values, values_work
 
 # A module whose kernels are extracted, and the call sites of its launches.
 

@@ -24,7 +24,7 @@ from ...store.folder import RunFolder
 from ...store.run_files import save_code, write_host_trace, write_timeline
 from ...trace.program_trace import read_program_trace
 from ...trace.stored_traces import annotate_trace, read_user_calls, store_program_trace
-from .module_profiling import ProfiledModule
+from .module_measurements import ProfiledModule
 from .program_run import CapturedProgram, FoundModule, labelled
 
 UserLines = tuple[tuple[tuple[str, int], ...], tuple[CallPlace, ...]]

@@ -24,7 +24,7 @@ from ...store.folder import EVIDENCE, INDEX, RECORD, RunFolder, is_edited, rows_
 from ...store.run_files import load_evidence, save_evidence
 from ..progress import Progress
 from .extraction import ExtractionCandidate, RunInMaking, call_facts, choose_kernels, list_candidates, modules_of_run
-from .module_profiling import SUFFIX
+from .module_measurements import SUFFIX
 
 
 def write_kernels(
