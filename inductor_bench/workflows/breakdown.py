@@ -45,6 +45,7 @@ from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
 from .modules.module_measurements import Aside, ModuleMeasurement, ModuleMeasurements, ProfiledModule
+from .modules.observed_files import observed_phases
 from .modules.program_run import (
     CapturedProgram,
     FoundModule,
@@ -55,7 +56,6 @@ from .modules.program_run import (
     read_program,
 )
 from .modules.run_failures import CAPTURE, PROFILE, UNFINISHED, describe_interruption
-from .modules.step_watch import observed_phases
 from .modules.targets import (
     find_listed_modules,
     find_secrets,

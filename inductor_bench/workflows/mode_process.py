@@ -31,8 +31,8 @@ from ..store.redaction import Redaction
 from ..trace.program_trace import Markers, measure_work, read_program_trace
 from .modules.compile_environment import observed_environment
 from .modules.eager_run import NOT_COMPILED
+from .modules.observed_files import StepWatch, read_steps
 from .modules.program_run import no_python, program_command, program_failures, run_program
-from .modules.step_watch import StepWatch, read_steps
 from .progress import Progress
 
 STAGE = "mode"

@@ -51,7 +51,7 @@ from ..store.files import read_json
 from ..store.folder import RunFolder
 from ..trace.program_trace import StepDurations, read_program_trace, step_durations
 from ..units import seconds
-from .modules.step_watch import read_steps
+from .modules.observed_files import read_steps
 from .pins import PinnedRun, Unpinned, join_states, pinned_environment, read_states, require_taken, with_mode
 from .progress import Progress
 

@@ -32,7 +32,7 @@ from inductor_bench.records.module import Method
 from inductor_bench.records.run import Peaks
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.modules.step_watch import read_touches
+from inductor_bench.workflows.modules.observed_files import read_touches
 
 NAME = "gpu_kinds/0_forward"
 PEAKS = Peaks(

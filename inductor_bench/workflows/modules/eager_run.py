@@ -16,8 +16,8 @@ from ...records.request import DRAWN, BreakdownRequest
 from ...store.folder import RunFolder
 from ..progress import Progress
 from .compile_environment import observed_environment
+from .observed_files import StepWatch, read_steps
 from .program_run import program_command, run_program
-from .step_watch import StepWatch, read_steps
 
 NOT_COMPILED = {"TORCH_COMPILE_DISABLE": "1"}
 """Leaves every function of a program uncompiled, and its calls of ``torch.compile`` in place (torch 2.9 to 2.15)."""

@@ -32,9 +32,17 @@ from ...store.folder import RunFolder
 from ...store.lock import TURN
 from ...store.redaction import Redaction
 from ..progress import Progress
-from .compilations import read_objects, read_uses, why_uncompiled, without_settling, worth_recording
 from .compile_environment import compile_times, observed_environment
-from .step_watch import StepWatch, read_steps, read_touches
+from .observed_files import (
+    StepWatch,
+    read_objects,
+    read_steps,
+    read_touches,
+    read_uses,
+    why_uncompiled,
+    without_settling,
+    worth_recording,
+)
 
 # Reads what the processes of a program observed, from the folder of the capture.
 

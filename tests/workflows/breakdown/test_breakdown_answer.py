@@ -11,8 +11,8 @@ import pytest
 from inductor_bench.messages.observed import PYTHON_ENDED
 from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
 from inductor_bench.store.codec import encode
-from inductor_bench.workflows.modules import step_watch
-from inductor_bench.workflows.modules.step_watch import StepWatch
+from inductor_bench.workflows.modules import observed_files
+from inductor_bench.workflows.modules.observed_files import StepWatch
 
 PROGRAM = """
 import json, os, sys, time, torch
@@ -85,8 +85,8 @@ def test_the_answer_comes_once_and_not_before_all_ranks_are_measured(tmp_path: P
 def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Observed(tmp_path)
     assert seen.say(DONE, WAITING) == 0
-    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
-    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
+    monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
+    monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
     assert seen.say(DONE, WAITING) == 1
 
 
@@ -94,9 +94,9 @@ def test_a_rank_without_steps_is_not_waited_for_for_ever(tmp_path: Path, monkeyp
 def test_a_long_window_is_not_waited_for_if_there_are_cores(
     cores: int, answers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
-    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
-    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: cores)
+    monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
+    monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
+    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: cores)
     seen = Observed(tmp_path)
     assert seen.say(PROFILING, PROFILING, trace="a") == 0
     assert seen.say(TIMING, TIMING, trace="a") == answers
@@ -105,20 +105,20 @@ def test_a_long_window_is_not_waited_for_if_there_are_cores(
 
 def test_samples_are_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may make no more steps while its host is sampled."""
-    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 2)
-    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
-    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
+    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: 2)
+    monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
+    monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 0 and not seen.watch.is_finished()
-    monkeypatch.setattr(step_watch, "SAMPLED_S", 0.0)
+    monkeypatch.setattr(observed_files, "SAMPLED_S", 0.0)
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 1 and not seen.watch.is_finished()
-    monkeypatch.setattr(step_watch, "SAMPLED_TO_STOP_S", 0.0)
+    monkeypatch.setattr(observed_files, "SAMPLED_TO_STOP_S", 0.0)
     assert seen.watch.is_finished()
 
 
 def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
-    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
+    monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
+    monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     seen.say(DONE, DONE)
     assert seen.answers == 1 and seen.watch.is_finished()
@@ -128,7 +128,7 @@ def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatc
 def test_each_trace_is_read_while_the_steps_are_timed_if_that_disturbs_nothing(
     device: str, cores: int, preparations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: cores)
+    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: cores)
     seen = Observed(tmp_path)
     for state, trace in ((WAITING, ""), (PROFILING, ""), (PROFILING, "a"), (PROFILING, "a"), (TIMING, "ab")):
         assert seen.say(state, trace=trace, device=device) == 0
@@ -138,7 +138,7 @@ def test_each_trace_is_read_while_the_steps_are_timed_if_that_disturbs_nothing(
 def test_the_answer_comes_once_the_steps_are_timed_if_there_are_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 8)
+    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: 8)
     seen = Observed(tmp_path)
     assert seen.say(SAMPLING, TIMING, trace="a") == 0
     assert seen.say(SAMPLING, SAMPLING, trace="a") == 1
@@ -156,7 +156,7 @@ def test_the_end_of_all_ranks_is_told_once(tmp_path: Path) -> None:
 def test_the_end_is_also_told_of_a_program_that_went_on_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_watch, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(observed_files, "PATIENCE_S", 0.0)
     seen = Observed(tmp_path)
     assert seen.say(DONE, DONE) and seen.watch._told
     for rank in (1, 2):
@@ -166,8 +166,8 @@ def test_the_end_is_also_told_of_a_program_that_went_on_for_long(
 
 
 def test_a_program_that_ends_by_itself_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_watch, "SETTLE_S", 0.0)
-    monkeypatch.setattr(step_watch, "WINDOW_S", 0.0)
+    monkeypatch.setattr(observed_files, "SETTLE_S", 0.0)
+    monkeypatch.setattr(observed_files, "WINDOW_S", 0.0)
     seen = Observed(tmp_path, stops=True)
     for rank in (1, 2):
         (tmp_path / f"{rank}{PYTHON_ENDED}").touch()
@@ -178,7 +178,7 @@ def test_a_program_that_ends_by_itself_is_not_stopped(tmp_path: Path, monkeypatc
 def test_a_program_that_ends_while_its_profile_is_read_is_answered_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_watch, "cores_of_this_process", lambda: 8)
+    monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: 8)
     seen = Observed(tmp_path)
 
     def end() -> None:

@@ -19,10 +19,16 @@ from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.compile_log import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules import step_watch
-from inductor_bench.workflows.modules.compilations import read_uses, why_uncompiled
+from inductor_bench.workflows.modules import observed_files
 from inductor_bench.workflows.modules.compile_environment import SITE
-from inductor_bench.workflows.modules.step_watch import PATIENCE_S, SETTLE_S, StepWatch, read_steps
+from inductor_bench.workflows.modules.observed_files import (
+    PATIENCE_S,
+    SETTLE_S,
+    StepWatch,
+    read_steps,
+    read_uses,
+    why_uncompiled,
+)
 
 PROGRAM = runs.PROGRAMS / "uncompiled.py"
 
@@ -222,7 +228,7 @@ def test_a_program_without_graphs_is_ended_later_because_it_may_still_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
-    monkeypatch.setattr(step_watch.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(observed_files.time, "monotonic", lambda: now_s)
     watch = StepWatch(tmp_path, stops=True, tell=lambda: None)
     measured = json.dumps(codec.encode(ObservedSteps(7, "cpu", DONE)))
     (tmp_path / UNCOMPILED).mkdir()
