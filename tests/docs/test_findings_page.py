@@ -13,14 +13,12 @@ from finding_examples import EXAMPLES, FIRST_LINES
 from inductor_bench.analysis import roofline
 from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import (
-    attention_findings,
     compile_findings,
     doubts,
     eager_findings,
     finding,
     host_findings,
     kernel_findings,
-    precision_findings,
     product_findings,
     program_findings,
     step_findings,
@@ -107,12 +105,12 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
         *(f"at most {product_findings.SMALL}", share(product_findings.SMALL_TIME)),
         *(f"at least {product_findings.SEVERAL_CALLS} times", share(product_findings.MOSTLY_SMALL)),
     ),
-    "float32-island": (share(precision_findings.ISLAND),),
+    "float32-island": (share(product_findings.ISLAND),),
     "attention-below-limit": (
-        *(share(attention_findings.SLOW), share(2 * finding.LEAST_SHARE), share(attention_findings.USUALLY_SLOW)),
-        f"heads of {attention_findings.USUAL_HEADS} or more",
+        *(share(product_findings.SLOW), share(2 * finding.LEAST_SHARE), share(product_findings.USUALLY_SLOW)),
+        f"heads of {product_findings.USUAL_HEADS} or more",
     ),
-    "decomposed-attention": (share(attention_findings.DECOMPOSED),),
+    "decomposed-attention": (share(product_findings.DECOMPOSED),),
     "copies": (share(kernel_findings.COPIES),),
     "copied-addends": (LEAST,),
     "padded-products": (LEAST,),

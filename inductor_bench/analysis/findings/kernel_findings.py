@@ -14,7 +14,6 @@ from ...records.base import Category
 from ...records.program import COPY, GUARDS, PYTHON, ProgramChange
 from ...records.run import Run
 from ..step_costs import idle_labels, is_uncompiled, parts_of
-from .attention_findings import reported_rows
 from .finding import (
     ADVICE,
     CAUTION,
@@ -44,6 +43,7 @@ from .finding import (
     time_of,
     to_its_roof,
 )
+from .product_findings import reported_rows
 from .program_findings import line_words
 from .step_findings import gradient_copies
 from .transfer_findings import is_pageable

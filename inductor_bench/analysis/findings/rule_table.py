@@ -13,13 +13,11 @@ from typing import NamedTuple
 from ...records.run import Run
 from ..step_costs import host_sets_pace, whole_time_s
 from . import (
-    attention_findings,
     compile_findings,
     doubts,
     eager_findings,
     host_findings,
     kernel_findings,
-    precision_findings,
     product_findings,
     program_findings,
     step_findings,
@@ -82,11 +80,11 @@ RULES = (
     Rule(("layout-copies",), kernel_findings.layout_copies),
     Rule(("library-below-limit",), kernel_findings.library_below_limit),
     Rule(("hotspot",), kernel_findings.hotspots),
-    Rule(("attention-below-limit",), attention_findings.attention_below_limit),
-    Rule(("decomposed-attention",), attention_findings.decomposed_attention),
+    Rule(("attention-below-limit",), product_findings.attention_below_limit),
+    Rule(("decomposed-attention",), product_findings.decomposed_attention),
     Rule(("unaligned-products",), product_findings.unaligned_products),
     Rule(("small-products",), product_findings.small_products),
-    Rule(("float32-island",), precision_findings.float32_island),
+    Rule(("float32-island",), product_findings.float32_island),
     Rule(("pageable-copies",), transfer_findings.pageable_copies),
     Rule(("host-copies",), kernel_findings.host_copies),
     Rule(("copies",), kernel_findings.device_copies),
