@@ -9,8 +9,8 @@ from ...records.base import Category
 from ...records.program import COPY, COPYING, Part, ProgramChange
 from ..step_costs import idle_labels, parts_of, runs_on_host
 from .finding import LEAST_SHARE, Assumption, CostedKernel, Finding, RunEvidence, finding_of, join_words, time_of
-from .host_findings import spots
 from .program_findings import idle_parts, line_words, share_words
+from .step_findings import spots
 
 MOST_LINES = 3
 
