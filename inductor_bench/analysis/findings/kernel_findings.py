@@ -1,4 +1,4 @@
-"""Findings about kernels, library calls, launches and their compilation."""
+"""Findings about kernels and transfers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import replace
 from ... import units
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.program import COPY, GUARDS, PYTHON, ProgramChange
+from ...records.program import COPY, COPYING, GUARDS, PYTHON, Part, ProgramChange
 from ...records.run import Run
-from ..step_costs import idle_labels, is_uncompiled, parts_of
+from ..step_costs import idle_labels, is_uncompiled, parts_of, runs_on_host
 from .finding import (
     ADVICE,
     CAUTION,
@@ -25,6 +25,7 @@ from .finding import (
     SHORT_S,
     SHORT_TIME,
     UNTUNABLE,
+    Assumption,
     CostedKernel,
     Finding,
     Rows,
@@ -44,9 +45,8 @@ from .finding import (
     to_its_roof,
 )
 from .product_findings import reported_rows
-from .program_findings import line_words
-from .step_findings import gradient_copies
-from .transfer_findings import is_pageable
+from .program_findings import idle_parts, line_words, share_words
+from .step_findings import gradient_copies, spots
 
 # Rules about copies to, from and within the device.
 #
@@ -489,3 +489,45 @@ def _short_reason(text: str) -> str:
     kept = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
     kept = kept if len(kept) <= MOST_REASON else kept[:MOST_REASON] + "…"
     return f"{place}: {kept}" if colon and kept else place + kept
+
+
+MOST_LINES = 3
+
+
+def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports copies to the device from pageable memory, which the driver first copies into memory of its own.
+
+    It holds if the trace calls the memory pageable. Both the time of the copies and the device's wait for the host that
+    makes them count. Copies to the host do not: ``.item()`` reads few bytes, and ``synchronisations`` tells of them.
+    """
+    run = evidence.run
+    if runs_on_host(run):
+        return
+    parts = [part for part in parts_of(run, COPY) if part.label == "host to device" and part.pageable_s > 0]
+    rows = [row for row in evidence.rows if is_pageable(row)]
+    copied_s = sum(part.pageable_s for part in parts) + time_of(rows)
+    idle_s = idle_labels(run).get(COPYING, 0.0)
+    if not copied_s + idle_s or copied_s + idle_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    text = "copies to the device from pageable memory"
+    if copied_s:
+        text += f" take {share_words(run, copied_s)}{_where(parts)}"
+    if idle_s:
+        waits = f"the device idle for {share_words(run, idle_s)} of a step{spots(run, (COPYING,))}"
+        text += f"{' and' if copied_s else ''} keep the host, and {waits}"
+    text += ": pin the memory (pin_memory=True of the DataLoader, tensor.pin_memory()), and copy with non_blocking=True"
+    changes = (ProgramChange("argument", "DataLoader.pin_memory", "True"),)
+    found = finding_of("pageable-copies", text, rows, changes=changes)
+    yield replace(
+        found, gain_s=copied_s + idle_s, assumed=Assumption(parts=tuple(parts), idle=idle_parts(run, COPYING))
+    )
+
+
+def is_pageable(row: CostedKernel) -> bool:
+    """Whether a kernel of a graph is a copy to the device from pageable memory."""
+    return row.kernel.category is Category.COPY and "HtoD" in row.kernel.name and "Pageable" in row.kernel.name
+
+
+def _where(parts: list[Part]) -> str:
+    lines = list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
+    return f" ({join_words(lines, MOST_LINES)})" if lines else ""

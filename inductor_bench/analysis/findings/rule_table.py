@@ -20,7 +20,6 @@ from . import (
     product_findings,
     program_findings,
     step_findings,
-    transfer_findings,
 )
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
@@ -84,7 +83,7 @@ RULES = (
     Rule(("unaligned-products",), product_findings.unaligned_products),
     Rule(("small-products",), product_findings.small_products),
     Rule(("float32-island",), product_findings.float32_island),
-    Rule(("pageable-copies",), transfer_findings.pageable_copies),
+    Rule(("pageable-copies",), kernel_findings.pageable_copies),
     Rule(("host-copies",), kernel_findings.host_copies),
     Rule(("copies",), kernel_findings.device_copies),
     Rule(("copied-addends",), kernel_findings.copied_addends),
