@@ -15,7 +15,6 @@ from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import (
     compile_findings,
     doubts,
-    eager_findings,
     finding,
     kernel_findings,
     product_findings,
@@ -70,8 +69,8 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "alone-more": (share(FAR_OFF), LEAST),
     "cuda-graphs-unused": (LEAST, share(waits.GRAPH_GAIN)),
     "replay-inputs": (LEAST,),
-    "eager-optimizer": (share(eager_findings.WORTH_COMPILING),),
-    "eager-operators": (share(eager_findings.WORTH_COMPILING),),
+    "eager-optimizer": (share(compile_findings.WORTH_COMPILING),),
+    "eager-operators": (share(compile_findings.WORTH_COMPILING),),
     "collectives": (LEAST, share(step_findings.EXPOSED)),
     "uneven-ranks": (share(step_findings.UNEVEN),),
     "compile-time": (f"{program_findings.LEAST_COMPILATION_S:g} second", share(program_findings.LEAST_PHASE)),

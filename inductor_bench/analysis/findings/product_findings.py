@@ -14,7 +14,7 @@ from ...records.code import SourceLine
 from ...records.kernel import ShapeGroup
 from ...records.program import BACKWARD, EAGER, GUARDS, LAUNCHING, Part, ProgramChange
 from ..step_costs import graph_use, parts_of, runs_on_host
-from .eager_findings import operator_words
+from .compile_findings import operator_words
 from .finding import (
     ADVICE,
     FAR_FROM_ROOF,

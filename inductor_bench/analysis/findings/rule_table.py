@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 from ...records.run import Run
 from ..step_costs import host_sets_pace, whole_time_s
-from . import (
-    compile_findings,
-    doubts,
-    eager_findings,
-    kernel_findings,
-    product_findings,
-    program_findings,
-    step_findings,
-)
+from . import compile_findings, doubts, kernel_findings, product_findings, program_findings, step_findings
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
 
@@ -49,9 +41,9 @@ STEP_RULES = (
     Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
     Rule(("cuda-graphs-refused",), compile_findings.cuda_graphs_refused),
     Rule(("replay-inputs",), program_findings.replay_inputs),
-    Rule(("eager-optimizer",), eager_findings.eager_optimizer),
-    Rule(("eager-operators",), eager_findings.eager_operators),
-    Rule(("anomaly-mode",), eager_findings.anomaly_mode),
+    Rule(("eager-optimizer",), compile_findings.eager_optimizer),
+    Rule(("eager-operators",), compile_findings.eager_operators),
+    Rule(("anomaly-mode",), compile_findings.anomaly_mode),
     Rule(("collectives",), step_findings.collectives),
     Rule(("gradient-copies",), step_findings.gradient_copies),
     Rule(("uneven-ranks",), step_findings.uneven_ranks),
