@@ -191,7 +191,7 @@ class MultiplyingKernels:
 def test_a_kernel_that_fails_with_its_config_is_dropped_and_the_program_goes_on() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pin_outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_comparison import OutputCheck
 
     good, failing = Multiplying("good", 1.0), Multiplying("failing", None)
     kernels: Any = MultiplyingKernels([good, failing])
@@ -239,7 +239,7 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
 def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pin_outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_comparison import OutputCheck
 
     good, bad = Multiplying("good", 1 + 1e-6), Multiplying("bad", 1.1)
     elsewhere = Multiplying("bad", 1.1)
@@ -271,7 +271,7 @@ def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> Non
 
 def checked(kernels: list[Multiplying], call: Any, given: Any) -> Any:
     """The check of a graph whose kernels multiply."""
-    from inductor_bench.worker.capture.pin_outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_comparison import OutputCheck
 
     pinned: Any = MultiplyingKernels(kernels)
     check = OutputCheck(pinned, "cpu")
@@ -314,7 +314,7 @@ def test_differences_that_are_no_larger_than_those_of_rounding_are_told_apart() 
 def test_no_tensor_hides_the_difference_of_another() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pin_outputs import OutputCheck
+    from inductor_bench.worker.capture.pin_comparison import OutputCheck
 
     pinned: Any = MultiplyingKernels([Multiplying("bad", 3.0)])
     (bad,) = pinned.kernels
@@ -346,7 +346,7 @@ def test_a_lack_of_memory_for_other_roundings_is_no_difference() -> None:
 def test_outputs_without_a_finite_number_are_not_said_to_agree() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pin_outputs import NO_NUMBERS, OutputCheck
+    from inductor_bench.worker.capture.pin_comparison import NO_NUMBERS, OutputCheck
 
     good = Multiplying("good", 1 + 1e-6)
     kernels: Any = MultiplyingKernels([good])
@@ -384,7 +384,7 @@ def test_outputs_whose_shapes_depend_on_values() -> None:
 def test_half_of_the_numbers_are_rounded_otherwise() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pin_outputs import round_otherwise
+    from inductor_bench.worker.capture.pin_comparison import round_otherwise
 
     values = torch.randn(4096)
     for dtype, coarsest, shape in (

@@ -27,7 +27,7 @@ from inductor_bench.records.optimization import (  # noqa: E402
     OPTIMIZER,
     TORCH,
 )
-from inductor_bench.worker.capture import pin_outputs  # noqa: E402
+from inductor_bench.worker.capture import pin_comparison  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
@@ -108,9 +108,9 @@ def test_rounding_is_known_of_a_program_that_sets_tf32_by_its_newer_name() -> No
     former = matmul.fp32_precision, conv.fp32_precision
     try:
         matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
-        assert pin_outputs._coarsest_eps([on_gpu]) == pin_outputs.TF32_EPS
+        assert pin_comparison._coarsest_eps([on_gpu]) == pin_comparison.TF32_EPS
         matmul.fp32_precision = "ieee"
-        assert pin_outputs._coarsest_eps([on_gpu]) == torch.finfo(torch.float32).eps
+        assert pin_comparison._coarsest_eps([on_gpu]) == torch.finfo(torch.float32).eps
     finally:
         matmul.fp32_precision, conv.fp32_precision = former
 

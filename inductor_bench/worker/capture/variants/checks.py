@@ -20,7 +20,7 @@ from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
 from ...upstream.variants import without_compiled_autograd
 from ..output_comparison import TF32_TOLERANCE, are_meaningless, tolerance_of
-from ..pin_outputs import NO_NUMBERS, TF32_EPS, Rounding, round_otherwise, worst_tensor
+from ..pin_comparison import NO_NUMBERS, TF32_EPS, Rounding, round_otherwise, worst_tensor
 from ..step_measurement import words_of
 from .settings import TorchChange, VariantSettings
 from .turns import Turns, VariantGraph
