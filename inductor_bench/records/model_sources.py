@@ -1,7 +1,7 @@
 """The table of model sources: every kind of target that ``breakdown`` accepts, and how each is described and run.
 
 A source with a ``builder`` is a library of models: it is recognised by its kind as a prefix, ``timm:NAME``, and the
-builder, a function of ``worker.capture.named_models``, makes the model. The other kinds are recognised by what lies on
+builder, a function of ``worker.capture.programs``, makes the model. The other kinds are recognised by what lies on
 disk, in ``workflows.modules.targets``.
 """
 
@@ -26,7 +26,7 @@ class ModelSource:
     list_help: tuple[str, str] | None = None  # the same in ``batch --help``
     takes: frozenset[str] = frozenset()  # the options that have a meaning for a program of this kind
     program: bool = False  # whether it is run to compile its modules
-    builder: str = ""  # the function of ``worker.capture.named_models`` that builds the model, of a library
+    builder: str = ""  # the function of ``worker.capture.programs`` that builds the model, of a library
     example: str = ""  # a name that works, of a library
     install: str = ""  # the hint if the library is not installed
     # the module of the library whose import shows that it loads, if the library itself loads when it is used

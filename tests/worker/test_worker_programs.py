@@ -15,7 +15,7 @@ from inductor_bench.messages.observed import VARIANTS, Refusal, RunProgram
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.capture.named_models import build_model
+from inductor_bench.worker.capture.programs import build_model
 
 FACTORIES = """
 import torch

@@ -16,7 +16,7 @@ from inductor_bench.records.model_sources import (
     help_lines,
     listed,
 )
-from inductor_bench.worker.capture import named_models
+from inductor_bench.worker.capture import programs
 from inductor_bench.workflows.model_list import fits_target
 
 
@@ -29,14 +29,14 @@ def test_kinds_are_unique_and_programs_are_told_from_files() -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_library_has_a_builder_and_an_example(library: str) -> None:
     source = LIBRARIES[library]
-    assert callable(getattr(named_models, source.builder))
+    assert callable(getattr(programs, source.builder))
     assert source.example.startswith(f"{library}:") and "batch_size" in source.takes
     assert source.install
 
 
 def test_a_library_that_is_missing_has_the_hint_of_its_row() -> None:
     with pytest.raises(InductorBenchError, match="timm is not installed") as missing:
-        named_models.library("timm", "no_such_module_of_timm")
+        programs.library("timm", "no_such_module_of_timm")
     assert missing.value.hint == LIBRARIES["timm"].install
 
 

@@ -15,7 +15,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.executors import OFFLINE
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.capture.named_models import DownloadNeededError, Example, build_model
+from inductor_bench.worker.capture.programs import DownloadNeededError, Example, build_model
 
 
 class Config:
@@ -138,7 +138,7 @@ def test_a_factory_in_a_batch_fetches_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 PROGRAM = """
-from inductor_bench.worker.capture.named_models import build_model
+from inductor_bench.worker.capture.programs import build_model
 for name in ("efficientnet_b1", "r3d_18", "lraspp_mobilenet_v3_large", "ssd300_vgg16", "resnt18"):
     try:
         example = build_model("torchvision", name, 2, False)

@@ -67,7 +67,7 @@ class GraphCheck:
 
         Args:
             number: the variant's.
-            coarsest: how inputs are rounded otherwise; see ``pin_outputs.round_otherwise``.
+            coarsest: how inputs are rounded otherwise; see ``pin_comparison.round_otherwise``.
         """
         call = self._graph.own if number == ORIGINAL else self._graph.compiled[number]
         leaves: dict[int, Any] = {}
