@@ -22,7 +22,7 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from inductor_bench.worker.capture.compiled_objects import ObjectNames
+from inductor_bench.worker.capture.uncompiled import ObjectNames
 
 names = ObjectNames(Path(sys.argv[1]))
 names.begin()

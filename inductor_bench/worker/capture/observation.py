@@ -45,9 +45,8 @@ from ..upstream import inductor
 from ..upstream import inductor as compiling
 from . import mode_setter
 from .boundaries import CalledGraphs, StepMeasurement
-from .exits import save_at_exit
 from .step_observer import RECOVERABLE, StepObserver, measure_window
-from .uncompiled import leave_uncompiled
+from .uncompiled import leave_uncompiled, save_at_exit
 
 if TYPE_CHECKING:
     from ..profile.module_run import FirstCall, ModuleRun

@@ -1,24 +1,195 @@
-"""Observes the steps of a process as long as it has no compiled graph, and what it asks of ``torch.compile``."""
+"""Observes a process without compiled graphs, the objects that Dynamo compiles, and the end of every process."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import inspect
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NoReturn
 
-from ...messages.observed import CAPTURE_FOLDER, COMPILE_USE, UNCOMPILED, CompileCall, CompileUse
+from ...messages.observed import (
+    CAPTURE_FOLDER,
+    COMPILE_USE,
+    OBJECTS,
+    UNCOMPILED,
+    CompileCall,
+    CompiledObject,
+    CompiledObjects,
+    CompileUse,
+)
 from ...store import codec
 from ..upstream import observing as upstream
-from .compiled_objects import ObjectNames
-from .exits import save_at_exit
 from .step_observer import DYNAMO_CALLBACK, RECOVERABLE, StepObserver, measure_window
+
+
+def save_at_exit(finish: Callable[[], None], save: Callable[[], None]) -> None:
+    """Calls ``save`` at the end of this process, and ``finish`` and ``save`` before ``os._exit``.
+
+    ``os._exit`` calls no exit handlers. A forked child ends with it, and saves nothing.
+    """
+    atexit.register(save)
+    owner, leave = os.getpid(), os._exit
+
+    @functools.wraps(leave)
+    def save_and_leave(status: int) -> NoReturn:
+        if os.getpid() == owner:
+            finish()
+            save()
+        leave(status)
+
+    os._exit = save_and_leave
+
+
+LONGEST_CONTAINER = 1000
+"""Maximum number of elements of a list or a dictionary in which an object is looked for."""
+
+MOST_OBJECTS = 10_000
+"""Maximum number of compilations that are noted."""
+
+
+class ObjectNames:
+    """The objects that this process compiles, by compilation.
+
+    Args:
+        folder: the folder of its file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"{os.getpid()}{OBJECTS}"
+        self._owner = os.getpid()
+        self._found: dict[tuple[int, int], CompiledObject] = {}
+        self._wrapped: Counter[CodeType] = Counter()
+
+    def note_wrapped(self, model: object) -> None:
+        """Notes that the program gives a function or a module to ``torch.compile``."""
+        code = getattr(getattr(model, "__func__", model), "__code__", None)
+        if isinstance(code, CodeType):
+            self._wrapped[code] += 1
+
+    def begin(self) -> None:
+        """Begins to hear compilations; Dynamo has just been imported."""
+        upstream.on_frame(self._note)
+
+    def _note(self, compile_id: str, frame: upstream.CompilingFrame, stack: FrameType | None) -> None:
+        if len(self._found) >= MOST_OBJECTS or os.getpid() != self._owner:
+            return
+        with contextlib.suppress(*RECOVERABLE):
+            number, again = (int(part) for part in compile_id.split("/")[-2:])
+            name, alike = name_of(frame.owner, stack) if frame.owner is not None else ("", 1)
+            self._found[number, again] = CompiledObject(number, again, name, alike, self._wrapped[frame.code])
+            self._save()
+
+    def _save(self) -> None:
+        temporary = self._path.with_suffix(".part")
+        found = CompiledObjects(self._owner, tuple(self._found.values()))
+        temporary.write_text(json.dumps(codec.encode(found)), encoding="utf-8")
+        temporary.replace(self._path)
+
+
+def name_of(module: Any, stack: FrameType | None) -> tuple[str, int]:
+    """The program's name of a module, and the number of modules in its model that look the same.
+
+    A module in another one has its path: ``unet.down_blocks.1``. Another one has its variable, the outermost one if
+    there are several: ``D``, ``networks[1]``. The name is empty if no frame has one.
+
+    Args:
+        module: the module.
+        stack: the innermost frame of the program.
+    """
+    frames = list(_frames(stack))
+    owner, path = _owner_of(module, [frame for frame, _ in frames])
+    if owner is not None:
+        root = _variable_of(owner, frames) or type(owner).__name__
+        return f"{root}.{path}", sum(_looks_like(one, module) for one in owner.modules())
+    return _variable_of(module, frames), 1
+
+
+Locals = Mapping[str, Any]
+
+
+def _frames(stack: FrameType | None) -> Iterator[tuple[Locals, bool]]:
+    """The variables of each frame outside of torch, the innermost first, and whether they are a module's."""
+    while stack is not None:
+        if upstream.is_of_torch(stack.f_code.co_filename):
+            found = stack.f_locals
+            yield {name: found[name] for name in ("self",) if name in found}, False
+        else:
+            found = stack.f_locals
+            yield dict(found), stack.f_code.co_name == "<module>"
+        # Up to Python 3.12 a function's frame keeps this copy of its variables until it returns.
+        if isinstance(found, dict) and stack.f_code.co_flags & inspect.CO_OPTIMIZED:
+            found.clear()
+        stack = stack.f_back
+
+
+def _owner_of(module: Any, frames: Sequence[Locals]) -> tuple[Any, str]:
+    """The outermost module that runs or has a name in a frame, and that holds this one; and the path in it."""
+    running = [upstream.unwrapped(one["self"]) for one in frames if "self" in one]
+    named = [upstream.unwrapped(value) for one in frames for value in one.values()]
+    for candidates in (running, named):
+        for candidate in reversed([one for one in candidates if upstream.is_module(one) and one is not module]):
+            path = next((path for path, one in candidate.named_modules() if one is module), "")
+            if path:
+                return candidate, path
+    return None, ""
+
+
+def _variable_of(module: Any, frames: Sequence[tuple[Locals, bool]]) -> str:
+    """The variable that holds a module: the outermost one; the module itself before what ``torch.compile`` made."""
+    for found in (_direct, _attributes, _elements):
+        for variables, _ in reversed(frames):
+            names = sorted(found(module, variables), key=lambda pair: pair[1])
+            if names:
+                return names[0][0]
+    return ""
+
+
+def _direct(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
+    for name, value in variables.items():
+        if name != "self" and not name.startswith("_") and upstream.unwrapped(value) is module:
+            yield name, value is not module
+
+
+def _attributes(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
+    """An attribute of an object that is no module itself, such as a trainer."""
+    holder = variables.get("self")
+    if holder is not None and not upstream.is_module(holder):
+        yield from _direct(module, getattr(holder, "__dict__", {}))
+
+
+def _elements(module: Any, variables: Locals) -> Iterator[tuple[str, bool]]:
+    for name, value in variables.items():
+        if isinstance(value, list | tuple) and len(value) <= LONGEST_CONTAINER:
+            pairs: Iterator[tuple[object, Any]] = enumerate(value)
+        elif type(value) is dict and len(value) <= LONGEST_CONTAINER and not name.startswith("_"):
+            pairs = iter(value.items())
+        else:
+            continue
+        for key, one in pairs:
+            if upstream.unwrapped(one) is module:
+                yield f"{name}[{key!r}]", one is not module
+
+
+def _looks_like(one: Any, module: Any) -> bool:
+    """Whether two modules are of one class and have parameters of the same shapes and types."""
+    if one is module:
+        return True
+    if type(one) is not type(module):
+        return False
+    pairs = zip(one.parameters(), module.parameters(), strict=False)
+    shapes = all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+    return shapes and len(list(one.parameters())) == len(list(module.parameters()))
+
 
 INDUCTOR = "inductor"
 SWITCH = "TORCHDYNAMO_DISABLE"
