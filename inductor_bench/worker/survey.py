@@ -23,7 +23,7 @@ from ..store.caches import load_peaks, peaks_key, save_peaks
 from .device import processor
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
-from .phases import Phases
+from .fast_start import Phases
 from .undisturbed_peaks import measure_undisturbed
 from .upstream.inductor import vector_lanes
 

@@ -28,7 +28,7 @@ from ..device.nvidia_runtime import leaves_memory
 from ..device.processor import usable_cpus
 from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
 from ..device.runtimes import runtime_of
-from ..phases import Phases
+from ..fast_start import Phases
 from ..upstream import inductor, pinning
 from .launch_values import record_values
 from .module_run import ModuleRun, run_of_harness
