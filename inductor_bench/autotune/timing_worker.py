@@ -27,7 +27,7 @@ from ..messages.kernel_requests import (
 )
 from ..records.retune import Config, TriedCandidate, Tuning
 from .compile_pool import COMPILE_S, LOAD_S, CompileOutcome
-from .race import RaceResult, Runner
+from .methods import RaceResult, Runner
 from .variant_protocol import FindVariants, Variants
 
 # The candidates of one kernel, and their entries in the record.

@@ -20,15 +20,16 @@ from ..launch.worker import WorkerSession
 from ..messages.kernel_requests import TellFacts, VariantFacts
 from ..records.retune import Config, Tuning
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
-from .methods import METHODS, Pruning
-from .race import (
+from .methods import (
     FINAL,
     HOPELESS_FINAL,
+    METHODS,
     MINIMUM_GAIN,
     NEAR,
     QUICK_FINAL,
     QUICK_SCREENING,
     SCREENING,
+    Pruning,
     RacePlan,
     RaceResult,
     race,

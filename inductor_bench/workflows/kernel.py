@@ -14,9 +14,8 @@ from types import MappingProxyType
 from .. import units
 from ..analysis.statistics import summarize
 from ..autotune.compile_pool import LOAD_S
-from ..autotune.methods import METHODS, Pruning, TuningPriority, find_least
+from ..autotune.methods import METHODS, Pruning, RacePlan, TuningPriority, find_least
 from ..autotune.pipeline import PipelineState
-from ..autotune.race import RacePlan
 from ..autotune.timing_worker import BudgetSpentError, describe_candidate
 from ..autotune.tuner import Tuner, TuningSteps
 from ..autotune.variant_protocol import Questions

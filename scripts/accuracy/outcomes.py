@@ -17,7 +17,7 @@ from typing import Any
 from benchmark_kernels import SLACK
 from benchmark_kernels import Outcome as RunFile
 
-from inductor_bench.autotune.race import FINAL, SCREENING
+from inductor_bench.autotune.methods import FINAL, SCREENING
 
 Outcome = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from inductor_bench.autotune.race import RacePlan, RaceResult, race
+from inductor_bench.autotune.methods import RacePlan, RaceResult, race
 
 Device = Callable[[int], float | None]
 
