@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .records.comparison import ModeComparison, RunComparison
-    from .records.kernel import KernelFile
+    from .records.module import KernelFile
     from .records.optimization import Optimization
     from .records.request import BreakdownRequest
     from .records.retune import MeasuredKernel
@@ -93,7 +93,7 @@ def extract(
     from pathlib import Path
 
     from .records.base import Category
-    from .records.kernel import locate_file
+    from .records.module import locate_file
     from .records.request import ExtractRequest, Selection
     from .workflows.extract import run_extract
     from .workflows.progress import Silent

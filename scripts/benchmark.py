@@ -94,7 +94,7 @@ def measure_extract() -> list[Row]:
 
     from h200 import text_of
 
-    from inductor_bench.records.kernel import ExtractedKernel
+    from inductor_bench.records.module import ExtractedKernel
     from inductor_bench.source.module_reader import parse_module, read_module
     from inductor_bench.source.static_calls import read_static_launches
     from inductor_bench.workflows.modules.extraction import ModuleKernels, list_candidates

@@ -52,7 +52,7 @@ def _make_run(kernels: int) -> object:
     import run_builder
 
     from inductor_bench.records.code import SourceLine
-    from inductor_bench.records.kernel import Origin
+    from inductor_bench.records.module import Origin
 
     mixnet = run_builder.mixnet()
     recorded = [kernel for module in mixnet.modules for kernel in module.kernels]

@@ -51,7 +51,7 @@ from inductor_bench.records.comparison import (
     Pairing,
     TimedPair,
 )
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.retune import HardwareCounters, MeasuredKernel, Ratio, TriedCandidate, Tuning
 from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.report import comparison_document, kernel_document, models_document, modes_document, table_documents

@@ -13,8 +13,7 @@ from ..errors import InductorBenchError
 from ..records.base import Failure
 from ..records.code import Details, KernelDefinition, Launch, ModuleSource
 from ..records.evidence import CountedCall, Evidence, ModuleEvidence
-from ..records.kernel import Kernel, LeastWork
-from ..records.module import IdleTime, Loads, Method, ModuleRecord, ModuleTimes, ProfiledIterations
+from ..records.module import IdleTime, Kernel, LeastWork, Loads, Method, ModuleRecord, ModuleTimes, ProfiledIterations
 from ..records.program import Part, Program
 from ..records.run import AcceleratorFacts, Environment, Peaks, Run
 from ..records.traced import DeviceEvent, Gaps, Iteration, Trace

@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from ..records.comparison import PartChange
-from ..records.kernel import Kernel
-from ..records.module import ModuleRecord
+from ..records.module import Kernel, ModuleRecord
 from ..records.program import EAGER, GRAPH, OTHERS, Part
 from ..records.run import Run
 from .step_costs import cost_of, graph_use, module_time_s, runs_on_host, step_of, whole_time_s

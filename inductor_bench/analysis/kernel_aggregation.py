@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from ..records.base import Category
 from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLine
-from ..records.kernel import Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
-from ..records.module import CategoryTotal
+from ..records.module import CategoryTotal, Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.run import Peaks
 from ..records.traced import Activity, DeviceEvent, OperatorCost, TensorArguments
 from ..source.generated_text import operator_id

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from ..records.evidence import CallPlace, ObservedOptimizer
-from ..records.kernel import Kernel
+from ..records.module import Kernel
 from ..records.program import (
     COLLECTIVE,
     COPY,

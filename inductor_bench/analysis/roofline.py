@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 from .. import units
 from ..records.base import DeviceUse, OtherProcess
-from ..records.kernel import Kernel, LeastWork, RooflineResult
-from ..records.module import ModuleRecord
+from ..records.module import Kernel, LeastWork, ModuleRecord, RooflineResult
 from ..records.run import Peaks
 
 SPREAD = 1.03

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ..devices.table import device_of
 from ..records.base import Category, Failure
-from ..records.kernel import Kernel, StepSaving
-from ..records.module import CategoryTotal, ModuleRecord
+from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
 from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Prediction, Program, RankSteps
 from ..records.run import Run
 

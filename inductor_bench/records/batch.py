@@ -69,7 +69,7 @@ OUTSIDE = "outside of graphs"
 
 
 class Amounts(NamedTuple):
-    """The least work of a kernel; see ``records.kernel.LeastWork``."""
+    """The least work of a kernel; see ``records.module.LeastWork``."""
 
     moved_bytes: float | None = None
     flops: float | None = None
@@ -77,7 +77,7 @@ class Amounts(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The roof of a kernel; see ``records.kernel.RooflineResult``."""
+    """The roof of a kernel; see ``records.module.RooflineResult``."""
 
     peak_share: float | None = None
     bound: str = "unknown"
@@ -106,7 +106,7 @@ class RetuneResult(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """The use of a kernel in the program's step; see ``records.kernel.Kernel``."""
+    """The use of a kernel in the program's step; see ``records.module.Kernel``."""
 
     step_calls: float | None = None
     step_time_s: float | None = None
@@ -114,7 +114,7 @@ class StepResult(NamedTuple):
 
 
 class KernelResult(NamedTuple):
-    """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
+    """A kernel of one graph; see ``records.module.Kernel`` for the fields.
 
     ``calls``, ``time_s``, ``work`` and the gain are those of the program's step if it was profiled; ``step`` then
     repeats the first two. All are tuples, which are made several times as fast as dataclasses: a batch may have a

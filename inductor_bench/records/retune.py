@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from .base import Category, Failure, Inline, Place
-from .kernel import LeastWork
+from .module import LeastWork
 
 Config = dict[str, Any]
 """The configuration of a candidate: block sizes, ``num_warps``, ``num_stages``; threads, flags; an implementation."""

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..records.code import SourceLine
-from ..records.kernel import Kernel, ShapeGroup
+from ..records.module import Kernel, ShapeGroup
 from ..records.run import Run
 
 ELLIPSIS = "…"

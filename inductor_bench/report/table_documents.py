@@ -16,7 +16,7 @@ from .. import units
 from ..analysis.findings.finding import plural
 from ..devices.table import best_device, device_of_peaks
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Category, Failure, QueryTable
-from ..records.kernel import ExtractedKernel
+from ..records.module import ExtractedKernel
 from ..records.run import Environment, Peaks
 from ..store.caches import cache_folder, peaks_key, slug
 from ..version import __version__

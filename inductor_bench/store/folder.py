@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..interruption import uninterrupted
 from ..records.batch import Batch
-from ..records.kernel import ExtractedKernel
+from ..records.module import ExtractedKernel
 from ..records.run import Run
 from . import codec
 from . import codec as schema

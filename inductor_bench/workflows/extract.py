@@ -18,7 +18,7 @@ from ..launch.worker import WorkerPool, default_python
 from ..messages.job_requests import ListLaunches, RecordValues, WantedValues
 from ..records.base import Failure
 from ..records.code import Details, ModuleSource
-from ..records.kernel import ExtractedKernel
+from ..records.module import ExtractedKernel
 from ..records.request import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownRequest, ExtractRequest, target_fields
 from ..records.run import Environment
 from ..source.labels import ModuleLabel

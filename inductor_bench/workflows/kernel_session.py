@@ -44,7 +44,7 @@ from ..messages.job_requests import (
 )
 from ..messages.kernel_requests import CompileTriton
 from ..records.base import NO_CANDIDATES, DeviceUse, Failure
-from ..records.kernel import ExtractedKernel
+from ..records.module import ExtractedKernel
 from ..records.request import KernelRequest
 from ..records.retune import HardwareCounters, MeasuredKernel
 from ..records.run import Environment, Peaks

@@ -23,8 +23,8 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.diagnosis import SAFE_PATH
 from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
-from ..records.kernel import ExtractedKernel
 from ..records.model_sources import COMPILED_HERE, PROGRAMS
+from ..records.module import ExtractedKernel
 from ..records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
 from ..records.retune import (
     EDITED,

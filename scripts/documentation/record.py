@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from inductor_bench.records.base import Category
 from inductor_bench.records.batch import Batch
 from inductor_bench.records.comparison import BatchComparison, ModeComparison, ModesByModel, RunComparison, TimedPair
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.optimization import Optimization
 from inductor_bench.records.run import Run
 from inductor_bench.workflows.kernel import KernelOutcome

@@ -18,8 +18,7 @@ from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_ke
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import Details, ModuleSource
 from inductor_bench.records.evidence import ModuleEvidence
-from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.module import Method, ModuleRecord
+from inductor_bench.records.module import Kernel, Method, ModuleRecord
 from inductor_bench.records.run import Peaks
 from inductor_bench.records.traced import Activity, DeviceEvent, OperatorCall, OperatorCost, TensorArguments
 from inductor_bench.source.module_reader import read_module

@@ -15,7 +15,7 @@ from h200 import FOLDER, activities_of, text_of
 
 from inductor_bench.analysis.call_work import HELPERS, OperatorPart, _sides, find_parts
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
-from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import Activity, OperatorCall, OperatorCost
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.trace.attribution import attribute_activities

@@ -20,7 +20,7 @@ from inductor_bench.records import comparison as records
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
-from inductor_bench.records.kernel import Kernel, ShapeGroup
+from inductor_bench.records.module import Kernel, ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, SummedOperator
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Run

@@ -19,8 +19,7 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli import breakdown, modes
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.module import Kernel, ModuleRecord, ShapeGroup
 from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.retune import FASTER, Config, MeasuredKernel, Retune, Tuning

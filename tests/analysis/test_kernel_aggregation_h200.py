@@ -15,7 +15,7 @@ from inductor_bench.analysis.kernel_aggregation import (
     total_categories,
 )
 from inductor_bench.records.base import Category
-from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import OperatorCost
 
 NOTHING = KernelFacts()

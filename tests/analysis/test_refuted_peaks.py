@@ -8,7 +8,7 @@ import run_builder as build
 from quiet_runs import run_of, with_kernel
 
 from inductor_bench.analysis.roofline import rates_of, refuted_roofs, without_bounds
-from inductor_bench.records.kernel import Kernel, RooflineResult
+from inductor_bench.records.module import Kernel, RooflineResult
 from inductor_bench.records.run import Run
 
 CACHE = build.H200.cache_bandwidth or 0.0

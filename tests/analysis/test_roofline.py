@@ -16,7 +16,7 @@ from inductor_bench.analysis.roofline import (
     judge_kernel,
     matrix_roof,
 )
-from inductor_bench.records.kernel import LeastWork, RooflineResult
+from inductor_bench.records.module import LeastWork, RooflineResult
 from inductor_bench.records.run import Peaks
 
 GPU = Peaks(

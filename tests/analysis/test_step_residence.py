@@ -27,8 +27,7 @@ from inductor_bench.records.evidence import (
     ObservedTouches,
     StepEvidence,
 )
-from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.module import Method
+from inductor_bench.records.module import Kernel, Method
 from inductor_bench.records.run import Peaks
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder

@@ -12,7 +12,7 @@ from inductor_bench.analysis.kernel_aggregation import StepUse, judge_in_step
 from inductor_bench.analysis.ledger import own_time
 from inductor_bench.analysis.step_costs import alone_ratio, cost_of
 from inductor_bench.records.base import Category as C
-from inductor_bench.records.kernel import Kernel, LeastWork, ShapeGroup
+from inductor_bench.records.module import Kernel, LeastWork, ShapeGroup
 from inductor_bench.records.run import Peaks, Run
 from inductor_bench.store import codec
 from inductor_bench.store.digest import _kernel, kernels_in_step

@@ -17,7 +17,7 @@ from inductor_bench import units
 from inductor_bench.cli import console as room
 from inductor_bench.cli.console import Console
 from inductor_bench.records.base import Answer, Category, Failure
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.report.formats import as_json
 from inductor_bench.report.table_documents import answer_json, extraction_document
 from inductor_bench.report.terminal import Word, document_text, print_lines

@@ -10,8 +10,7 @@ from p_text import disagreements, read_p_text
 
 from inductor_bench.analysis.step_costs import cost_of
 from inductor_bench.records.base import Category
-from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.module import Kernel, ModuleRecord
 from inductor_bench.records.run import Run
 from inductor_bench.store.folder import RunFolder
 

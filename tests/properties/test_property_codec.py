@@ -16,7 +16,7 @@ from inductor_bench.records.batch import Batch
 from inductor_bench.records.code import Details, TensorView
 from inductor_bench.records.comparison import ModeComparison
 from inductor_bench.records.evidence import Evidence, ObservedSteps, ObservedTouches
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.program import Program, Timeline
 from inductor_bench.records.retune import Saving
 from inductor_bench.records.run import Peaks, Run

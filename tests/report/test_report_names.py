@@ -8,7 +8,7 @@ from inline import change
 
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import ShapeGroup
+from inductor_bench.records.module import ShapeGroup
 from inductor_bench.report import names
 
 

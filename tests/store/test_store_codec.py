@@ -14,8 +14,7 @@ from inline import change, make
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Category, Failure, Inline
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.module import Kernel, ModuleRecord, ShapeGroup
 from inductor_bench.records.program import (
     GRAPH,
     HOST_LANE,

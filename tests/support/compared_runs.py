@@ -11,8 +11,7 @@ from inline import change
 
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.module import Kernel, ModuleRecord, ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, GRAPH, IDLE, LAUNCHING, OPTIMIZER, SYNCHRONISING, Part
 from inductor_bench.records.run import Run
 

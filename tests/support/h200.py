@@ -11,8 +11,7 @@ from typing import Any
 from inline import make
 
 from inductor_bench.records.code import ModuleSource
-from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.module import CategoryTotal, ModuleRecord
+from inductor_bench.records.module import CategoryTotal, Kernel, ModuleRecord
 from inductor_bench.records.run import Run
 from inductor_bench.records.traced import Activity, Iteration, Trace
 from inductor_bench.source.module_reader import read_module

@@ -9,7 +9,7 @@ import step_runs
 
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import Kernel, ShapeGroup
+from inductor_bench.records.module import Kernel, ShapeGroup
 from inductor_bench.records.program import EAGER, GRAPH, Part
 from inductor_bench.records.run import Run
 

@@ -20,7 +20,7 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.request import BreakdownRequest, KernelRequest, RetuneRequest
 from inductor_bench.records.retune import MeasuredKernel, Tuning
 from inductor_bench.records.run import Run

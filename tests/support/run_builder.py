@@ -16,8 +16,7 @@ from inline import change, make
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.module import CategoryTotal, IdleTime, ModuleRecord
+from inductor_bench.records.module import CategoryTotal, IdleTime, Kernel, ModuleRecord, ShapeGroup
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Capture, Environment, Peaks, Run
 from inductor_bench.store.codec import FORMAT

@@ -11,8 +11,7 @@ from inductor_bench.analysis.findings.finding import Assumption
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
-from inductor_bench.records.kernel import StepSaving
-from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.module import ModuleRecord, StepSaving
 from inductor_bench.records.program import (
     COLLECTIVE,
     COPY,

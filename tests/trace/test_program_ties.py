@@ -12,7 +12,7 @@ import pytest
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.analysis.ledger import kernel_key, step_kernels
 from inductor_bench.records.evidence import BOUNDARY, GRAPH_CALL
-from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import Work
 from inductor_bench.trace.program_trace import find_window, read_program_trace
 from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works

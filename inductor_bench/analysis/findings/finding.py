@@ -14,9 +14,8 @@ from ... import units
 from ...devices.protocol import Device
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.kernel import Kernel
 from ...records.model_sources import PROGRAMS
-from ...records.module import ModuleRecord
+from ...records.module import Kernel, ModuleRecord
 from ...records.option_fields import option_fields, option_words
 from ...records.program import Part, Prediction, ProgramChange
 from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest

@@ -11,9 +11,8 @@ from ... import units
 from ...devices.table import common_device
 from ...records.base import ELSEWHERE, VERIFY, Category, Failure
 from ...records.comparison import CUDNN_BENCHMARK
-from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
-from ...records.module import ModuleRecord
+from ...records.module import Kernel, ModuleRecord
 from ...records.program import GRAPH, Program
 from ...records.request import RetuneRequest
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ... import units
 from ...records.base import Category
 from ...records.code import SourceLine
-from ...records.kernel import ShapeGroup
+from ...records.module import ShapeGroup
 from ...records.program import BACKWARD, EAGER, GUARDS, LAUNCHING, Part, ProgramChange
 from ..step_costs import graph_use, parts_of, runs_on_host
 from .compile_findings import operator_words

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...records.base import Category
-from ...records.kernel import Kernel
-from ...records.module import ModuleRecord
+from ...records.module import Kernel, ModuleRecord
 from ...records.run import Peaks
 from ...records.traced import Activity
 from ..call_work import classify_operator, find_parts

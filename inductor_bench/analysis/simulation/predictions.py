@@ -10,8 +10,7 @@ from functools import cached_property
 from statistics import median
 
 from ...records.evidence import CallPlace
-from ...records.kernel import Kernel, StepSaving
-from ...records.module import ModuleRecord
+from ...records.module import Kernel, ModuleRecord, StepSaving
 from ...records.program import COLLECTIVE, GRAPH, IDLE, OPTIMIZER, OTHERS, SYNCHRONISING, Part, Prediction, Program
 from ...records.run import Run
 from ...records.traced import Work

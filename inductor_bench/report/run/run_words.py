@@ -25,8 +25,7 @@ from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
 from ...errors import UsageError
 from ...records.base import Failure
-from ...records.kernel import Kernel
-from ...records.module import ModuleRecord
+from ...records.module import Kernel, ModuleRecord
 from ...records.run import Run
 from .. import names, palette
 

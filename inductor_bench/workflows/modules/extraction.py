@@ -25,8 +25,7 @@ from ...records.code import (
     SourceLine,
 )
 from ...records.evidence import Evidence
-from ...records.kernel import Kernel
-from ...records.module import ModuleRecord
+from ...records.module import Kernel, ModuleRecord
 from ...records.option_fields import option_words
 from ...records.request import RECORDED, Selection
 from ...records.run import Environment, Run

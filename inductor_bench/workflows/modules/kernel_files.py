@@ -13,8 +13,7 @@ from ...launch.worker import WorkerLostError, WorkerPool, WorkerSession
 from ...messages.kernel_requests import MakeReference
 from ...records.base import Failure
 from ...records.code import Reference
-from ...records.kernel import ExtractedKernel
-from ...records.module import ModuleRecord
+from ...records.module import ExtractedKernel, ModuleRecord
 from ...records.request import DRAWN, RECORDED, Selection
 from ...records.run import Run
 from ...source.standalone_writer import edit_standalone, file_name, file_text, recorded_facts

@@ -19,7 +19,7 @@ from inductor_bench.analysis.batch_aggregation import retunes_of
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
-from inductor_bench.records.kernel import ShapeGroup
+from inductor_bench.records.module import ShapeGroup
 from inductor_bench.records.program import GRAPH, Part
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED, MeasuredKernel

@@ -17,7 +17,7 @@ import pytest
 from source_data import CPU, GPU, module_of, text_of
 
 from inductor_bench.records.code import Launch, ModuleSource
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.standalone_header import HARNESS_END, HARNESS_TITLE
 from inductor_bench.source.standalone_writer import recorded_facts

@@ -11,7 +11,7 @@ from inline import change, make
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.base import Category
-from inductor_bench.records.kernel import ExtractedKernel
+from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import MeasuredKernel
 from inductor_bench.records.run import Environment, Peaks
