@@ -33,7 +33,7 @@ from accuracy.load import random_load
 
 import inductor_bench
 from inductor_bench.records.comparison import CODE, CONFIG, PRECISION, SLOWER, SPLIT, RunComparison
-from inductor_bench.records.program import EAGER, IDLE
+from inductor_bench.records.run import EAGER, IDLE
 from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.store.folder import RunFolder
 

@@ -14,8 +14,7 @@ from ..records.base import Failure
 from ..records.code import Details, KernelDefinition, Launch, ModuleSource
 from ..records.evidence import CountedCall, Evidence, ModuleEvidence
 from ..records.module import IdleTime, Kernel, LeastWork, Loads, Method, ModuleRecord, ModuleTimes, ProfiledIterations
-from ..records.program import Part, Program
-from ..records.run import AcceleratorFacts, Environment, Peaks, Run
+from ..records.run import AcceleratorFacts, Environment, Part, Peaks, Program, Run
 from ..records.traced import DeviceEvent, Gaps, Iteration, Trace
 from ..store.run_files import validate_module
 from ..trace.program_trace import busy_time, gaps, gaps_between, union_length

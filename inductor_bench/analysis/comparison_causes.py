@@ -30,7 +30,7 @@ from ..records.comparison import (
     PartChange,
     StepChange,
 )
-from ..records.program import IDLE, OTHERS
+from ..records.run import IDLE, OTHERS
 from .comparison_pairs import (
     INTERRUPTION,
     LEFT,

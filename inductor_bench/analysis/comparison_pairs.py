@@ -16,7 +16,7 @@ from statistics import fmean, median, stdev
 
 from .. import units
 from ..records.comparison import FASTER, SAME, SLOWER, UNDECIDED
-from ..records.program import EAGER, IDLE, OTHERS
+from ..records.run import EAGER, IDLE, OTHERS
 from .comparison_sides import (
     Side,
     SideGraph,

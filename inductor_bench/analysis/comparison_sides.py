@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from ..records.comparison import PartChange
 from ..records.module import Kernel, ModuleRecord
-from ..records.program import EAGER, GRAPH, OTHERS, Part
-from ..records.run import Run
+from ..records.run import EAGER, GRAPH, OTHERS, Part, Run
 from .step_costs import cost_of, graph_use, module_time_s, runs_on_host, step_of, whole_time_s
 
 # One side of a comparison: the step of one or more runs of a program, as kernels of graphs and other parts.

@@ -32,9 +32,8 @@ from ..records.comparison import (
     RunComparison,
 )
 from ..records.model_sources import LIBRARIES
-from ..records.program import COPY, IDLE, SYNCHRONISING
 from ..records.request import BreakdownRequest
-from ..records.run import Environment, Run
+from ..records.run import COPY, IDLE, SYNCHRONISING, Environment, Run
 from .comparison_pairs import Match
 from .comparison_sides import Side, SideKernel, has_other_calls
 from .findings.doubts import largest_load

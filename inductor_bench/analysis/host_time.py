@@ -29,7 +29,8 @@ from ..records.evidence import (
     SampledFrame,
     SampledStack,
 )
-from ..records.program import (
+from ..records.retune import Ratio
+from ..records.run import (
     ALLOCATING,
     BACKWARD,
     COLLECTING,
@@ -51,7 +52,6 @@ from ..records.program import (
     HostStretch,
     Part,
 )
-from ..records.retune import Ratio
 from ..records.traced import HostActivity
 from ..trace.program_works import ProgramWorks
 from .statistics import CONFIDENCE, paired_ratio

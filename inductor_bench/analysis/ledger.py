@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from ..records.evidence import CallPlace, ObservedOptimizer
 from ..records.module import Kernel
-from ..records.program import (
+from ..records.run import (
     COLLECTIVE,
     COPY,
     COPYING,

@@ -24,16 +24,7 @@ from ..records.evidence import (
     OtherSteps,
     StepEvidence,
 )
-from ..records.program import (
-    GRAPH,
-    CallStretch,
-    ClockReading,
-    HostWork,
-    Program,
-    RankSteps,
-    StepKind,
-    Timeline,
-)
+from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
 from ..trace.program_works import KnownGraph, ProgramWorks

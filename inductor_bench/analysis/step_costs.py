@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ..devices.table import device_of
 from ..records.base import Category, Failure
 from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
-from ..records.program import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Prediction, Program, RankSteps
-from ..records.run import Run
+from ..records.run import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Prediction, Program, RankSteps, Run
 
 # What kernels and graphs cost: in one step of the program if it was observed, else in one iteration of each graph.
 #

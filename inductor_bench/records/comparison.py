@@ -24,7 +24,7 @@ differs is the clock, noise, or what lies around the program."""
 KERNEL_CAUSES = (CODE, CONFIG, SPLIT, MERGED, LIBRARY, PRECISION, CALLS, ADDED, REMOVED, UNCHANGED)
 
 GRAPH_REST, REST = "graphs, outside of their kernels", "rest"
-"""Further kinds of parts, beside the causes of kernels and the kinds of ``records.program``. ``REST`` is what the parts
+"""Further kinds of parts, beside the causes of kernels and the kinds of ``records.run``. ``REST`` is what the parts
 of the two records do not account for."""
 
 STEP, ITERATION = "step", "iteration"

@@ -1,15 +1,290 @@
-"""The record of one run. ``record.json`` is the JSON of :class:`Run`."""
+"""The record of one run: its program's step, ledger and timeline, its modules and kernels. See record.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .base import Failure, Inline
-from .code import CompiledFunction, CompilePhase
+from .base import Failure, Inline, Place, Slug
+from .code import CompiledFunction, CompilePhase, SourceLine
+from .layers import LayerTime, LineTime
 from .module import ModuleRecord
-from .program import Program
 from .request import BreakdownRequest
 from .retune import Retune, Verification
+
+GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer", "collective", "copy", "idle"
+KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
+"""The kinds of parts, in the order in which tables list equal ones."""
+
+SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
+    *("synchronising", "allocating", "launching", "data loading", "guards", "Python", "between kernels"),
+)
+DISPATCHING, CPU_OPERATORS, COPYING, BACKWARD, OPTIMIZING, COLLECTING = (
+    *("dispatching", "CPU operators", "copying pageable memory", "backward", "optimizer", "garbage collection"),
+)
+FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS, SLEEPING = (
+    *("waiting for a lock", "reading or writing a file", "waiting for a socket", "waiting for a process"),
+    *("waiting for other ranks", "sleeping"),
+)
+HOST_WORK = (LAUNCHING, DISPATCHING, GUARDS, PYTHON, BACKWARD, OPTIMIZING)
+"""What the host did while the device was idle: launching a compiled graph, dispatching eager operators, … In a record
+of an earlier version ``launching`` is every operator that is no guard. ``between kernels``: the next work was launched,
+and had not begun. The last names are those of the host's work for the step, apart from waits, copies and loading."""
+
+GRAPH_INPUTS = "inputs of a CUDA graph"
+"""The label of the copies of inputs before the replay of a CUDA graph."""
+
+OTHERS = "other eager operators"
+"""The label of the part that sums up eager operators that are too short for a part of their own."""
+
+MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
+"""What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
+
+LONGER_LOOP = "the counted step is a part of a longer loop"
+"""First words of the note on steps of the pattern between which other compiled calls recur."""
+
+
+@dataclass(frozen=True)
+class SummedOperator:
+    """One of the short operators that a part sums up. Both figures are means per step."""
+
+    label: str  # the operator
+    calls: float  # the number of its calls
+    time_s: float  # seconds of the step's wall time
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the step's wall time. All figures are means per step.
+
+    The parts of one step are disjoint, and their times add up to the step's time. If two device activities overlap,
+    the time counts once: computation before collectives, collectives before copies.
+    """
+
+    kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
+    # a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did while the
+    # device was idle: ``synchronising``, ``allocating``, ``launching`` (a compiled graph), ``dispatching`` (eager
+    # operators), ``data loading``, ``guards``, ``Python``, … or ``between kernels`` (the next work was launched, and
+    # had not begun)
+    label: str
+    calls: float  # the number of calls
+    time_s: float  # seconds of the step's wall time
+    share: float  # the share of the step's wall time, 0 to 1
+    # the sum of the durations on the device; longer than ``time_s`` if other parts hide it. Of a collective it
+    # leaves out the wait that only the profiler causes. On a CPU it is ``None``.
+    device_time_s: float | None = None
+    replays: float = 0.0  # the number of calls that replayed a CUDA graph
+    launches: float = 0.0  # the number of device activities
+    # the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes
+    graph: Slug | None = None
+    module: str = ""  # the ``nn.Module`` that called the operator; empty if it is unknown
+    source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
+    refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
+    moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown
+    pageable_s: float = 0.0  # of copies, the part of ``device_time_s`` that copies from or to pageable memory take
+    # of an optimizer, whether torch's fused kernels take most of its device time, or it has ``fused=True``
+    is_fused: bool = False
+    # of an optimizer, the module that defines its class, such as ``torch.optim.adamw``; empty if it is unknown
+    defined_in: str = ""
+    # of eager operators, the type of the first floating-point tensor that they take; empty if it is unknown or differs
+    dtype: str = ""
+    # of the part that sums up short eager operators, each of them; empty for another part, and in a record of an older
+    # version, which does not say which operators its part sums up
+    summed: tuple[SummedOperator, ...] = ()
+    function: str = ""  # of idle time that was sampled, the function or the graph that the host ran; else empty
+
+    @property
+    def hidden_s(self) -> float:
+        """Device seconds that overlap with other parts."""
+        return max(0.0, (self.device_time_s or 0.0) - self.time_s)
+
+
+@dataclass(frozen=True)
+class HostStretch:
+    """What the host did in a part of the time in which the device waited for it, at one line of the user's program."""
+
+    label: str  # as that of an idle part
+    function: str  # what ran: the innermost function, or the compiled graph
+    time_s: float  # seconds of a step
+    samples: int  # the number of samples that saw it
+    source: SourceLine | None = None  # the innermost line of the user's own code; ``None`` if it is unknown
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What the host did while the device waited, by samples of its thread in steps without the profiler."""
+
+    stretches: tuple[HostStretch, ...]  # the longest first; together the idle time that is not between kernels
+    samples: int  # the number of samples in which the device waited; on a CPU those outside of operators
+    every: int  # the number of all samples
+    steps: int  # the number of steps that were sampled
+    # by how much sampled steps were longer than those before and after them, as a share: the median over the blocks
+    cost: float
+    cost_low: float  # the lower end of its interval
+    cost_high: float  # the upper end of its interval
+    blocks: int  # the number of blocks that were sampled
+
+
+@dataclass(frozen=True)
+class ProgramChange:
+    """One change of a program or of its settings, so that a tool can try it."""
+
+    # what is set: ``compile`` (an argument of ``torch.compile``), ``config`` (an option of ``torch._inductor.config``),
+    # ``setting`` (an attribute of torch, or its argument), ``argument`` (of a call in the program), ``environment`` (a
+    # variable) or ``line`` (a line of the program that is to be written in another way)
+    kind: str
+    setting: str  # its name: ``mode``, ``AdamW.fused``, ``torch.backends.cudnn.benchmark``
+    value: str  # its value as Python writes it; empty if the value is to be found
+    source: SourceLine | None = None  # the line of the program that it concerns; ``None`` if it is unknown
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a finding's change would save of the step, simulated. On a CPU it is the part of the step that goes.
+
+    The simulation repeats the profiled steps as a queue of the host's work, launches, streams and waits, with a host
+    as fast as the unprofiled step needs.
+    """
+
+    finding: str  # the id of the finding
+    kind: str  # its kind
+    saving_s: float  # seconds of the step; negative if the step becomes longer
+    uncertainty_s: float  # by how much that may be off
+    device_saving_s: float | None = None  # what it would save if the host took no time; ``None`` on a CPU
+    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself; empty if no setting or line is known
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """Steps that called the same graphs: an evaluation, another network, another shape."""
+
+    count: int  # the number of these steps
+    time_s: float  # their median time
+    graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that they called
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """The clock of the GPU during a timed step."""
+
+    place: int  # the place of the step in ``step_times_s``
+    mhz: int  # of the multiprocessors
+    limits: tuple[str, ...] = ()  # what throttled it, in words
+
+
+@dataclass(frozen=True)
+class CallStretch:
+    """A part of the step's calls of compiled graphs: calls that repeat, or calls between such.
+
+    A stretch lasts from the begin of its first work on the device to the end of its last one. Times are means of the
+    profiled steps, and as much shorter as the unprofiled step is.
+    """
+
+    graphs: tuple[Slug, ...]  # the slugs of the graphs of one repetition, in the order of their calls
+    labels: tuple[str, ...]  # their names
+    repetitions: float  # the number of repetitions in a step
+    time_s: float  # of one repetition
+    busy_time_s: float  # the part of it in which the device works
+
+    @property
+    def whole_s(self) -> float:
+        """The time of all repetitions."""
+        return self.repetitions * self.time_s
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """The step of one process."""
+
+    rank: int | None  # the rank in a distributed program; ``None`` in a program of one process
+    pid: int  # the id of the process
+    device: str  # the type of its device
+    step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
+    step_time_s: float  # the median of those at ``level``; their mean if they are of two kinds
+    # the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a profile
+    busy_time_s: float | None = None
+    profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
+    profiled_steps: int = 0  # the number of profiled steps that the parts describe
+    # the share of the compiled graphs' device time that is tied to a kernel and a call of a graph
+    tied_share: float | None = None
+    parts: tuple[Part, ...] = ()  # the ledger, the longest part first; empty without a profile
+    trace: Place | None = None  # the profiled steps; opens in Perfetto
+    host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
+    # where the host waited for the device in the profiled steps, the longest first; their seconds are those of one of
+    # these steps, whether the device worked or not. What only samples know has a function, too.
+    waits: tuple[HostStretch, ...] = ()
+    # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
+    level: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program's step. The times and the parts are those of the process that sets the pace."""
+
+    step_time_s: float  # the median timed step in seconds, without the profiler; the mean if they are of two kinds
+    step_times_s: tuple[float, ...]  # the timed steps, in order
+    # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
+    # repeating pattern of compiled calls)
+    step_source: str
+    busy_time_s: float | None = None  # seconds of a profiled step in which the device works
+    parts: tuple[Part, ...] = ()  # the parts of the step, which add up to it
+    first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` if it is unknown
+    settled_after: int = 0  # the number of steps before the first timed one
+    steps: int = 0  # the number of steps that the program ran while it was observed
+    stopped: bool = False  # whether ``--stop`` ended the program after the window
+    ranks: tuple[RankSteps, ...] = field(default_factory=tuple)  # every observed process, by rank
+    notes: tuple[str, ...] = ()  # what limits these figures, in words
+    # the mean step of the same program without compilation, by ``--eager``; else ``None``
+    eager_step_time_s: float | None = None
+    eager_median_step_time_s: float | None = None  # the median of the same steps
+    # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
+    level: tuple[int, int] = (0, 0)
+    clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
+    other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
+    # the steps of ``step_times_s`` by the graphs that they called, the most frequent first; empty if those are the same
+    step_kinds: tuple[StepKind, ...] = ()
+    stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
+    host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
+    waits: tuple[HostStretch, ...] = ()  # where the host waited for the device; as in ``RankSteps``
+    # the device time of a step by module of the model, the longest first; empty without a profile
+    layers: tuple[LayerTime, ...] = ()
+    layer_classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others
+    lines: tuple[LineTime, ...] = ()  # the same time by line of the program
+    # what the findings' changes would save, as far as they can be simulated, the largest saving first
+    predictions: tuple[Prediction, ...] = ()
+
+
+HOST_LANE = "host"
+"""The lane of the thread that crosses the steps' boundaries. Every other lane belongs to a device's stream."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A stretch of a lane. Seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
+
+    On the host lane, ``kind`` names what the host works for, and is ``idle`` if no operator and no graph runs;
+    ``label`` then says what the host does.
+    """
+
+    lane: str
+    start_s: float
+    end_s: float
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One profiled step of the process that sets the pace, for a picture: ``RUN/traces/step.timeline.json``."""
+
+    time_s: float  # the time of this step; the profiler slows the host
+    # at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label, too short to be seen, are
+    # merged.
+    intervals: tuple[Interval, ...] = ()
+    rank: int | None = None  # the rank of the process; ``None`` in a program of one process
+
+
+MOST_INTERVALS = 5000
+"""The most intervals of a timeline."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ of the category stands beside each use of its colour.
 from __future__ import annotations
 
 from ..records.base import Category
-from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
-from ..records.program import IDLE as IDLE_PART
+from ..records.run import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
+from ..records.run import IDLE as IDLE_PART
 
 IDLE = "#d9d9d9"
 INK = "#1f2328"

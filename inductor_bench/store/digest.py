@@ -40,10 +40,24 @@ from ..records.batch import (
 )
 from ..records.module import ModuleRecord
 from ..records.optimization import Optimization
-from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, Program
 from ..records.request import BreakdownRequest
 from ..records.retune import RetuneRow, Saving, by_kernel, why_untuned
-from ..records.run import AcceleratorFacts, Environment, Host, Peaks, Run, Versions
+from ..records.run import (
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    IDLE,
+    OPTIMIZER,
+    QUEUED,
+    AcceleratorFacts,
+    Environment,
+    Host,
+    Peaks,
+    Program,
+    Run,
+    Versions,
+)
 from . import codec
 from . import codec as schema
 from .codec import LARGEST, SMALLEST

@@ -18,8 +18,7 @@ from ..records.base import is_place
 from ..records.code import CapturedCode, Details, LayerMap, SourceLine
 from ..records.evidence import CountedCall, Evidence, HostTrace, ModuleEvidence
 from ..records.module import ModuleRecord
-from ..records.program import Timeline
-from ..records.run import Run
+from ..records.run import Run, Timeline
 from . import codec
 from .files import masked_file, read_json, read_text, write_bytes, write_json
 from .folder import EVIDENCE, RECORD, RunFolder

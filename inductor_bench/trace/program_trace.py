@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, GRAPH_INPUTS, OPTIMIZER
+from ..records.run import COLLECTIVE, COPY, EAGER, GRAPH, GRAPH_INPUTS, OPTIMIZER
 from ..records.traced import DeviceEvent, Gaps, GraphCall, HostOp, ProgramTrace, Range, StepWindow, Trace
 from .events import ANNOTATION, DEVICE, FRAME, HOST, RUNTIME
 from .iterations import is_compiled_kernel, is_operator

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..records.code import ModuleSource
-from ..records.program import (
+from ..records.run import (
     ALLOCATING,
     BACKWARD,
     COLLECTIVE,

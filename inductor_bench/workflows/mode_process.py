@@ -21,8 +21,8 @@ from ..records.base import NO_PYTHON, Failure
 from ..records.comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
 from ..records.evidence import BOUNDARY, GRAPH_CALL, ObservedSteps
 from ..records.model_sources import COMPILED_HERE
-from ..records.program import PATTERN
 from ..records.request import BreakdownRequest
+from ..records.run import PATTERN
 from ..store import codec
 from ..store.files import read_json
 from ..store.lock import DeviceTurn

@@ -21,9 +21,8 @@ from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.module import Kernel, ShapeGroup
-from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, SummedOperator
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, Run, SummedOperator
 from inductor_bench.store import codec
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"

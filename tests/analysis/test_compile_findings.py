@@ -12,8 +12,7 @@ from inductor_bench.analysis.findings.compile_findings import GUARDS_SHARE, read
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, NOTE, Finding
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.code import CompiledFunction
-from inductor_bench.records.program import GRAPH, GUARDS, IDLE, Part
-from inductor_bench.records.run import Capture, Run
+from inductor_bench.records.run import GRAPH, GUARDS, IDLE, Capture, Part, Run
 
 GNN = "/home/user/project/gnn.py:12 forward"
 SIZES = tuple(f"{GNN}: 0/{n}: tensor 'x' size mismatch at index 0. expected {n + 7}, actual {n + 8}" for n in range(8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inductor_bench.analysis.call_work import EagerOperator, EagerOperators, eager_bytes, find_operators
-from inductor_bench.records.program import COPY, EAGER
+from inductor_bench.records.run import COPY, EAGER
 from inductor_bench.records.traced import DeviceEvent, GraphCall, HostOp, ProgramTrace, TensorArguments, Trace, Work
 
 MB = 1 << 20

@@ -20,10 +20,9 @@ from inductor_bench.cli import breakdown, modes
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import Kernel, ModuleRecord, ShapeGroup
-from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.retune import FASTER, Config, MeasuredKernel, Retune, Tuning
-from inductor_bench.records.run import Capture, Run
+from inductor_bench.records.run import EAGER, Capture, Part, Run
 
 
 def kinds(run: Run) -> list[str]:

@@ -15,8 +15,7 @@ from quiet_runs import with_kernel
 from inductor_bench.analysis.findings.finding import ADVICE, NOTE, Finding
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category
-from inductor_bench.records.program import COPYING, EAGER, IDLE, Part
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import COPYING, EAGER, IDLE, Part, Run
 
 ALIGN2 = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align2"
 

@@ -29,7 +29,7 @@ from inductor_bench.records.evidence import (
     SampledFrame,
     SampledStack,
 )
-from inductor_bench.records.program import (
+from inductor_bench.records.run import (
     BACKWARD,
     COLLECTING,
     CPU_OPERATORS,

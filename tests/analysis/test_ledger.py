@@ -13,7 +13,7 @@ from inductor_bench.analysis.ledger import GraphName, Ledger, Span, Steps, accou
 from inductor_bench.analysis.program_step import _doubts
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.evidence import CallPlace
-from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, PYTHON, SLEEPING, HostStretch, Part
+from inductor_bench.records.run import HOST_LANE, MOST_INTERVALS, OTHERS, PYTHON, SLEEPING, HostStretch, Part
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder

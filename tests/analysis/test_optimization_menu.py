@@ -23,8 +23,7 @@ from inductor_bench.records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from inductor_bench.records.program import EAGER, Part
-from inductor_bench.records.run import CompiledFunction, Run
+from inductor_bench.records.run import EAGER, CompiledFunction, Part, Run
 from inductor_bench.store import codec
 
 

@@ -21,7 +21,7 @@ from inductor_bench.analysis.simulation.profiled_queue import queue_of
 from inductor_bench.analysis.step_costs import kernels_save
 from inductor_bench.records.base import Category
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.program import (
+from inductor_bench.records.run import (
     DATA_LOADING,
     IDLE,
     LAUNCHING,
@@ -31,8 +31,8 @@ from inductor_bench.records.program import (
     Part,
     Program,
     RankSteps,
+    Run,
 )
-from inductor_bench.records.run import Run
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
 from tests.support.program_traces import MARKERS

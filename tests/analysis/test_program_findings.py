@@ -15,7 +15,7 @@ from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.program_findings import step_words
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings, saving_s
 from inductor_bench.records.code import CompilePhase, MachineLoad, SourceLine
-from inductor_bench.records.program import (
+from inductor_bench.records.run import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
@@ -31,14 +31,15 @@ from inductor_bench.records.program import (
     QUEUED,
     SYNCHRONISING,
     CallStretch,
+    Capture,
     ClockReading,
     HostStretch,
     Part,
     Prediction,
     Program,
+    Run,
     StepKind,
 )
-from inductor_bench.records.run import Capture, Run
 
 MISLEADING = {"launch-bound", "host-bound", "cuda-graph", "gaps", "host-share", "busy-machine"}
 """Findings that rest on a module's own run, which says nothing about waiting in the program."""

@@ -22,9 +22,8 @@ from inductor_bench.analysis.ledger import uses_of
 from inductor_bench.analysis.program_step import DescribedProgram, describe_program, with_notes
 from inductor_bench.records.base import Category
 from inductor_bench.records.evidence import ObservedSteps
-from inductor_bench.records.program import Part, Program
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.run import Capture
+from inductor_bench.records.run import Capture, Part, Program
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import load_evidence, read_timeline, save_evidence

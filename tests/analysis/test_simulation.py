@@ -35,7 +35,7 @@ from inductor_bench.analysis.simulation.queue import (
     without_waits,
     without_works,
 )
-from inductor_bench.records.program import ALLOCATING
+from inductor_bench.records.run import ALLOCATING
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import find_works
 from tests.support.program_traces import MARKERS, ProgramTraceBuilder

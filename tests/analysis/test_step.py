@@ -13,8 +13,7 @@ from inductor_bench.analysis.batch_aggregation import retunes_of
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.step_costs import calls_differ, pace_setter, weight_s, whole_time_s
 from inductor_bench.records.base import Category
-from inductor_bench.records.program import COPY, IDLE
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import COPY, IDLE, Run
 
 PROGRAMS = ["transformer", "decode", "host_paced", "distributed", "cpu"]
 

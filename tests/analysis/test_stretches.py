@@ -6,7 +6,7 @@ import pytest
 
 from inductor_bench.analysis.ledger import GraphName, Steps
 from inductor_bench.analysis.program_step import RepeatedCalls, find_stretches, fold
-from inductor_bench.records.program import GRAPH
+from inductor_bench.records.run import GRAPH
 from inductor_bench.records.traced import GraphCall, StepWindow, Work
 
 

@@ -29,9 +29,8 @@ from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.code import LayerMap
 from inductor_bench.records.comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.evidence import Evidence, HostTrace
-from inductor_bench.records.program import Timeline
 from inductor_bench.records.request import ModelRequest
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import Run, Timeline
 from inductor_bench.report.formats import View
 from inductor_bench.report.models_document import LIST_FORMATS
 from inductor_bench.report.modes_document import FORMATS

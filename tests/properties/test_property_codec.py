@@ -17,9 +17,8 @@ from inductor_bench.records.code import Details, TensorView
 from inductor_bench.records.comparison import ModeComparison
 from inductor_bench.records.evidence import Evidence, ObservedSteps, ObservedTouches
 from inductor_bench.records.module import ExtractedKernel
-from inductor_bench.records.program import Program, Timeline
 from inductor_bench.records.retune import Saving
-from inductor_bench.records.run import Peaks, Run
+from inductor_bench.records.run import Peaks, Program, Run, Timeline
 from inductor_bench.store import codec
 from inductor_bench.store import codec as schema
 from inductor_bench.store.caches import KnownTuning

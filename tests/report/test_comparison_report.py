@@ -17,8 +17,8 @@ from inductor_bench import units
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.comparison_words import signed, signed_percent
 from inductor_bench.records.comparison import RunComparison
-from inductor_bench.records.program import EAGER, Part
 from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import EAGER, Part
 from inductor_bench.report import names
 from inductor_bench.report.comparison_document import FORMATS, comparison_document
 from inductor_bench.report.formats import View

@@ -19,8 +19,7 @@ from inductor_bench.records.evidence import (
     SampledFrame,
     SampledStack,
 )
-from inductor_bench.records.program import PYTHON, SLEEPING, HostStretch, HostWork
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import PYTHON, SLEEPING, HostStretch, HostWork, Run
 from inductor_bench.report.html import document_page
 from inductor_bench.report.markdown import document_markdown
 from inductor_bench.report.run.run_document import PageParts, page_parts, run_document

@@ -17,9 +17,8 @@ from printed import run_markdown, run_page, run_screen
 from inductor_bench.analysis.batch_aggregation import summarize_model
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
-from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.request import ModelRequest
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import EAGER, HOST_LANE, Interval, Part, Run, Timeline
 from inductor_bench.report import names, palette
 from inductor_bench.report.batch_document import lead_words, model_notes, progress_words, wall_words
 from inductor_bench.report.batch_tables import BatchView, models_csv

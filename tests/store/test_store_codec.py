@@ -15,19 +15,21 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Category, Failure, Inline
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import Kernel, ModuleRecord, ShapeGroup
-from inductor_bench.records.program import (
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.run import (
     GRAPH,
     HOST_LANE,
     IDLE,
     PATTERN,
+    Environment,
     Interval,
     Part,
+    Peaks,
     Program,
     RankSteps,
+    Run,
     Timeline,
 )
-from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.run import Environment, Peaks, Run
 from inductor_bench.store import codec
 from inductor_bench.store import codec as schema
 from inductor_bench.store.folder import RunFolder

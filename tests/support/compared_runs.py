@@ -12,8 +12,7 @@ from inline import change
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import Kernel, ModuleRecord, ShapeGroup
-from inductor_bench.records.program import COPY, EAGER, GRAPH, IDLE, LAUNCHING, OPTIMIZER, SYNCHRONISING, Part
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import COPY, EAGER, GRAPH, IDLE, LAUNCHING, OPTIMIZER, SYNCHRONISING, Part, Run
 
 CONFIG = {"XBLOCK": 512, "num_warps": 4}
 OTHER_CONFIG = {"XBLOCK": 1024, "num_warps": 8}

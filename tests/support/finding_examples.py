@@ -14,7 +14,7 @@ from quiet_runs import quiet, run_of, with_kernel
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompiledFunction, CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.program import (
+from inductor_bench.records.run import (
     ALLOCATING,
     COLLECTING,
     COLLECTIVE,
@@ -28,10 +28,11 @@ from inductor_bench.records.program import (
     LAUNCHING,
     PYTHON,
     QUEUED,
+    Capture,
     Part,
+    Run,
     StepKind,
 )
-from inductor_bench.records.run import Capture, Run
 from inductor_bench.worker.capture.boundaries import LongerLoop
 from inductor_bench.worker.capture.step_measurement import around
 from inductor_bench.workflows.modules.eager_run import NO_PATTERN

@@ -10,8 +10,7 @@ import step_runs
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import Kernel, ShapeGroup
-from inductor_bench.records.program import EAGER, GRAPH, Part
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import EAGER, GRAPH, Part, Run
 
 PEAK = build.H200.matmul_flops["bfloat16"]
 _SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "tf32": "f32"}

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.records.program import Timeline
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import Run, Timeline
 from inductor_bench.report import (
     batch_document,
     comparison_document,

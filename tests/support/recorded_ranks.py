@@ -19,7 +19,7 @@ from program_traces import MARKERS
 from inductor_bench.analysis.ledger import GraphName, Steps, account
 from inductor_bench.analysis.program_step import tied_share
 from inductor_bench.records.evidence import BOUNDARY, ObservedSteps
-from inductor_bench.records.program import RankSteps
+from inductor_bench.records.run import RankSteps
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
 from inductor_bench.trace.program_trace import read_program_trace

@@ -12,7 +12,7 @@ from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import ModuleRecord, StepSaving
-from inductor_bench.records.program import (
+from inductor_bench.records.run import (
     COLLECTIVE,
     COPY,
     DATA_LOADING,
@@ -30,12 +30,13 @@ from inductor_bench.records.program import (
     SYNCHRONISING,
     Interval,
     Part,
+    Peaks,
     Prediction,
     Program,
     RankSteps,
+    Run,
     Timeline,
 )
-from inductor_bench.records.run import Peaks, Run
 
 
 def line(number: int, file: str = "/home/user/project/train.py") -> SourceLine:

@@ -18,7 +18,7 @@ from inductor_bench.analysis.host_time import LineKinds
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
 from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
-from inductor_bench.records.program import Part
+from inductor_bench.records.run import Part
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.source.user_lines import UserFiles
 from inductor_bench.store import codec

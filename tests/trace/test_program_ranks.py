@@ -11,7 +11,7 @@ from recorded_ranks import DDP, FSDP, Training, count_by_hand, rank_of
 
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.analysis.step_costs import exposed_s, idle_s, pace_setter, work_s
-from inductor_bench.records.program import COLLECTIVE, COPY, GRAPH, KINDS, OPTIMIZER, OPTIMIZER_STEPS, Program
+from inductor_bench.records.run import COLLECTIVE, COPY, GRAPH, KINDS, OPTIMIZER, OPTIMIZER_STEPS, Program
 from inductor_bench.report.document import Document
 from inductor_bench.report.run.step_document import rank_section
 from inductor_bench.report.terminal import document_text

@@ -15,7 +15,7 @@ import forking_python
 import pytest
 
 from inductor_bench.records.evidence import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
-from inductor_bench.records.program import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.records.run import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.source.labels import group_ranks
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules.compile_environment import SITE

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from inductor_bench.records.evidence import PROFILING, TIMING, WAITING
-from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.records.run import MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.worker.capture import boundaries, step_measurement
 from inductor_bench.worker.capture.boundaries import (
     NUMBERS_ONLY,

@@ -30,7 +30,7 @@ from inductor_bench.records.optimization import (
     OPTIMIZER,
     TORCH,
 )
-from inductor_bench.records.program import OPTIMIZER_STEPS, PATTERN
+from inductor_bench.records.run import OPTIMIZER_STEPS, PATTERN
 from inductor_bench.store import codec
 
 pytestmark = pytest.mark.slow

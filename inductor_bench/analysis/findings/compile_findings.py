@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from ... import units
 from ...records.code import CompiledFunction
-from ...records.program import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange
-from ...records.run import Run
+from ...records.run import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange, Run
 from ..step_costs import divides_idle_time, host_sets_pace, idle_labels, parts_of, runs_on_host
 from .finding import CAUTION, LEAST_SHARE, NOTE, Assumption, Finding, RunEvidence, join_words, plural, short_paths
 from .program_findings import (

@@ -17,9 +17,8 @@ from ...records.base import Category
 from ...records.model_sources import PROGRAMS
 from ...records.module import Kernel, ModuleRecord
 from ...records.option_fields import option_fields, option_words
-from ...records.program import Part, Prediction, ProgramChange
 from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
-from ...records.run import Run
+from ...records.run import Part, Prediction, ProgramChange, Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
 
 # A finding: one statement about a run. The functions that make findings are in the files of ``rule_table``.

@@ -11,8 +11,7 @@ from dataclasses import replace
 from ... import units
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.program import COPY, COPYING, GUARDS, PYTHON, Part, ProgramChange
-from ...records.run import Run
+from ...records.run import COPY, COPYING, GUARDS, PYTHON, Part, ProgramChange, Run
 from ..step_costs import idle_labels, is_uncompiled, parts_of, runs_on_host
 from .finding import (
     ADVICE,

@@ -13,10 +13,9 @@ from ...records.base import ELSEWHERE, VERIFY, Category, Failure
 from ...records.comparison import CUDNN_BENCHMARK
 from ...records.model_sources import COMPILED_HERE
 from ...records.module import Kernel, ModuleRecord
-from ...records.program import GRAPH, Program
 from ...records.request import RetuneRequest
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
-from ...records.run import Run
+from ...records.run import GRAPH, Program, Run
 from ..step_costs import (
     GENERATED_KERNELS,
     Cost,

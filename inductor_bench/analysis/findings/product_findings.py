@@ -12,7 +12,7 @@ from ... import units
 from ...records.base import Category
 from ...records.code import SourceLine
 from ...records.module import ShapeGroup
-from ...records.program import BACKWARD, EAGER, GUARDS, LAUNCHING, Part, ProgramChange
+from ...records.run import BACKWARD, EAGER, GUARDS, LAUNCHING, Part, ProgramChange
 from ..step_costs import graph_use, parts_of, runs_on_host
 from .compile_findings import operator_words
 from .finding import (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Set
 from ... import units
 from ...records.code import SourceLine, total_s
 from ...records.module import ModuleRecord
-from ...records.program import (
+from ...records.run import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
@@ -35,9 +35,9 @@ from ...records.program import (
     Part,
     Program,
     ProgramChange,
+    Run,
     StepKind,
 )
-from ...records.run import Run
 from ..step_costs import (
     eager_ratio,
     graph_use,

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...records.program import (
+from ...records.run import (
     COLLECTING,
     COLLECTIVE,
     COPY,
@@ -26,11 +26,12 @@ from ...records.program import (
     QUEUED,
     SLEEPING,
     Part,
+    Peaks,
     Program,
     ProgramChange,
     RankSteps,
+    Run,
 )
-from ...records.run import Peaks, Run
 from ..statistics import groups_of
 from ..step_costs import (
     alone_ratio,

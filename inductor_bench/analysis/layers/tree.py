@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED, SourceLine
 from ...records.layers import LayerTime, LineTime
-from ...records.program import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
+from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
 from .times import is_between_kernels
 
 ALIKE = 1.5

@@ -24,7 +24,7 @@ from ...records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from ...records.program import Prediction
+from ...records.run import Prediction
 from .menu_entries import MENU, THREADS, MenuEntry
 from .step_facts import EagerFunction, StepFacts
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ...records.base import Category
 from ...records.code import RECOMPUTED, SourceLine
-from ...records.program import (
+from ...records.run import (
     ALLOCATING,
     COPYING,
     DATA_LOADING,
@@ -23,8 +23,8 @@ from ...records.program import (
     PYTHON,
     QUEUED,
     Prediction,
+    Run,
 )
-from ...records.run import Run
 from ..findings.finding import CostedKernel, RunEvidence
 from ..findings.program_findings import WRAPPERS
 from ..step_costs import graph_use, idle_labels, is_uncompiled, parts_of, runs_on_host, step_of

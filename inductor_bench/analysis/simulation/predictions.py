@@ -11,8 +11,7 @@ from statistics import median
 
 from ...records.evidence import CallPlace
 from ...records.module import Kernel, ModuleRecord, StepSaving
-from ...records.program import COLLECTIVE, GRAPH, IDLE, OPTIMIZER, OTHERS, SYNCHRONISING, Part, Prediction, Program
-from ...records.run import Run
+from ...records.run import COLLECTIVE, GRAPH, IDLE, OPTIMIZER, OTHERS, SYNCHRONISING, Part, Prediction, Program, Run
 from ...records.traced import Work
 from ..findings.finding import UNTUNABLE, Assumption, Finding, KernelPlace
 from ..findings.rule_table import findings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from ...records.program import ALLOCATING, COPY
+from ...records.run import ALLOCATING, COPY
 from ...records.traced import ProgramTrace, Range, Work
 from ...trace.iterations import is_compiled_kernel
 from ...trace.program_trace import Markers

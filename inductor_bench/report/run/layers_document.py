@@ -9,8 +9,7 @@ from ... import units
 from ...analysis.layers.times import layer_share
 from ...analysis.layers.tree import Figures, TreeNode, tree_by_layer, tree_by_line, walk
 from ...analysis.step_costs import runs_on_host, step_of
-from ...records.program import Program
-from ...records.run import Run
+from ...records.run import Program, Run
 from .. import names, palette
 from ..document import (
     NOTE,

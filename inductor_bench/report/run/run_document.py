@@ -28,8 +28,7 @@ from ...errors import InductorBenchError
 from ...records.base import Failure
 from ...records.evidence import HostTrace
 from ...records.module import ModuleRecord
-from ...records.program import Timeline
-from ...records.run import Peaks, Run
+from ...records.run import Peaks, Run, Timeline
 from ...store.files import write_text
 from ...store.folder import PAGE, RECORD, RunFolder
 from ...store.run_files import read_host_trace, read_kernel_files, read_timeline

@@ -11,7 +11,7 @@ from ...analysis.findings.program_findings import line_words, place_words, unit_
 from ...analysis.findings.step_findings import rank_name, spot_words
 from ...analysis.step_costs import exposed_s, idle_s, pace_setter, parts_of, runs_on_host, step_of, work_s
 from ...records.evidence import GENERATED, LIBRARY, OWN, TORCH, HostTrace, HostTraceFrame, HostTraceProfile
-from ...records.program import (
+from ...records.run import (
     COLLECTIVE,
     COPY,
     EAGER,
@@ -25,9 +25,9 @@ from ...records.program import (
     Part,
     Program,
     RankSteps,
+    Run,
 )
-from ...records.program import Timeline as StepTimeline
-from ...records.run import Run
+from ...records.run import Timeline as StepTimeline
 from .. import names, palette
 from ..document import (
     LEAD,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ...records.evidence import ObservedGraph, ObservedOptimizer
-from ...records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN
 from ..upstream import observing as upstream
 
 # Finds the repeating pattern of compiled calls, for programs that neither mark their steps nor run an optimizer.

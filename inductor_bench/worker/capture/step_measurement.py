@@ -27,7 +27,7 @@ from ...records.evidence import (
     ClockSample,
     ObservedSteps,
 )
-from ...records.program import LONGER_LOOP, PATTERN
+from ...records.run import LONGER_LOOP, PATTERN
 from ...store import codec
 from ..device.nvml import Driver, driver_of_current_gpu
 from ..upstream.inductor import profiler_range

@@ -18,7 +18,7 @@ from ... import step_marks
 from ...devices.protocol import CPU
 from ...errors import InductorBenchError
 from ...messages.observed import EAGER, MODE, PROFILES, SAMPLES, SKIP_STEPS, TIMED_STEPS
-from ...records.program import MARKS, OPTIMIZER_STEPS
+from ...records.run import MARKS, OPTIMIZER_STEPS
 from ..upstream import inductor
 from ..upstream import observing as upstream
 from .boundaries import Boundaries, CalledGraphs, Graph, Pattern, StepMeasurement

@@ -11,8 +11,8 @@ from ...errors import InductorBenchError
 from ...launch.process import ProcessResult
 from ...records.base import Failure
 from ...records.evidence import EagerSteps, ObservedSteps
-from ...records.program import PATTERN, Program
 from ...records.request import DRAWN, BreakdownRequest
+from ...records.run import PATTERN, Program
 from ...store.folder import RunFolder
 from ..progress import Progress
 from .compile_environment import observed_environment

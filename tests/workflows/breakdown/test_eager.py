@@ -16,8 +16,7 @@ from inductor_bench.analysis.program_step import with_notes
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.records.base import Failure
 from inductor_bench.records.evidence import DONE, WAITING, EagerSteps, ObservedSteps
-from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import MARKS, OPTIMIZER_STEPS, PATTERN, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.modules import eager_run
 from inductor_bench.workflows.modules.eager_run import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager

@@ -20,10 +20,9 @@ from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.module import ShapeGroup
-from inductor_bench.records.program import GRAPH, Part
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED, MeasuredKernel
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import GRAPH, Part, Run
 from inductor_bench.report.run.run_document import write_report
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder

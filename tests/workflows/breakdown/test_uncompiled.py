@@ -16,7 +16,7 @@ import pytest
 
 from inductor_bench.messages.observed import UNCOMPILED, CompileCall, CompileUse
 from inductor_bench.records.evidence import DONE, TIMING, ObservedSteps
-from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
+from inductor_bench.records.run import MARKS, OPTIMIZER_STEPS
 from inductor_bench.source.compile_log import SkippedFrame, read_skipped_frame
 from inductor_bench.store import codec
 from inductor_bench.workflows.modules import observed_files

@@ -13,8 +13,8 @@ from conftest import ROOT
 
 import inductor_bench
 from inductor_bench.records.comparison import ADDED, CODE, CONFIG, REMOVED, SPLIT, UNCHANGED
-from inductor_bench.records.program import EAGER
 from inductor_bench.records.request import BreakdownRequest, CompareRequest
+from inductor_bench.records.run import EAGER
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.compare import compare_program
 from inductor_bench.workflows.progress import Silent

@@ -16,8 +16,8 @@ import pytest
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import NOT_TIMED, ModeProcess, ModeSet
-from inductor_bench.records.program import PATTERN
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
+from inductor_bench.records.run import PATTERN
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import modes

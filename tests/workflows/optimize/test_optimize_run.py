@@ -17,9 +17,8 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import KEPT, Trial
-from inductor_bench.records.program import Interval, Timeline
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
-from inductor_bench.records.run import Environment
+from inductor_bench.records.run import Environment, Interval, Timeline
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
