@@ -22,7 +22,6 @@ from ..store import codec
 from ..store.folder import RunFolder, remove_run
 from ..store.lock import TURN, WAITING
 from . import executors
-from .diagnosis import ERROR_LINES, last_error, module_words
 from .executors import (
     COMPILE_THREADS,
     OFFLINE,
@@ -36,7 +35,7 @@ from .executors import (
     is_host,
     usable_cores,
 )
-from .process import ChildProcess, PipedProcess, ProcessResult
+from .process import ERROR_LINES, ChildProcess, PipedProcess, ProcessResult, last_error, module_words
 from .worker import expose_package, join_paths, worker_environment
 
 

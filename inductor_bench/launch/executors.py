@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..devices.table import device_of
-from .diagnosis import module_words
-from .process import ProcessResult
+from .process import ProcessResult, module_words
 
 # The interface of a batch's executors: jobs and events.
 #

@@ -22,19 +22,21 @@ from ..messages.kernel_requests import Begun
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
 from ..store.files import read_json, write_message
-from .diagnosis import (
+from .executors import cores_of_this_process
+from .forking_worker import NO_VARIABLES, ForkingWorker
+from .process import (
     ANOTHER_PYTHON,
     ERROR_LINES,
     NOT_PYTHON,
     SAFE_PATH,
+    PipedProcess,
+    ProcessResult,
     last_error,
     module_words,
     remedy,
     remedy_of_end,
+    run_process,
 )
-from .executors import cores_of_this_process
-from .forking_worker import NO_VARIABLES, ForkingWorker
-from .process import PipedProcess, ProcessResult, run_process
 
 # Starting a worker: a verb, a job file in, a result file out. Nothing travels on stdout, because models print.
 

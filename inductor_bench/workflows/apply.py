@@ -16,9 +16,8 @@ from pathlib import Path
 
 from ..analysis.findings.finding import apply_command, plural, program_words
 from ..errors import InductorBenchError
-from ..launch.diagnosis import last_error, remedy
 from ..launch.marks import tool_mark
-from ..launch.process import run_in_terminal
+from ..launch.process import last_error, remedy, run_in_terminal
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
 from ..messages.job_requests import TellEnvironment
 from ..messages.observed import APPLY, Pins

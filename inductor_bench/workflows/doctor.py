@@ -12,7 +12,7 @@ from .. import units
 from ..devices.protocol import CPU
 from ..devices.table import best_device, device_of
 from ..launch.batch_executors import INSTALL as INSTALL_RAY
-from ..launch.diagnosis import GO_TOGETHER
+from ..launch.process import GO_TOGETHER
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
 from ..records.model_sources import LIBRARIES

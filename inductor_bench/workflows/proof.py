@@ -16,8 +16,7 @@ from ..analysis.program_step import MARKERS
 from ..analysis.statistics import TimedStep, device_confirms, judge_processes, measure_saving
 from ..devices.table import device_of
 from ..errors import InductorBenchError
-from ..launch.diagnosis import last_error
-from ..launch.process import ProcessResult, run_process
+from ..launch.process import ProcessResult, last_error, run_process
 from ..messages.observed import (
     APPLY,
     CHECKING,

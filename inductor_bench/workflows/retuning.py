@@ -21,7 +21,7 @@ from ..autotune.methods import TuningPriority, find_least
 from ..devices.nvidia import visible_gpus
 from ..devices.table import device_of
 from ..errors import InductorBenchError
-from ..launch.diagnosis import SAFE_PATH
+from ..launch.process import SAFE_PATH
 from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
 from ..records.model_sources import COMPILED_HERE, PROGRAMS
 from ..records.module import ExtractedKernel

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.launch.diagnosis import last_error, remedy, remedy_of_end
-from inductor_bench.launch.process import ProcessResult
+from inductor_bench.launch.process import ProcessResult, last_error, remedy, remedy_of_end
 from inductor_bench.messages.observed import Refusal
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.diagnosis import remedy
+from inductor_bench.launch.process import remedy
 from inductor_bench.messages.observed import VARIANTS, Refusal, RunProgram
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec

@@ -15,8 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...launch.diagnosis import SAFE_PATH
-from ...launch.process import run_process
+from ...launch.process import SAFE_PATH, run_process
 from ...launch.worker import expose_package, join_paths, worker_environment
 from ...messages.observed import COMPILE_CACHE
 from ...records.code import CompilePhase, total_s

@@ -13,8 +13,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import InductorBenchError
-from ...launch.diagnosis import ANOTHER_PYTHON, ERROR_LINES, last_error, module_words, remedy, remedy_of_end
-from ...launch.process import WAKE_S, ProcessResult, run_process
+from ...launch.process import (
+    ANOTHER_PYTHON,
+    ERROR_LINES,
+    WAKE_S,
+    ProcessResult,
+    last_error,
+    module_words,
+    remedy,
+    remedy_of_end,
+    run_process,
+)
 from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode

@@ -14,9 +14,8 @@ from ...analysis.findings.finding import plural
 from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ...devices.nvidia import VISIBLE_GPUS
 from ...errors import InductorBenchError
-from ...launch.diagnosis import last_error
 from ...launch.executors import COMPILE_THREADS, compile_threads, usable_cores
-from ...launch.process import WAKE_S, ChildProcess, ProcessResult
+from ...launch.process import WAKE_S, ChildProcess, ProcessResult, last_error
 from ...messages.observed import VARIANTS
 from ...messages.variants import (
     JOURNAL,
