@@ -55,7 +55,6 @@ from .modules.program_run import (
     labelled,
     read_program,
 )
-from .modules.run_failures import CAPTURE, PROFILE, UNFINISHED, describe_interruption
 from .modules.targets import (
     find_listed_modules,
     find_secrets,
@@ -66,7 +65,16 @@ from .modules.targets import (
 )
 from .pins import make_pins
 from .progress import Progress, StagePhases, StageTimes
-from .retuning import PREDICTION, autotune_run, lacks_proof, verify_retunes
+from .retuning import (
+    CAPTURE,
+    PREDICTION,
+    PROFILE,
+    UNFINISHED_RUN,
+    autotune_run,
+    describe_interruption,
+    lacks_proof,
+    verify_retunes,
+)
 from .retuning import STAGE as AUTOTUNE
 
 # The end of a breakdown: its record, its folder and its reports.
@@ -300,7 +308,7 @@ class _Breakdown:
         """Saves the record so far, marked as incomplete."""
         self.run = self._redaction.run(self.run)
         rerun = f"{self.run.command} --force" if is_command() else ""
-        unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
+        unfinished = Failure(self._stage, "unfinished", UNFINISHED_RUN, rerun)
         self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
 
     def conclude(self) -> None:
