@@ -129,7 +129,6 @@ EDGES: dict[str, tuple[str, ...]] = {
     "arguments of a call of torch, Triton or a model": (
         *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),
         *("worker/survey.py", "worker/profile/recorder.py", "worker/upstream/observing.py"),
-        "worker/capture/programs.py",
         "worker/bench/library_choices.py",
     ),
     "options, flags and arguments, whose names are torch's": (
