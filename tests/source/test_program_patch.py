@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from inductor_bench.source.program_patch import OPTIMIZERS, difference, with_keywords, with_lines
+from inductor_bench.source.user_program import OPTIMIZERS, difference, with_keywords, with_lines
 
 PROGRAM = '''"""A program."""
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.records.traced import UserCall
-from inductor_bench.source.user_lines import UserFiles
+from inductor_bench.source.user_program import UserFiles
 
 TEXT = """import torch
 

@@ -20,7 +20,7 @@ from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
 from inductor_bench.records.run import Part
 from inductor_bench.source.module_reader import read_module
-from inductor_bench.source.user_lines import UserFiles
+from inductor_bench.source.user_program import UserFiles
 from inductor_bench.store import codec
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations

@@ -18,7 +18,7 @@ from ...records.module import Method, Outputs
 from ...records.request import BreakdownRequest
 from ...source.labels import ModuleLabel
 from ...source.module_reader import read_module
-from ...source.user_lines import UserFiles, with_lines
+from ...source.user_program import UserFiles, with_sampled_lines
 from ...store.files import write_text
 from ...store.folder import RunFolder
 from ...store.run_files import save_code, write_host_trace, write_timeline
@@ -186,7 +186,7 @@ def keep_steps(
             graphs=tuple(map(_without_path, observed.graphs)),
             trace="",
             lines_trace="",
-            samples=with_lines(observed.samples, slugs) if observed.samples else None,
+            samples=with_sampled_lines(observed.samples, slugs) if observed.samples else None,
         ),
         modules=tuple(slugs.get(os.path.realpath(graph.path), "") if graph.path else "" for graph in observed.graphs),
         trace=trace,
