@@ -22,7 +22,7 @@ from ..analysis.optimization.batch_settings import SettingSummary, summarize_set
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
 from ..records.batch import BatchResults, GraphResult
 from ..records.optimization import Optimization
-from .csvs import table_text
+from .formats import table_text
 
 
 class Field(NamedTuple):

@@ -35,7 +35,6 @@ from ..records.comparison import (
     SideSummary,
 )
 from . import names
-from .csvs import table_text
 from .document import (
     BAD,
     GOOD,
@@ -63,7 +62,7 @@ from .document import (
     sentences,
     words,
 )
-from .formats import View, document_formats
+from .formats import View, document_formats, table_text
 from .run.run_tables import source_file
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}

@@ -1,12 +1,13 @@
-"""The protocol of renderers, which turn a result into text, and the tables of formats.
+"""The formats of results: the protocol of renderers, which turn a result into text, CSV, and the tables of formats.
 
 Each kind of result has a table of formats, a :class:`Formats`. It provides the choices and the help of ``--format``.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,6 +17,39 @@ from ..errors import UsageError
 from ..store.codec import encode
 from .document import Document
 from .markdown import document_markdown
+
+_LINE_END = "\r\n"
+_FORMULA = ("=", "@", "+", "-", "\t", "\r")
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Renders a table as CSV, without control characters, as the file may be shown on a terminal.
+
+    An apostrophe precedes text that a spreadsheet would read as a formula.
+    """
+    lines = _CsvLines()
+    writer = csv.writer(lines, lineterminator=_LINE_END)
+    writer.writerow(map(_safe, header))
+    writer.writerows(map(_safe, row) for row in rows)
+    return "".join(lines)
+
+
+class _CsvLines(list[str]):
+    """Collects CSV rows and ends them in a line feed.
+
+    The writer's own line end is CR LF, because it then quotes cells that hold a carriage return.
+    """
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix(_LINE_END) + "\n")
+
+
+def _safe(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    text = units.printable(cell)
+    return f"'{text}" if cell.startswith(_FORMULA) else text
+
 
 Result = TypeVar("Result")
 Result_contra = TypeVar("Result_contra", contravariant=True)

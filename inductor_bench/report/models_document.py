@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from .. import units
 from ..analysis.findings.finding import join_words, plural
 from ..records.comparison import EAGER, ModelModes, ModeRow, ModesByModel
-from .csvs import table_text
 from .document import (
     BAD,
     LEAD,
@@ -26,7 +25,7 @@ from .document import (
     Table,
     words,
 )
-from .formats import View, document_formats
+from .formats import View, document_formats, table_text
 from .modes_document import QUIETER, advice, machine, mode_cells, mode_table
 
 MODEL_TITLES = ("model", "take", "step", "of eager", "compile", "pays after", "outputs")

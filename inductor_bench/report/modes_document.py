@@ -23,7 +23,6 @@ from ..records.comparison import (
 )
 from ..records.model_sources import COMPILED_HERE
 from . import palette
-from .csvs import table_text
 from .document import (
     BAD,
     GOOD,
@@ -47,7 +46,7 @@ from .document import (
     notes,
     words,
 )
-from .formats import View, document_formats
+from .formats import View, document_formats, table_text
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 

@@ -26,7 +26,6 @@ from ..records.optimization import (
     OptimizedProgram,
 )
 from . import palette
-from .csvs import table_text
 from .document import (
     BAD,
     GOOD,
@@ -50,7 +49,7 @@ from .document import (
     Table,
     words,
 )
-from .formats import View, document_formats
+from .formats import View, document_formats, table_text
 
 STATES = {
     KEPT: "kept",

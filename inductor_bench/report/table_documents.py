@@ -21,7 +21,6 @@ from ..records.run import Environment, Peaks
 from ..store.caches import cache_folder, peaks_key, slug
 from ..version import __version__
 from . import names
-from .csvs import table_text
 from .document import (
     BAD,
     GOOD,
@@ -42,7 +41,7 @@ from .document import (
     Table,
     words,
 )
-from .formats import DEFAULT_VIEW, Renderer, View, document_formats
+from .formats import DEFAULT_VIEW, Renderer, View, document_formats, table_text
 
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 

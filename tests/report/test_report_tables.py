@@ -15,7 +15,7 @@ from printed import run_markdown
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import Answer
 from inductor_bench.records.run import Run
-from inductor_bench.report.csvs import table_text
+from inductor_bench.report.formats import table_text
 from inductor_bench.report.run.run_tables import csv_text, write_tables
 from inductor_bench.report.table_documents import answer_csv
 from inductor_bench.units import printable

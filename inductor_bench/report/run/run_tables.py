@@ -16,7 +16,6 @@ from ...records.retune import Retune, RetuneRow
 from ...records.run import Run
 from ...store.files import own_folder, write_text
 from .. import names, palette
-from ..csvs import table_text
 from ..document import (
     NOTE,
     Block,
@@ -34,6 +33,7 @@ from ..document import (
     sentences,
     words,
 )
+from ..formats import table_text
 from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
 from .run_words import Entry, alone, idle_name, is_simulated, kernel_caption, of_peak, rank, rate, step_saving
 
