@@ -20,9 +20,8 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerLostError, WorkerSession
 from ..records.retune import Tuning
-from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool
-from .timing_worker import Waiting
 from .tuner import Tuner, TuningSteps
+from .tuning_workers import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool, Waiting
 
 # The kernels of a pipeline on their way, the workers that time them, and the state of all of them for a report.
 

@@ -19,7 +19,6 @@ from ..errors import InductorBenchError
 from ..launch.worker import WorkerSession
 from ..messages.kernel_requests import TellFacts, VariantFacts
 from ..records.retune import Config, Tuning
-from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
 from .methods import (
     FINAL,
     HOPELESS_FINAL,
@@ -34,10 +33,13 @@ from .methods import (
     RaceResult,
     race,
 )
-from .timing_worker import (
+from .tuning_workers import (
+    BUDGET_SPENT,
     MORE_BUDGET,
     BudgetSpentError,
     Candidate,
+    CompileJob,
+    CompileOutcome,
     TimingWorker,
     Waiting,
     describe_tuning,

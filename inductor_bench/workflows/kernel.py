@@ -13,11 +13,10 @@ from types import MappingProxyType
 
 from .. import units
 from ..analysis.statistics import summarize
-from ..autotune.compile_pool import LOAD_S
 from ..autotune.methods import METHODS, Pruning, RacePlan, TuningPriority, find_least
 from ..autotune.pipeline import PipelineState
-from ..autotune.timing_worker import BudgetSpentError, describe_candidate
 from ..autotune.tuner import Tuner, TuningSteps
+from ..autotune.tuning_workers import LOAD_S, BudgetSpentError, describe_candidate
 from ..autotune.variant_protocol import Questions
 from ..autotune.variants import triton_variants
 from ..devices.nvidia import visible_gpus

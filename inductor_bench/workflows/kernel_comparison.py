@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.statistics import summarize
-from ..autotune.compile_pool import COMPILE_S, LOAD_S
 from ..autotune.methods import METHODS, RacePlan, RaceResult, race
+from ..autotune.tuning_workers import COMPILE_S, LOAD_S
 from ..autotune.variant_protocol import Variants
 from ..autotune.variants import find_variants
 from ..devices.table import device_of

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.roofline import describe_use
-from ..autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
 from ..autotune.methods import TuningPriority
-from ..autotune.timing_worker import NoCandidatesError, Waiting, ask_worker
+from ..autotune.tuning_workers import COMPILE_S, LOAD_S, CompileJob, CompilePool, NoCandidatesError, Waiting, ask_worker
 from ..devices.hardware_counters import metrics_for, read_counters
 from ..devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
 from ..devices.table import device_of

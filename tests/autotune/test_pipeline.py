@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 from fake_device import SEGFAULT, SIX, Device, Line, Session, finds, times_of
 
-from inductor_bench.autotune import compile_pool
 from inductor_bench.autotune import pipeline as pipeline_module
-from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
+from inductor_bench.autotune import tuning_workers
 from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline, PipelineState
-from inductor_bench.autotune.timing_worker import ask_worker
 from inductor_bench.autotune.tuner import Tuner
+from inductor_bench.autotune.tuning_workers import CompileJob, CompilePool, ask_worker
 from inductor_bench.devices.nvidia import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerLostError
@@ -383,7 +382,7 @@ def test_a_compilation_without_end_does_not_outlast_the_budget(monkeypatch: pyte
         if not select.select(sessions, [], [], 0)[0]:
             waits.append(limit_s)
 
-    for module in (compile_pool, pipeline_module):
+    for module in (tuning_workers, pipeline_module):
         monkeypatch.setattr(module, "select", SimpleNamespace(select=wait))
     with pipeline(StuckDevice(times_of), {"k": SIX}, left_s=lambda: 0.3 - sum(waits)) as one:
         ((_, outcome),) = one.run()

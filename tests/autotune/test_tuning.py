@@ -13,7 +13,7 @@ from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_
 from inductor_bench.autotune import tuner
 from inductor_bench.autotune.methods import Pruning, TuningPriority
 from inductor_bench.autotune.pipeline import PipelineState
-from inductor_bench.autotune.timing_worker import BudgetSpentError, Candidate, leave_out_hopeless
+from inductor_bench.autotune.tuning_workers import BudgetSpentError, Candidate, leave_out_hopeless
 from inductor_bench.devices.nvidia import NVIDIA
 from inductor_bench.devices.protocol import CPU
 from inductor_bench.errors import InductorBenchError

@@ -12,8 +12,8 @@ from fake_device import SIX, TIMES, Device, Line, finds, times_of, tune
 from inline import change
 from measured_kernels import measured
 
-from inductor_bench.autotune.compile_pool import CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
+from inductor_bench.autotune.tuning_workers import CompilePool
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernel_requests import Binary
 from inductor_bench.records.retune import MeasuredKernel, TriedCandidate, Tuning

@@ -14,10 +14,18 @@ from fake_device import SIX, TOO_LATE, Device, Line, Session, finds, times_of, t
 from measured_kernels import measured
 from retuning_bench import Bench
 
-from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompileJob, CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
-from inductor_bench.autotune.timing_worker import BudgetSpentError, Candidate, NoCandidatesError, make_no_verdict_error
 from inductor_bench.autotune.tuner import Tuner
+from inductor_bench.autotune.tuning_workers import (
+    GREETING_S,
+    LOAD_S,
+    BudgetSpentError,
+    Candidate,
+    CompileJob,
+    CompilePool,
+    NoCandidatesError,
+    make_no_verdict_error,
+)
 from inductor_bench.devices.nvidia import ARCHITECTURES, NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerLostError
