@@ -323,7 +323,7 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
 )
 def test_a_question_which_device_it_is_is_seen(text: str) -> None:
     assert len(device_questions("report/run/plots.py", text)) == 1
-    for room in ("devices/table.py", "worker/device/nvidia_runtime.py", "source/harness/switches.py"):
+    for room in ("devices/table.py", "worker/device/nvidia_runtime.py", "source/harness/operator_main.py"):
         assert device_questions(room, text) == []
 
 

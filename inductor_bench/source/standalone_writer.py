@@ -37,8 +37,7 @@ from .standalone_header import (
 
 
 _DEFINITION = "triton_definition.py"
-_TIMING = ("timing.py", "timing_cuda.py", "launch_gap.py")
-_HARNESS = ("arguments.py", "fingerprints.py", "command.py", *_TIMING, "triton_main.py")
+_HARNESS = ("common.py", "timing_cuda.py", "triton_main.py")
 _OWN_HARNESS = ("get_args", "call", "benchmark_all_configs")
 _HARNESS_IMPORTS = ("rand_strided", "get_raw_stream")
 _OURS = {"RECORDED", "KERNEL", "FILE", "_tuning_cache", "make_arguments", "call", "outputs", "check"}
@@ -173,7 +172,7 @@ class _Timing(NamedTuple):
 
 _TIMINGS = {
     CPU.type: _Timing(("timing_cpu.py",), "measure_cpu"),
-    NVIDIA.type: _Timing(("timing_cuda.py", "launch_gap.py"), "measure_cuda"),
+    NVIDIA.type: _Timing(("timing_cuda.py",), "measure_cuda"),
 }
 _OPERATOR_TAIL = '''
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -228,7 +227,7 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
         raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
     device = device_type(launch)
     timing = _TIMINGS[device]
-    files = ("arguments.py", "fingerprints.py", "command.py", "timing.py", *timing.files, "switches.py")
+    files = ("common.py", *timing.files)
     return "\n".join(
         [
             write_header(header, launch),
@@ -331,9 +330,7 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
             "from __future__ import annotations\n",
             recorded_text(facts),
             f"SOURCE = {quoted(kernel.source)}\n",
-            framed_harness(
-                *("arguments.py", "fingerprints.py", "command.py", "timing.py", "timing_cpu.py", "cpp_main.py")
-            ),
+            framed_harness("common.py", "timing_cpu.py", "cpp_main.py"),
             _CPP_TAIL,
         ]
     )

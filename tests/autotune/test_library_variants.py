@@ -30,8 +30,8 @@ from inductor_bench.messages.kernel_requests import (
     VariantFacts,
     Vary,
 )
-from inductor_bench.source.harness import operator_main, switches
-from inductor_bench.source.harness.arguments import Arguments, build_arguments
+from inductor_bench.source.harness import operator_main
+from inductor_bench.source.harness.common import Arguments, build_arguments
 from inductor_bench.store import codec
 from inductor_bench.worker.bench import library_choices as library_lowering
 from inductor_bench.worker.bench import library_kernel as library_variants
@@ -161,7 +161,7 @@ def test_a_call_is_made_under_the_switches_of_its_program(
     monkeypatch.setattr(operator_main.Operator, "make_arguments", lambda self, seed: arguments)
     assert operator_main.check_operator(kernel.operator, 0) == (True, "1 output agree with the same call in float64")
     assert seen == [(True, False, True, True), (False, False, False, True)]  # the second is what it is compared with
-    with pytest.raises(RuntimeError), switches.switched(PROGRAM):
+    with pytest.raises(RuntimeError), operator_main.switched(PROGRAM):
         raise RuntimeError
     assert own_switches.read() == (False, True, False, False)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from inductor_bench.source.harness.arguments import Arguments
+from inductor_bench.source.harness.common import Arguments
 
 COPY_S, FLUSH_S, GRAPH_S, EVENT_S = 3e-6, 50e-6, 8e-6, 2e-6
 CLOCK_HZ = 1.9e9

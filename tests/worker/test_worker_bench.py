@@ -24,8 +24,8 @@ from inductor_bench.messages.kernel_requests import (
     VariantChange,
     Vary,
 )
-from inductor_bench.source.harness import arguments, timing_cpu
-from inductor_bench.source.harness.arguments import PATTERN_ELEMENTS, Arguments, draw_normal
+from inductor_bench.source.harness import common, timing_cpu
+from inductor_bench.source.harness.common import PATTERN_ELEMENTS, Arguments, draw_normal
 from inductor_bench.source.harness.operator_main import CallRefusedError
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.store import codec
@@ -192,12 +192,12 @@ def test_products_on_a_gpu_are_in_tf32_if_that_is_allowed(
     run: Any, convolution: bool, product: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = operator(run)
-    arguments = kernel.operator.make_arguments()
+    common = kernel.operator.make_arguments()
     monkeypatch.setattr(torch.backends, "cudnn", SimpleNamespace(allow_tf32=convolution))
     monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=product))
-    assert library_variants.product_type(kernel.operator, arguments) == dtype.replace("tf32", "float32")
+    assert library_variants.product_type(kernel.operator, common) == dtype.replace("tf32", "float32")
     kernel.operator.device = "cuda"
-    assert library_variants.product_type(kernel.operator, arguments) == dtype
+    assert library_variants.product_type(kernel.operator, common) == dtype
 
 
 # Several workers on one device
@@ -331,11 +331,11 @@ def test_a_kernel_on_a_cpu_is_prepared_before_each_of_its_samples(monkeypatch: p
 
 
 def test_what_arguments_are_filled_with_is_drawn_ahead_by_one_thread() -> None:
-    arguments._long_pattern.cache_clear()
+    common._long_pattern.cache_clear()
     threads = torch.get_num_threads()
     kernel_protocol.draw_ahead()
     assert torch.get_num_threads() == threads
-    misses = arguments._long_pattern.cache_info().misses
+    misses = common._long_pattern.cache_info().misses
     launch = {
         "storages": [
             {"size_bytes": 8, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "random"}}
@@ -343,8 +343,8 @@ def test_what_arguments_are_filled_with_is_drawn_ahead_by_one_thread() -> None:
         * kernel_protocol.USUAL_STORAGES,
         "arguments": [],
     }
-    arguments.build_arguments(launch, "cpu", draw=partial(kernel_protocol._draw_shared, "cpu"))
-    assert arguments._long_pattern.cache_info().misses == misses
+    common.build_arguments(launch, "cpu", draw=partial(kernel_protocol._draw_shared, "cpu"))
+    assert common._long_pattern.cache_info().misses == misses
 
 
 def test_operators_of_comparisons_run_ahead_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:

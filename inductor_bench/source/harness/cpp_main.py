@@ -10,18 +10,22 @@ from typing import Any
 
 import torch
 
-from .arguments import (
+from .common import (
+    NOT_RECORDED,
     Arguments,
     build_arguments,
+    fingerprint,
     mutated_storages,
+    read_options,
     restore,
+    same,
+    show_check,
+    show_result,
     snapshot,
     touched_bytes,
     with_zeros,
     written_tensors,
 )
-from .command import NOT_RECORDED, read_options, show_check, show_result
-from .fingerprints import fingerprint, same
 from .timing_cpu import measure_cpu
 
 BY_INDEX = re.compile(r"atomic_add|ptr\w*\[[^\]]*\btmp\d|ptr\w* \+ static_cast<int64_t>\([^;,]*\btmp\d")

@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 
-from .arguments import (
+from .common import (
+    COARSE_TOLERANCE,
+    NOT_RECORDED,
+    TOLERANCES,
     Arguments,
     Draw,
     build_arguments,
+    count_differing,
     draw_normal,
+    fingerprint,
     mutated_storages,
+    profile_call,
+    read_options,
     restore,
+    same,
+    show_check,
+    show_result,
     snapshot,
     tensors_in,
     touched_bytes,
     with_zeros,
     written_tensors,
 )
-from .command import NOT_RECORDED, profile_call, read_options, show_check, show_result
-from .fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint, same
-from .switches import EXACTLY, SWITCHES, switched
+
+SWITCHES = {
+    "matmul_tf32": ("cuda.matmul", "allow_tf32"),
+    "cudnn_tf32": ("cudnn", "allow_tf32"),
+    "cudnn_benchmark": ("cudnn", "benchmark"),
+    "cudnn_deterministic": ("cudnn", "deterministic"),
+}
+"""Where ``torch.backends`` has the switches that decide which library kernels run on a GPU, by their recorded names."""
+
+EXACTLY = {"matmul_tf32": False, "cudnn_tf32": False, "cudnn_benchmark": False}
+"""The switches of a call that others are compared with."""
+
+
+@contextlib.contextmanager
+def switched(wanted: Mapping[str, bool]) -> Iterator[None]:
+    """Has some of the ``SWITCHES`` as ``wanted`` meanwhile."""
+    before = []
+    try:
+        for name, value in wanted.items():
+            place, switch = SWITCHES[name]
+            backend = attrgetter(place)(torch.backends)
+            now = getattr(backend, switch)
+            if now != value:
+                before.append((backend, switch, now))
+                setattr(backend, switch, value)
+        yield
+    finally:
+        for backend, switch, value in before:
+            setattr(backend, switch, value)
+
 
 GPU_TOLERANCES = {"float32": 5e-3, "float16": 2e-2}
 """By element type, in place of those of other kernels: libraries may multiply in TF32 there, and sum up in 16 bits."""

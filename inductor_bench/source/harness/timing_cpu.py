@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, copy_arguments, mutated_storages, restore, snapshot
-from .timing import summarize
+from .common import Arguments, copy_arguments, mutated_storages, restore, snapshot, summarize
 
 WINDOW_S = 1e-3
 SAMPLE_COUNT = 31

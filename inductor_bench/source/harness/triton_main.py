@@ -8,10 +8,22 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, build_arguments, mutated_storages, touched_bytes, with_zeros, written_tensors
-from .command import NOT_RECORDED, profile_call, read_options, show_check, show_result
-from .fingerprints import fingerprint, same
-from .launch_gap import measure_cuda
+from .common import (
+    NOT_RECORDED,
+    Arguments,
+    build_arguments,
+    fingerprint,
+    mutated_storages,
+    profile_call,
+    read_options,
+    same,
+    show_check,
+    show_result,
+    touched_bytes,
+    with_zeros,
+    written_tensors,
+)
+from .timing_cuda import measure_cuda
 
 SCRATCH = ("ws_ptr", "sem_ptr")  # what Inductor calls workspaces and semaphores
 WHOLE_NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")

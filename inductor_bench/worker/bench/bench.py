@@ -28,7 +28,7 @@ from ...messages.job_requests import WorkerRequest, by_name, decode_request
 from ...records.base import DeviceUse
 from ...records.code import Reference
 from ...records.run import Environment
-from ...source.harness.fingerprints import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint
+from ...source.harness.common import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint
 from ...source.harness.triton_definition import use_inductors_assembler
 from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, takes_alike
 from ...store import codec

@@ -30,8 +30,7 @@ from ...messages.kernel_requests import (
 from ...records.code import CompiledKernel
 from ...records.retune import Config
 from ...source.harness import cpp_main
-from ...source.harness.arguments import Arguments, build_arguments, touched_bytes, with_zeros
-from ...source.harness.fingerprints import TOLERANCES
+from ...source.harness.common import TOLERANCES, Arguments, build_arguments, touched_bytes, with_zeros
 from ...source.harness.timing_cpu import measure_cpu
 from ...source.harness.triton_definition import LAUNCH_OPTIONS
 from ...store import codec

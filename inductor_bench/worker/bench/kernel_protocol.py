@@ -14,7 +14,7 @@ import torch
 from ...devices.table import device_of
 from ...messages.kernel_requests import CompiledResources, Described, KernelTimes, VariantChange, VariantFacts
 from ...source.harness import cpp_main, operator_main
-from ...source.harness.arguments import (
+from ...source.harness.common import (
     PATTERN_ELEMENTS,
     Arguments,
     Draw,

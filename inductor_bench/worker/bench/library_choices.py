@@ -29,7 +29,7 @@ from torch._subclasses import FakeTensorMode
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.retune import Config
-from ...source.harness.arguments import Arguments, tensors_in
+from ...source.harness.common import Arguments, tensors_in
 from ...source.harness.operator_main import UNSUPPORTED
 from ..upstream.pinning import autotuned, name_choices
 

@@ -26,10 +26,8 @@ from ...messages.kernel_requests import (
 )
 from ...records.retune import Config
 from ...source.harness import cpp_main, operator_main
-from ...source.harness.arguments import Arguments, tensors_in
-from ...source.harness.fingerprints import TOLERANCES
-from ...source.harness.operator_main import Operator, count_bytes, count_flops
-from ...source.harness.switches import switched
+from ...source.harness.common import TOLERANCES, Arguments, tensors_in
+from ...source.harness.operator_main import Operator, count_bytes, count_flops, switched
 from ...store import codec
 from ..device.runtime import Timer, exclusive
 from ..device.runtimes import runtime_of

@@ -16,7 +16,7 @@ import torch
 
 from ...devices.protocol import CPU
 from ...records.run import Environment, Host
-from ...source.harness.arguments import Arguments
+from ...source.harness.common import Arguments
 from ...source.harness.timing_cpu import CpuTimer, describe_method, measure_cpu
 from . import processor
 from .processor import usable_cpus

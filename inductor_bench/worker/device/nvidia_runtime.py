@@ -29,9 +29,8 @@ from ...devices.nvidia import NVIDIA, Architecture, refusal
 from ...errors import InductorBenchError
 from ...messages.job_requests import LAUNCH_GAP
 from ...records.run import AcceleratorFacts, Environment
-from ...source.harness.arguments import Arguments
-from ...source.harness.launch_gap import device_durations, launch_gap, measure_cuda
-from ...source.harness.timing_cuda import BoundGpuCall, GpuTimer
+from ...source.harness.common import Arguments
+from ...source.harness.timing_cuda import BoundGpuCall, GpuTimer, device_durations, launch_gap, measure_cuda
 from ...store.files import read_json, write_json
 from .nvml import driver_version
 from .runtime import Bind, Roofs, exclusive

@@ -16,7 +16,7 @@ import torch
 from ...devices.protocol import Device
 from ...errors import InductorBenchError
 from ...records.run import Environment
-from ...source.harness.arguments import Arguments
+from ...source.harness.common import Arguments
 from ...store.lock import LOADS_BESIDE, DeviceTurn
 from ..fast_start import without_collection
 from ..upstream import inductor as upstream

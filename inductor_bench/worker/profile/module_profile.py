@@ -21,8 +21,8 @@ from ...errors import InductorBenchError
 from ...messages.job_requests import ListLaunches, ProfileModule, RecordValues, WantedValues
 from ...records.code import Details, Launch, MachineLoad, Reference
 from ...source.generated_text import has_profile_mark
-from ...source.harness import arguments as harness
-from ...source.harness.fingerprints import fingerprint
+from ...source.harness import common as harness
+from ...source.harness.common import fingerprint
 from ...store import codec
 from ..device.nvidia_runtime import leaves_memory
 from ..device.processor import usable_cpus

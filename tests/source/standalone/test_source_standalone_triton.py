@@ -20,8 +20,8 @@ from source_data import GPU, module_of, text_of
 
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import Argument, KernelDefinition, Launch, Storage, TensorView, Values
-from inductor_bench.source.harness import arguments as harness
-from inductor_bench.source.harness import fingerprints, triton_definition
+from inductor_bench.source.harness import common, triton_definition
+from inductor_bench.source.harness import common as harness
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
 from inductor_bench.source.standalone_writer import file_name, file_text, kernel_source
@@ -202,20 +202,18 @@ def test_values_are_of_the_right_kind_and_repeat_beyond_the_pattern() -> None:
 
 def test_fingerprints_tell_tensors_apart() -> None:
     floats = torch.randn(5000)
-    reference = json.loads(json.dumps(fingerprints.fingerprint([floats, torch.arange(9)])))
-    assert fingerprints.same(fingerprints.fingerprint([floats * (1 + 1e-6), torch.arange(9)]), reference)[0]
+    reference = json.loads(json.dumps(common.fingerprint([floats, torch.arange(9)])))
+    assert common.same(common.fingerprint([floats * (1 + 1e-6), torch.arange(9)]), reference)[0]
     for wrong in (
         [floats * 1.01, torch.arange(9)],
         [floats, torch.arange(9).flip(0)],
         [floats.half(), torch.arange(9)],
     ):
-        passed, why = fingerprints.same(fingerprints.fingerprint(wrong), reference)
+        passed, why = common.same(common.fingerprint(wrong), reference)
         assert not passed and why
     special = torch.tensor([float("nan"), float("-inf"), 1.0])
-    assert fingerprints.same(fingerprints.fingerprint([special]), fingerprints.fingerprint([special]))[0]
-    assert not fingerprints.same(fingerprints.fingerprint([special]), fingerprints.fingerprint([special.nan_to_num()]))[
-        0
-    ]
+    assert common.same(common.fingerprint([special]), common.fingerprint([special]))[0]
+    assert not common.same(common.fingerprint([special]), common.fingerprint([special.nan_to_num()]))[0]
 
 
 class Launcher:

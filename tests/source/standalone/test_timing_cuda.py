@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.source.harness import launch_gap, timing_cuda
-from inductor_bench.source.harness.launch_gap import measure_cuda
-from inductor_bench.source.harness.timing_cuda import GpuTimer
+from inductor_bench.source.harness import timing_cuda
+from inductor_bench.source.harness.timing_cuda import GpuTimer, measure_cuda
 from tests.support.fake_gpu import FRESH, LAUNCH, USED, Device, Kernel, copied
 
 GAPS = {"cold": 5e-7, "warm": 2e-7}
@@ -17,8 +16,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
     monkeypatch.setattr(timing_cuda, "torch", made.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
-    monkeypatch.setattr(launch_gap, "torch", made.torch())
-    monkeypatch.setattr(launch_gap, "_GAPS", {0: {"cold": 0.0, "warm": 0.0}})
+    monkeypatch.setattr(timing_cuda, "torch", made.torch())
+    monkeypatch.setattr(timing_cuda, "_GAPS", {0: {"cold": 0.0, "warm": 0.0}})
     return made
 
 
@@ -28,8 +27,8 @@ def test_what_launches_graphs_and_events_cost_is_not_counted(device: Device, sec
     found = measure_cuda(LAUNCH, kernel.arguments(), kernel.bind)
     assert found["method"] == "graphs"
     for state in ("cold", "warm"):
-        assert found[state]["samples"] == launch_gap.SAMPLES
-        assert found[state]["samples_s"] == pytest.approx([seconds] * launch_gap.SAMPLES, rel=1e-6)
+        assert found[state]["samples"] == timing_cuda.SAMPLES
+        assert found[state]["samples_s"] == pytest.approx([seconds] * timing_cuda.SAMPLES, rel=1e-6)
 
 
 @pytest.fixture
@@ -39,22 +38,22 @@ def profiled(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[list[float
     numbers = Kernel(device, 3e-6)
     monkeypatch.undo()
     monkeypatch.setattr(timing_cuda, "torch", device.torch())
-    monkeypatch.setattr(launch_gap, "torch", device.torch())
+    monkeypatch.setattr(timing_cuda, "torch", device.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
-    monkeypatch.setattr(launch_gap, "build_arguments", lambda launch, place: numbers.arguments())
-    monkeypatch.setattr(launch_gap, "_bind_addition", numbers.bind)
-    monkeypatch.setattr(launch_gap, "device_durations", lambda run, *kinds: found.pop(0))
-    monkeypatch.setattr(launch_gap, "GAP_CALLS", 2)
+    monkeypatch.setattr(timing_cuda, "build_arguments", lambda launch, place: numbers.arguments())
+    monkeypatch.setattr(timing_cuda, "_bind_addition", numbers.bind)
+    monkeypatch.setattr(timing_cuda, "device_durations", lambda run, *kinds: found.pop(0))
+    monkeypatch.setattr(timing_cuda, "GAP_CALLS", 2)
     return found
 
 
 def test_the_gap_between_launches_is_what_the_profiler_does_not_count(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch_gap, "_FIRST_GRAPHS", [])
-    monkeypatch.setattr(launch_gap, "GAP_TOLERANCE_S", 1e-6)
-    gap = launch_gap._find_gap(0)
-    assert len(launch_gap._FIRST_GRAPHS) == 1, "they are kept"
+    monkeypatch.setattr(timing_cuda, "_FIRST_GRAPHS", [])
+    monkeypatch.setattr(timing_cuda, "GAP_TOLERANCE_S", 1e-6)
+    gap = timing_cuda._find_gap(0)
+    assert len(timing_cuda._FIRST_GRAPHS) == 1, "they are kept"
     assert gap == pytest.approx({"cold": 1.5e-6, "warm": 2e-6}) and not profiled
 
 
@@ -62,28 +61,28 @@ def test_gaps_that_differ_are_measured_again(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiled += [[1.5e-6] * 2, [1e-6] * 2] * 6
-    assert launch_gap._find_gap(0) == pytest.approx({"cold": 1.5e-6, "warm": 2e-6})
+    assert timing_cuda._find_gap(0) == pytest.approx({"cold": 1.5e-6, "warm": 2e-6})
     assert len(profiled) == 2 * 4, "three of five agree"
     profiled[:] = [[1e-7 * number * (1 + number % 2)] * 2 for number in range(1, 19)]
-    launch_gap._find_gap(0)
+    timing_cuda._find_gap(0)
     assert not profiled, "nine at most"
 
 
 def test_a_process_takes_over_the_gap_that_another_one_measured(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch_gap, "_FIRST_GRAPHS", [])
-    monkeypatch.setattr(launch_gap, "_GAPS", {})
-    assert launch_gap.launch_gap(GAPS) == GAPS
-    assert launch_gap.launch_gap() == GAPS and len(profiled) == 6, "the profiler is not asked"
-    assert len(launch_gap._FIRST_GRAPHS) == 1, "the first graphs of the process are none of a kernel that is timed"
+    monkeypatch.setattr(timing_cuda, "_FIRST_GRAPHS", [])
+    monkeypatch.setattr(timing_cuda, "_GAPS", {})
+    assert timing_cuda.launch_gap(GAPS) == GAPS
+    assert timing_cuda.launch_gap() == GAPS and len(profiled) == 6, "the profiler is not asked"
+    assert len(timing_cuda._FIRST_GRAPHS) == 1, "the first graphs of the process are none of a kernel that is timed"
 
 
 def test_without_graphs_there_is_no_gap(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch_gap, "_bind_addition", Kernel(device, 3e-6, captures=False).bind)
-    assert launch_gap._find_gap(0) == {} and len(profiled) == 6, "the profiler is not asked"
+    monkeypatch.setattr(timing_cuda, "_bind_addition", Kernel(device, 3e-6, captures=False).bind)
+    assert timing_cuda._find_gap(0) == {} and len(profiled) == 6, "the profiler is not asked"
 
 
 @pytest.mark.parametrize("seen", [[[], []], [[1e-6], []]])
@@ -91,7 +90,7 @@ def test_where_the_profiler_sees_too_little_gaps_are_not_known(
     device: Device, profiled: list[list[float]], seen: list[list[float]]
 ) -> None:
     profiled[:] = seen * 3
-    assert launch_gap._find_gap(0) == {}
+    assert timing_cuda._find_gap(0) == {}
     timer = GpuTimer(LAUNCH, Kernel(device, 1e-5).arguments(), Kernel(device, 1e-5).bind, gap={})
     assert timer.method == "graphs, gaps between launches included"
     assert timer.cold(timer.bind(Kernel(device, 1e-5).bind)) == pytest.approx(1e-5)

@@ -21,7 +21,7 @@ from breakdown_runs import PROGRAMS
 from inductor_bench import units
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Complaint, Launch
-from inductor_bench.source.harness import arguments as harness
+from inductor_bench.source.harness import common as harness
 from inductor_bench.store import codec
 from inductor_bench.worker.profile import launch_values
 from inductor_bench.worker.profile.launch_values import FlatTensor, write_tensors

@@ -19,7 +19,7 @@ from inductor_bench.records.retune import HardwareCounters, MeasuredKernel
 from inductor_bench.records.run import Environment
 from inductor_bench.report.kernel_document import counter_words, measured_document
 from inductor_bench.report.terminal import document_text
-from inductor_bench.source.harness import command
+from inductor_bench.source.harness import common
 from inductor_bench.source.harness.operator_main import Operator, run_operator
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import harness_text
@@ -263,6 +263,6 @@ def test_a_library_call_is_made_once_while_the_profiler_looks(
 
 
 def test_files_with_the_option_are_known_by_their_text() -> None:
-    assert '"--profile"' in harness_text("command.py")
-    assert command.read_options("", [], on_gpu=True).profile is False
-    assert not hasattr(command.read_options("", []), "profile")
+    assert '"--profile"' in harness_text("common.py")
+    assert common.read_options("", [], on_gpu=True).profile is False
+    assert not hasattr(common.read_options("", []), "profile")

@@ -1,15 +1,21 @@
-"""Makes the arguments of a recorded launch, and finds the tensors and bytes that a call reads and writes.
+"""What every standalone kernel file holds: arguments, fingerprints, statistics of times, and its command line.
+
+Every standalone kernel file holds this text, which uses torch and the standard library only.
 
 Every standalone kernel file holds this text, which uses torch and the standard library only.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import functools
+import hashlib
 import json
 import math
 import os
+import statistics
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -268,3 +274,188 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []
+
+
+CHUNK_ELEMENTS = 1 << 25
+SAMPLED_ELEMENTS = 64
+TOLERANCES = {
+    **dict.fromkeys(("float64", "complex128"), 1e-8),
+    **dict.fromkeys(("float32", "complex64"), 2e-4),
+    **{"float16": 4e-3, "bfloat16": 2e-2},
+}  # by element type; of the element and of the root mean square of its tensor. The 8-bit types have the next.
+COARSE_TOLERANCE = 0.15
+
+
+def fingerprint(tensors: Iterable[torch.Tensor]) -> dict[str, Any]:
+    """What tensors hold, in a form that can be compared, and be written as a Python or JSON literal.
+
+    Whole numbers and bools give a SHA-256 of their bytes. Floats, whose last bits may differ between machines, give the
+    numbers of NaNs and infinities, the mean and the mean square of the rest, and some elements at fixed places.
+    """
+    return {"tensors": [_describe_tensor(tensor.detach()) for tensor in tensors]}
+
+
+def _describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
+    facts: dict[str, Any] = {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+    if tensor.layout != torch.strided or tensor.is_mkldnn:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    flat = tensor.contiguous().reshape(-1)
+    if not tensor.is_floating_point() or "float4" in str(tensor.dtype):
+        facts["sha256"] = hashlib.sha256(flat.view(torch.uint8).cpu().numpy().tobytes()).hexdigest()
+        return facts
+    nans = infinities = 0
+    total = squares = 0.0
+    for chunk in flat.split(CHUNK_ELEMENTS):
+        wide = chunk.to(torch.float32).to(torch.float64) if chunk.element_size() == 1 else chunk.to(torch.float64)
+        nan, infinite = torch.isnan(wide), torch.isinf(wide)
+        nans, infinities = nans + int(nan.sum()), infinities + int(infinite.sum())
+        finite = torch.where(nan | infinite, torch.zeros_like(wide), wide)
+        total, squares = total + float(finite.sum()), squares + float((finite * finite).sum())
+    finite_count = max(flat.numel() - nans - infinities, 1)
+    facts.update(nan=nans, inf=infinities, mean=total / finite_count, mean_square=squares / finite_count)
+    facts["elements"] = _sample(flat)
+    return facts
+
+
+def _sample(flat: torch.Tensor) -> list[float | str]:
+    count = flat.numel()
+    many = count > SAMPLED_ELEMENTS
+    places = [
+        (index * 2654435761 + count // 3) % count if many else index for index in range(min(count, SAMPLED_ELEMENTS))
+    ]
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    chosen = flat.view(bits)[torch.tensor(places, dtype=torch.int64, device=flat.device)]
+    numbers = chosen.cpu().view(flat.dtype).to(torch.float32 if flat.element_size() == 1 else torch.float64).tolist()
+    return [number if math.isfinite(number) else str(number) for number in numbers]
+
+
+def count_differing(one: torch.Tensor, other: torch.Tensor, limit: float) -> int:
+    """How many elements of two floating tensors of one type are further apart than ``limit``.
+
+    It is relative to the element and to the root mean square of ``other``.
+    """
+    finite = other[torch.isfinite(other)].abs()
+    scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    return int((~torch.isclose(one, other, rtol=limit, atol=limit * scale, equal_nan=True)).sum())
+
+
+def same(found: dict[str, Any], reference: dict[str, Any], tolerance: float | None = None) -> tuple[bool, str]:
+    """Whether two fingerprints agree, and in words if they do not.
+
+    ``tolerance`` is relative to the element and to the root mean square of its tensor; ``None`` takes that of the
+    element type.
+    """
+    ours, theirs = found["tensors"], reference["tensors"]
+    if len(ours) != len(theirs):
+        return False, f"{len(ours)} outputs, the reference has {len(theirs)}"
+    for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        why = _difference(one, other, tolerance)
+        if why:
+            return False, f"output {index}: {why}"
+    return True, f"{len(ours)} outputs agree with the reference"
+
+
+def _difference(one: dict[str, Any], other: dict[str, Any], tolerance: float | None) -> str:
+    for key in ("shape", "dtype"):
+        if one[key] != other[key]:
+            return f"{key} {one[key]}, the reference has {other[key]}"
+    if "sha256" in one or "sha256" in other:
+        return "" if one.get("sha256") == other.get("sha256") else "its bytes differ from the reference"
+    for key, title in (("nan", "NaNs"), ("inf", "infinities")):
+        if one[key] != other[key]:
+            return f"{one[key]} {title}, the reference has {other[key]}"
+    limit = tolerance if tolerance is not None else TOLERANCES.get(one["dtype"], COARSE_TOLERANCE)
+    scale = math.sqrt(max(other["mean_square"], 0.0))
+    if abs(one["mean"] - other["mean"]) > limit * scale:
+        return f"mean {one['mean']:.6g}, the reference has {other['mean']:.6g}"
+    if abs(one["mean_square"] - other["mean_square"]) > 2 * limit * other["mean_square"]:
+        return f"mean square {one['mean_square']:.6g}, the reference has {other['mean_square']:.6g}"
+    for place, (mine, wanted) in enumerate(zip(one["elements"], other["elements"], strict=True)):
+        if isinstance(mine, str) or isinstance(wanted, str):
+            if mine != wanted:
+                return f"sampled element {place} is {mine}, the reference has {wanted}"
+        elif abs(mine - wanted) > limit * (abs(wanted) + scale):
+            return f"sampled element {place} is {mine:.6g}, the reference has {wanted:.6g}"
+    return ""
+
+
+def summarize(samples: Sequence[float]) -> dict[str, Any]:
+    """The median and the range from 10 to 90% of some times; none is below 0."""
+    ordered = sorted(max(sample, 0.0) for sample in samples)
+    last = len(ordered) - 1
+    return {
+        "median_s": statistics.median(ordered),
+        "low_s": ordered[round(0.1 * last)],
+        "high_s": ordered[round(0.9 * last)],
+        "min_s": ordered[0],
+        "samples": len(ordered),
+        "samples_s": list(samples),
+    }
+
+
+NOT_RECORDED = "none is recorded yet; `inductor-bench kernel FILE` records it"
+
+
+def read_options(
+    description: str, argv: list[str] | None = None, *, retargetable: bool = False, on_gpu: bool = False
+) -> argparse.Namespace:
+    """The options that every standalone file has: ``check``, ``json``, ``seed``.
+
+    A ``retargetable`` file takes the properties of the GPU that it runs on, and has ``as_recorded`` as well; what runs
+    ``on_gpu`` has ``profile``.
+    """
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--check", action="store_true", help="compare the outputs with the reference; exit 1 if not")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if retargetable:  # read where the kernel is defined, which is before this
+        does = "keep the recorded properties of the device, in place of those of the GPU that this runs on"
+        parser.add_argument("--as-recorded", action="store_true", help=does)
+    if on_gpu:
+        does = "make one call for a profiler such as `ncu --profile-from-start off`, and print nothing"
+        parser.add_argument("--profile", action="store_true", help=does)
+    parser.add_argument("--seed", type=int, default=0, help="of the random values (the reference has 0)")
+    return parser.parse_args(argv)
+
+
+def profile_call(call: Callable[[], Any]) -> None:
+    """Makes one call on the GPU while a profiler that waits for it is told to look."""
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def show_result(result: dict[str, Any], as_json: bool) -> None:
+    """Prints ``{name, kernel_id, device, cold, warm, moved_bytes, check}``: one line, or one JSON object."""
+    if as_json:
+        print(json.dumps(result, allow_nan=False))
+        return
+    parts = [result["name"]]
+    for state in ("cold", "warm"):
+        timing = result.get(state)
+        if timing:
+            parts.append(f"{state} {timing['median_s'] * 1e6:.2f} µs")
+    moved, cold = result.get("moved_bytes"), result.get("cold") or result.get("warm")
+    if moved is not None:
+        parts.append(f"{moved / 1e6:.3f} MB")
+        if cold and cold["median_s"] > 0:
+            parts.append(f"{moved / cold['median_s'] / 1e9:.1f} GB/s")
+    if result.get("flops") and cold and cold["median_s"] > 0:
+        parts.append(f"{result['flops'] / cold['median_s'] / 1e9:.1f} GFLOP/s")
+    if result.get("method") not in (None, "graphs"):
+        parts.append(f"({result['method']})")
+    zeros = result.get("with_zeros")
+    if zeros:
+        times = " ".join(f"{state} {zeros[state]['median_s'] * 1e6:.2f} µs" for state in ("cold", "warm"))
+        parts.append(f"[indices all zero: {times}]")
+    print("  ".join(parts))
+
+
+def show_check(name: str, passed: bool | None, why: str) -> int:
+    """Says how a check went and returns the exit status. ``None``: there is nothing to compare with."""
+    word = {True: "ok", False: "MISMATCH", None: "no reference"}[passed]
+    print(f"{name}: {word}: {why}", file=sys.stderr if passed is False else sys.stdout)
+    return 0 if passed else 1
