@@ -164,15 +164,15 @@ _COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "c10d_functiona
 
 
 class _Timing(NamedTuple):
-    """The files of the harness that time a call on a device, and their function."""
+    """The file of the harness that times a call on a device, and its function."""
 
-    files: tuple[str, ...]
+    file: str
     measure: str
 
 
 _TIMINGS = {
-    CPU.type: _Timing(("timing_cpu.py",), "measure_cpu"),
-    NVIDIA.type: _Timing(("timing_cuda.py",), "measure_cuda"),
+    CPU.type: _Timing("timing_cpu.py", "measure_cpu"),
+    NVIDIA.type: _Timing("timing_cuda.py", "measure_cuda"),
 }
 _OPERATOR_TAIL = '''
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -227,7 +227,7 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
         raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
     device = device_type(launch)
     timing = _TIMINGS[device]
-    files = ("common.py", *timing.files)
+    files = ("common.py", timing.file)
     return "\n".join(
         [
             write_header(header, launch),
