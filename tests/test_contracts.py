@@ -124,7 +124,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "a launch, its times and RECORDED in the form of the harness": (
         *(f"worker/device/{name}.py" for name in ("cpu_runtime", "nvidia_runtime", "runtime")),
-        "worker/bench/generated_kernel.py",
+        "worker/bench/loaded_kernel.py",
     ),
     "arguments of a call of torch, Triton or a model": (
         *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),
@@ -298,7 +298,7 @@ def test_a_package_has_one_home(package: str) -> None:
         ("launch/worker.py", "from ..workflows import breakdown"),
         ("worker/profile/module_profile.py", "from ...analysis import kernel_aggregation"),
         ("worker/profile/module_profile.py", "from torch._inductor.runtime import hints"),
-        ("worker/bench/kernel_protocol.py", "import torch.utils._pytree"),
+        ("worker/bench/loaded_kernel.py", "import torch.utils._pytree"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
         ("messages/kernel_requests.py", "import torch"),
         ("messages/kernel_requests.py", "from ..launch.session import WorkerSession"),

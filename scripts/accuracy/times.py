@@ -15,8 +15,7 @@ from benchmark_kernels import Outcome as RunFile
 from inductor_bench.messages.kernel_requests import VariantChange
 from inductor_bench.source.harness.timing_cuda import device_durations
 from inductor_bench.worker.bench.bench import import_file, open_kernel
-from inductor_bench.worker.bench.generated_kernel import TritonBenchKernel
-from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
+from inductor_bench.worker.bench.loaded_kernel import LoadedKernel, TritonBenchKernel
 
 from .outcomes import Outcome
 

@@ -24,8 +24,7 @@ from inductor_bench.messages.job_requests import Pretend
 from inductor_bench.messages.kernel_requests import VariantChange
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.worker.bench.bench import describe_difference, import_file, open_kernel
-from inductor_bench.worker.bench.generated_kernel import TritonBenchKernel
-from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
+from inductor_bench.worker.bench.loaded_kernel import LoadedKernel, TritonBenchKernel
 from inductor_bench.worker.upstream.triton_compiler import pretend_gpu
 from inductor_bench.workflows.kernel import run_kernel
 from inductor_bench.workflows.progress import Silent

@@ -29,14 +29,13 @@ from inductor_bench.source.harness.common import PATTERN_ELEMENTS, Arguments, dr
 from inductor_bench.source.harness.operator_main import CallRefusedError
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.store import codec
-from inductor_bench.worker.bench import bench, kernel_protocol
+from inductor_bench.worker.bench import bench, loaded_kernel
 from inductor_bench.worker.bench import bench as bench_module
-from inductor_bench.worker.bench import kernel_protocol as kernel_module
 from inductor_bench.worker.bench import library_kernel as library_variants
+from inductor_bench.worker.bench import loaded_kernel as kernel_module
 from inductor_bench.worker.bench.bench import Bench, _Loaded, describe_difference
-from inductor_bench.worker.bench.generated_kernel import CppBenchKernel, TritonBenchKernel
-from inductor_bench.worker.bench.kernel_protocol import LoadedKernel
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
+from inductor_bench.worker.bench.loaded_kernel import CppBenchKernel, LoadedKernel, TritonBenchKernel
 from inductor_bench.worker.device import nvidia_runtime
 from inductor_bench.worker.profile.module_profile import read_switches
 from inductor_bench.worker.profile.recorder import watch_launches
@@ -285,13 +284,11 @@ def test_where_memory_runs_out_other_kernels_are_freed_once(monkeypatch: pytest.
 
 def test_kernels_of_a_gpu_share_their_random_numbers_whatever_their_language() -> None:
     count = PATTERN_ELEMENTS - 7
-    first, second = (kernel_protocol.draw_on("cuda:0") for _ in range(2))
-    assert first.func is second.func and kernel_protocol.draw_on("cpu") is draw_normal  # type: ignore[attr-defined]
-    shared = kernel_protocol._draw_shared("cpu", count, 3)
+    first, second = (loaded_kernel.draw_on("cuda:0") for _ in range(2))
+    assert first.func is second.func and loaded_kernel.draw_on("cpu") is draw_normal  # type: ignore[attr-defined]
+    shared = loaded_kernel._draw_shared("cpu", count, 3)
     assert torch.equal(shared, draw_normal(PATTERN_ELEMENTS, 3)[:count])
-    assert torch.equal(
-        kernel_protocol._draw_shared("cpu", PATTERN_ELEMENTS + 2, 3), draw_normal(PATTERN_ELEMENTS + 2, 3)
-    )
+    assert torch.equal(loaded_kernel._draw_shared("cpu", PATTERN_ELEMENTS + 2, 3), draw_normal(PATTERN_ELEMENTS + 2, 3))
 
 
 def test_candidates_are_made_beside_other_workers_and_compared_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,17 +330,17 @@ def test_a_kernel_on_a_cpu_is_prepared_before_each_of_its_samples(monkeypatch: p
 def test_what_arguments_are_filled_with_is_drawn_ahead_by_one_thread() -> None:
     common._long_pattern.cache_clear()
     threads = torch.get_num_threads()
-    kernel_protocol.draw_ahead()
+    loaded_kernel.draw_ahead()
     assert torch.get_num_threads() == threads
     misses = common._long_pattern.cache_info().misses
     launch = {
         "storages": [
             {"size_bytes": 8, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "random"}}
         ]
-        * kernel_protocol.USUAL_STORAGES,
+        * loaded_kernel.USUAL_STORAGES,
         "arguments": [],
     }
-    common.build_arguments(launch, "cpu", draw=partial(kernel_protocol._draw_shared, "cpu"))
+    common.build_arguments(launch, "cpu", draw=partial(loaded_kernel._draw_shared, "cpu"))
     assert common._long_pattern.cache_info().misses == misses
 
 

@@ -22,7 +22,7 @@ from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store import codec
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.bench import Bench
-from inductor_bench.worker.bench.generated_kernel import TritonBenchKernel
+from inductor_bench.worker.bench.loaded_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.device import nvidia_runtime
 from inductor_bench.worker.device.runtimes import (

@@ -36,9 +36,16 @@ from ..device.nvidia_runtime import give_memory_back, is_memory_short
 from ..device.nvml import ClockWatch, describe_clocks, driver_of_current_gpu, find_use
 from ..device.runtime import Timer, exclusive, on_wait
 from ..device.runtimes import NVIDIA_RUNTIME
-from .generated_kernel import CppBenchKernel, TritonBenchKernel
-from .kernel_protocol import REFUSALS, LastComputed, LoadedKernel, draw_ahead, launch_key
 from .library_kernel import OperatorBenchKernel
+from .loaded_kernel import (
+    REFUSALS,
+    CppBenchKernel,
+    LastComputed,
+    LoadedKernel,
+    TritonBenchKernel,
+    draw_ahead,
+    launch_key,
+)
 
 # Compares the outputs of two kernels.
 

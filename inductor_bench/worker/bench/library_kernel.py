@@ -31,7 +31,7 @@ from ...source.harness.operator_main import Operator, count_bytes, count_flops, 
 from ...store import codec
 from ..device.runtime import Timer, exclusive
 from ..device.runtimes import runtime_of
-from .kernel_protocol import draw_on, find_values_folder, make_measured, threads_of
+from .loaded_kernel import draw_on, find_values_folder, make_measured, threads_of
 
 if TYPE_CHECKING:
     from .library_choices import Choice
