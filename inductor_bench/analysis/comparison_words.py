@@ -31,8 +31,8 @@ from ..records.comparison import (
     PartChange,
     RunComparison,
 )
-from ..records.model_sources import LIBRARIES
 from ..records.request import BreakdownRequest
+from ..records.request_fields import LIBRARIES
 from ..records.run import COPY, IDLE, SYNCHRONISING, Environment, Run
 from .comparison_pairs import Match
 from .comparison_sides import Side, SideKernel, has_other_calls

@@ -9,8 +9,8 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAITING, Batch
-from ..records.model_sources import list_help_lines
 from ..records.request import BatchRequest, ModelRequest
+from ..records.request_fields import list_help_lines
 from ..report.batch_document import FORMATS
 from .console import Console
 from .options import AutotuneCommand, make_request, request_options

@@ -9,8 +9,8 @@ import click
 
 from ..analysis.step_costs import is_beside_step
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
-from ..records.model_sources import help_lines
 from ..records.request import BreakdownRequest, target_fields
+from ..records.request_fields import help_lines
 from ..records.run import Run
 from ..report.run.run_document import FORMATS, answer_document
 from .console import Console

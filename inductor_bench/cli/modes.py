@@ -9,8 +9,8 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
-from ..records.model_sources import LIBRARIES, listed
 from ..records.request import ModesRequest
+from ..records.request_fields import LIBRARIES, listed
 from ..report.formats import View, as_page
 from ..report.models_document import LIST_FORMATS
 from ..report.modes_document import FORMATS

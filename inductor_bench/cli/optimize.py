@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_OK
-from ..records.model_sources import LIBRARIES, listed
 from ..records.request import OptimizeRequest
+from ..records.request_fields import LIBRARIES, listed
 from ..report.formats import View, as_page
 from ..report.optimization_document import FORMATS
 from ..store.files import write_text

@@ -19,7 +19,8 @@ from ..devices.table import DEVICES
 from ..errors import UsageError
 from ..records.comparison import MODES
 from ..records.optimization import GROUPS
-from ..records.option_fields import (
+from ..records.request import TARGET
+from ..records.request_fields import (
     ASKED,
     GIVEN,
     ONE_WORD,
@@ -31,7 +32,6 @@ from ..records.option_fields import (
     option_fields,
     options_by_field,
 )
-from ..records.request import TARGET
 from ..records.retune import BY_DEFAULT
 from ..workflows.progress import METHODS, METHODS_HELP
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .base import IN_RECORD, Category, FileName
-from .model_sources import COMPILED_HERE, LIBRARIES, accepted_hint, listed
-from .option_fields import ASKED, GIVEN, Needs, option, part, same
+from .request_fields import ASKED, COMPILED_HERE, GIVEN, LIBRARIES, Needs, accepted_hint, listed, option, part, same
 
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
@@ -235,7 +234,7 @@ def searched_optimizer(request: BreakdownRequest, kind: str) -> str | None:
 
     Args:
         request: the program.
-        kind: its kind, as in ``records.model_sources``.
+        kind: its kind, as in ``records.request_fields``.
     """
     trains = request.training or (request.training is None and kind == "factory")
     return request.optimizer or (OPTIMIZERS[0] if trains and kind in COMPILED_HERE else None)

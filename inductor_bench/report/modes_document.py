@@ -21,7 +21,7 @@ from ..records.comparison import (
     ModeWinner,
     StepRatio,
 )
-from ..records.model_sources import COMPILED_HERE
+from ..records.request_fields import COMPILED_HERE
 from . import palette
 from .document import (
     BAD,

@@ -31,11 +31,10 @@ from ..records.batch import (
     Batch,
     BatchModel,
 )
-from ..records.model_sources import LIBRARIES
 from ..records.module import ModuleRecord
 from ..records.optimization import Optimization
-from ..records.option_fields import option_words
 from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest, SearchRequest
+from ..records.request_fields import LIBRARIES, option_words
 from ..records.run import Run
 from ..report.batch_document import write_batch
 from ..report.batch_tables import BatchView

@@ -25,9 +25,8 @@ from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, default_python
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
-from ..records.model_sources import COMMAND, COMPILED_HERE, PROGRAMS
-from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest
+from ..records.request_fields import COMMAND, COMPILED_HERE, PROGRAMS, recorded
 from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel

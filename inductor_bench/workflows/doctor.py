@@ -15,8 +15,8 @@ from ..launch.batch_executors import INSTALL as INSTALL_RAY
 from ..launch.process import GO_TOGETHER
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
-from ..records.model_sources import LIBRARIES
 from ..records.request import DoctorRequest
+from ..records.request_fields import LIBRARIES
 from ..records.run import Environment, Peaks
 from ..store.caches import LIMIT_BYTES, compile_cache_bytes, compile_cache_problem, compile_cache_root
 from ..store.tables import INSTALL as INSTALL_DUCKDB

@@ -20,8 +20,8 @@ from ..messages.observed import ModeChange, ModeReport
 from ..records.base import NO_PYTHON, Failure
 from ..records.comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
 from ..records.evidence import BOUNDARY, GRAPH_CALL, ObservedSteps
-from ..records.model_sources import COMPILED_HERE
 from ..records.request import BreakdownRequest
+from ..records.request_fields import COMPILED_HERE
 from ..records.run import PATTERN
 from ..store import codec
 from ..store.files import read_json

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..devices.table import DEVICES
 from ..errors import InductorBenchError, UsageError
-from ..records.model_sources import BY_KIND, LIBRARIES, ModelSource, bare_library
-from ..records.option_fields import OptionField, options_by_field
 from ..records.request import BatchRequest, ModelRequest
+from ..records.request_fields import BY_KIND, LIBRARIES, ModelSource, OptionField, bare_library, options_by_field
 from ..store.folder import BATCH
 from .modules.targets import find
 

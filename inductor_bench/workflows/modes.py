@@ -26,9 +26,8 @@ from ..records.comparison import (
     ModesByModel,
     ModeSet,
 )
-from ..records.model_sources import COMMAND, PROGRAMS
-from ..records.option_fields import options_by_field, recorded
 from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest
+from ..records.request_fields import COMMAND, PROGRAMS, options_by_field, recorded
 from ..records.run import Environment
 from ..store.files import own_folder, refuse_link, sha256_of_file
 from ..store.folder import PAGE

@@ -23,7 +23,6 @@ from ..launch.worker import WorkerLostError, WorkerSession, default_python, work
 from ..literals import MASK
 from ..messages.job_requests import TellEnvironment, TellOptions
 from ..messages.observed import APPLY
-from ..records.model_sources import COMMAND, PROGRAMS
 from ..records.optimization import (
     ENVIRONMENT,
     INDUCTOR,
@@ -36,8 +35,8 @@ from ..records.optimization import (
     Trial,
     check_groups,
 )
-from ..records.option_fields import recorded
 from ..records.request import BreakdownRequest, OptimizeRequest, searched_optimizer
+from ..records.request_fields import COMMAND, PROGRAMS, recorded
 from ..records.run import Environment, Run
 from ..store import codec
 from ..store.files import refuse_link, write_json

@@ -24,9 +24,9 @@ from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.process import SAFE_PATH
 from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
-from ..records.model_sources import COMPILED_HERE, PROGRAMS
 from ..records.module import ExtractedKernel
 from ..records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
+from ..records.request_fields import COMPILED_HERE, PROGRAMS
 from ..records.retune import (
     EDITED,
     FASTER,

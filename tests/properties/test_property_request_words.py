@@ -19,18 +19,6 @@ from inductor_bench.cli.options import KINDS, make_request
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.records.base import IN_RECORD
 from inductor_bench.records.comparison import MODES
-from inductor_bench.records.option_fields import (
-    ASKED,
-    GIVEN,
-    ONE_WORD,
-    OPTION,
-    PART,
-    Option,
-    option_fields,
-    option_words,
-    options_by_field,
-    recorded,
-)
 from inductor_bench.records.request import (
     BUDGET_S,
     RECORDED,
@@ -44,6 +32,18 @@ from inductor_bench.records.request import (
     KernelRequest,
     ModesRequest,
     OptimizeRequest,
+)
+from inductor_bench.records.request_fields import (
+    ASKED,
+    GIVEN,
+    ONE_WORD,
+    OPTION,
+    PART,
+    Option,
+    option_fields,
+    option_words,
+    options_by_field,
+    recorded,
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.model_list import read_list

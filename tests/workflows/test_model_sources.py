@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.model_sources import (
+from inductor_bench.records.request_fields import (
     BY_KIND,
     COMPILED_HERE,
     LIBRARIES,

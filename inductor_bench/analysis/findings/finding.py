@@ -14,10 +14,9 @@ from ... import units
 from ...devices.protocol import Device
 from ...devices.table import device_of
 from ...records.base import Category
-from ...records.model_sources import PROGRAMS
 from ...records.module import Kernel, ModuleRecord
-from ...records.option_fields import option_fields, option_words
 from ...records.request import BreakdownRequest, ModesRequest, RetuneRequest
+from ...records.request_fields import PROGRAMS, option_fields, option_words
 from ...records.run import Part, Prediction, ProgramChange, Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
 

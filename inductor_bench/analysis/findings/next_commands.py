@@ -11,9 +11,9 @@ from ... import units
 from ...devices.table import common_device
 from ...records.base import ELSEWHERE, VERIFY, Category, Failure
 from ...records.comparison import CUDNN_BENCHMARK
-from ...records.model_sources import COMPILED_HERE
 from ...records.module import Kernel, ModuleRecord
 from ...records.request import RetuneRequest
+from ...records.request_fields import COMPILED_HERE
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
 from ...records.run import GRAPH, Program, Run
 from ..step_costs import (

@@ -25,8 +25,8 @@ from ... import step_marks
 from ...errors import InductorBenchError
 from ...messages.observed import COMPARISON, OBSERVE, VARIANTS, Refusal, RunProgram
 from ...records.comparison import TF32
-from ...records.model_sources import LIBRARIES
 from ...records.request import DEFAULT_BATCH_SIZE, BreakdownRequest
+from ...records.request_fields import LIBRARIES
 from ...store import codec
 from ...store.files import read_json, write_message
 from ..device.runtime import SharedDevice
@@ -82,7 +82,7 @@ def unknown(library: str, name: str, known: Iterable[str]) -> InductorBenchError
 
 
 def library(kind: str, module: str = "") -> Any:
-    """A library of models, by its kind in ``records.model_sources``, or a module of it.
+    """A library of models, by its kind in ``records.request_fields``, or a module of it.
 
     Raises:
         InductorBenchError: the library is not installed, or its import fails.
@@ -113,7 +113,7 @@ def build_model(source: str, name: str, batch_size: int, training: bool) -> Exam
     """Builds a named model.
 
     Args:
-        source: the library, by its prefix in ``records.model_sources``.
+        source: the library, by its prefix in ``records.request_fields``.
         name: the name of the model in the library.
         batch_size: the batch size of the inputs.
         training: whether the inputs include labels.

@@ -19,8 +19,8 @@ from ...launch.process import SAFE_PATH, run_process
 from ...launch.worker import expose_package, join_paths, worker_environment
 from ...messages.observed import COMPILE_CACHE
 from ...records.code import CompilePhase, total_s
-from ...records.model_sources import COMMAND, PROGRAMS
 from ...records.request import BreakdownRequest
+from ...records.request_fields import COMMAND, PROGRAMS
 from ...source.compile_log import FrameCompilation
 from ...source.structured_trace import StructuredTrace
 from ...store import codec

@@ -26,8 +26,8 @@ from ...records.code import (
 )
 from ...records.evidence import Evidence
 from ...records.module import Kernel, ModuleRecord
-from ...records.option_fields import option_words
 from ...records.request import RECORDED, Selection
+from ...records.request_fields import option_words
 from ...records.run import Environment, Run
 from ...source.generated_text import launch_key, operator_id
 from ...source.labels import ModuleLabel

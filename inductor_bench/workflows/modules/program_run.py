@@ -28,8 +28,8 @@ from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
 from ...records.evidence import ObservedSteps, ObservedTouches
-from ...records.model_sources import COMMAND
 from ...records.request import BreakdownRequest
+from ...records.request_fields import COMMAND
 from ...records.retune import Config
 from ...records.run import Capture
 from ...source.compile_log import ObjectName

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ...records.model_sources import (
+from ...records.request import DEFAULT_BATCH_SIZE, RECORDED, BreakdownRequest
+from ...records.request_fields import (
     BY_KIND,
     COMMAND,
     COMPILED_HERE,
@@ -22,7 +23,6 @@ from ...records.model_sources import (
     accepted_hint,
     listed,
 )
-from ...records.request import DEFAULT_BATCH_SIZE, RECORDED, BreakdownRequest
 from ...source.structured_trace import printed_module_paths, read_structured_trace
 from ...store.files import read_text
 from ...store.folder import RECORD
@@ -38,7 +38,7 @@ STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
 @dataclass(frozen=True)
 class Target:
-    """A target and its kind, which is one of ``records.model_sources``."""
+    """A target and its kind, which is one of ``records.request_fields``."""
 
     kind: str
     name: str

@@ -9,7 +9,6 @@ from ...launch.process import ProcessResult
 from ...records.base import Failure
 from ...records.batch import DONE, PARTIAL, BatchModel
 from ...records.optimization import Optimization, check_groups
-from ...records.option_fields import option_words
 from ...records.request import (
     BatchRequest,
     BreakdownRequest,
@@ -18,6 +17,7 @@ from ...records.request import (
     SearchRequest,
     searched_optimizer,
 )
+from ...records.request_fields import option_words
 from ...store.folder import RunFolder
 from ...store.program_folders import search_in
 from ..model_list import source_of

@@ -24,7 +24,8 @@ from ...records.optimization import (
     Optimization,
     ProgramSetting,
 )
-from ...source.program_patch import (
+from ...source.standalone_header import docstring, plain
+from ...source.user_program import (
     OPTIMIZERS,
     difference,
     with_calls,
@@ -33,8 +34,6 @@ from ...source.program_patch import (
     with_keywords,
     with_lines,
 )
-from ...source.standalone_header import docstring, plain
-from ...source.user_program import OPTIMIZERS, difference, with_keywords, with_lines
 from ...store.files import read_text, remove_file, write_text
 from ...store.program_folders import OptimizationFolder
 from .tried_program import value_of

@@ -29,7 +29,6 @@ from ...messages.variants import (
 )
 from ...records.base import Failure
 from ...records.evidence import DONE, FAILED
-from ...records.model_sources import COMPILED_HERE
 from ...records.optimization import (
     ENVIRONMENT,
     ORIGINAL,
@@ -41,6 +40,7 @@ from ...records.optimization import (
     VariantCheck,
 )
 from ...records.request import BreakdownRequest
+from ...records.request_fields import COMPILED_HERE
 from ...store import codec
 from ...store.files import read_json, read_text, write_json
 from ...store.program_folders import OptimizationFolder

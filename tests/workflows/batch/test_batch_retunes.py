@@ -18,8 +18,8 @@ from inductor_bench.cli import main as entry
 from inductor_bench.launch import executors
 from inductor_bench.launch.batch_executors import Order
 from inductor_bench.records.batch import Batch, BatchModel
-from inductor_bench.records.option_fields import option_words
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
+from inductor_bench.records.request_fields import option_words
 from inductor_bench.records.retune import Saving, Verification
 from inductor_bench.report.batch_document import FORMATS
 from inductor_bench.report.batch_tables import BatchView

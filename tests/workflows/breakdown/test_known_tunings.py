@@ -14,8 +14,8 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.cli.options import make_request
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import NO_CANDIDATES, Failure
-from inductor_bench.records.option_fields import option_words
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
+from inductor_bench.records.request_fields import option_words
 from inductor_bench.records.retune import MeasuredKernel, Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.store.folder import RunFolder
