@@ -20,7 +20,7 @@ from ..messages.job_requests import MachineFacts, SurveyMachine
 from ..records.run import Environment, Peaks
 from ..records.traced import OperatorCall, OperatorCost
 from ..store.caches import load_peaks, peaks_key, save_peaks
-from .device import processor
+from .device import machine
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
 from .fast_start import Phases
@@ -511,7 +511,7 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
         return replace(found, peaks=peaks)
     measure = partial(measure_peaks, job.device)
     if open_device(job.device)[0].device.runs_on_host:
-        peaks, doubt = measure_undisturbed(measure, processor.clock_hz(), vector_lanes())
+        peaks, doubt = measure_undisturbed(measure, machine.clock_hz(), vector_lanes())
     else:
         peaks, doubt = measure(), ""
     phases.end("measuring peaks")

@@ -12,8 +12,8 @@ import torch
 
 from inductor_bench.records.run import Environment
 from inductor_bench.store import codec
-from inductor_bench.worker.device import nvml, processor
-from inductor_bench.worker.device.processor import usable_cpus, vector_isa
+from inductor_bench.worker.device import machine
+from inductor_bench.worker.device.machine import usable_cpus, vector_isa
 from inductor_bench.worker.device.runtimes import VARIABLES, describe_environment
 
 
@@ -55,7 +55,7 @@ def test_processors_are_those_that_the_process_may_use() -> None:
 
 
 def test_the_vector_isa_follows_the_variable_that_limits_it() -> None:
-    script = "from inductor_bench.worker.device.processor import vector_isa; print(vector_isa())"
+    script = "from inductor_bench.worker.device.machine import vector_isa; print(vector_isa())"
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["default"]
@@ -70,6 +70,6 @@ def test_describing_compiles_nothing() -> None:
 
 def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert nvml._smi_driver() is None
-    assert processor.output_of("lscpu") == ""
-    assert processor.cpu_name()
+    assert machine._smi_driver() is None
+    assert machine.output_of("lscpu") == ""
+    assert machine.cpu_name()

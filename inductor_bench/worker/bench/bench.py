@@ -32,8 +32,8 @@ from ...source.harness.common import COARSE_TOLERANCE, TOLERANCES, count_differi
 from ...source.harness.triton_definition import use_inductors_assembler
 from ...source.standalone_header import HARNESS_END, HARNESS_TITLE, takes_alike
 from ...store import codec
+from ..device.machine import ClockWatch, describe_clocks, driver_of_current_gpu, find_use
 from ..device.nvidia_runtime import give_memory_back, is_memory_short
-from ..device.nvml import ClockWatch, describe_clocks, driver_of_current_gpu, find_use
 from ..device.runtime import Timer, exclusive, on_wait
 from ..device.runtimes import NVIDIA_RUNTIME
 from .library_kernel import OperatorBenchKernel

@@ -29,7 +29,7 @@ from ...records.evidence import (
 )
 from ...records.run import LONGER_LOOP, PATTERN
 from ...store import codec
-from ..device.nvml import Driver, driver_of_current_gpu
+from ..device.machine import Driver, driver_of_current_gpu
 from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop

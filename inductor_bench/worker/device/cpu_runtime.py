@@ -18,8 +18,8 @@ from ...devices.protocol import CPU
 from ...records.run import Environment, Host
 from ...source.harness.common import Arguments
 from ...source.harness.timing_cpu import CpuTimer, describe_method, measure_cpu
-from . import processor
-from .processor import usable_cpus
+from . import machine
+from .machine import usable_cpus
 from .runtime import Bind, Roofs
 
 # Measures the roofs of a processor with torch's kernels: bandwidths of memory and cache, rates of products.
@@ -186,15 +186,15 @@ class CpuRuntime:
         return
 
     def name(self, place: torch.device) -> str:
-        return processor.cpu_name()
+        return machine.cpu_name()
 
     def describe(self, environment: Environment) -> Environment:
         host = Host(
-            cpu=processor.cpu_name(),
-            cpu_count=len(processor.usable_cpus()),
+            cpu=machine.cpu_name(),
+            cpu_count=len(machine.usable_cpus()),
             threads=torch.get_num_threads(),
-            vector_isa=processor.vector_isa(),
-            memory_bytes=processor.memory_bytes(),
+            vector_isa=machine.vector_isa(),
+            memory_bytes=machine.memory_bytes(),
         )
         return replace(environment, host=host)
 

@@ -32,7 +32,7 @@ from ...records.run import AcceleratorFacts, Environment
 from ...source.harness.common import Arguments
 from ...source.harness.timing_cuda import BoundGpuCall, GpuTimer, device_durations, launch_gap, measure_cuda
 from ...store.files import read_json, write_json
-from .nvml import driver_version
+from .machine import driver_version
 from .runtime import Bind, Roofs, exclusive
 
 _SAMPLES = 7

@@ -24,8 +24,8 @@ from ...source.generated_text import has_profile_mark
 from ...source.harness import common as harness
 from ...source.harness.common import fingerprint
 from ...store import codec
+from ..device.machine import usable_cpus
 from ..device.nvidia_runtime import leaves_memory
-from ..device.processor import usable_cpus
 from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
 from ..device.runtimes import runtime_of
 from ..fast_start import Phases

@@ -19,8 +19,8 @@ from inductor_bench.messages.kernel_requests import Load, Measure
 from inductor_bench.records.base import DeviceUse, OtherProcess
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.retune import MeasuredKernel, TimingClock
-from inductor_bench.worker.device import nvml
-from inductor_bench.worker.device.nvml import (
+from inductor_bench.worker.device import machine
+from inductor_bench.worker.device.machine import (
     IDLE,
     ClockSummary,
     ClockWatch,
@@ -248,7 +248,7 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> None:
     (folder / "nvml.c").write_text(NVML)
     library = folder / f"lib{len(flags)}.so"
     subprocess.run([compiler, "-shared", "-fPIC", *flags, folder / "nvml.c", "-o", library], check=True, timeout=600)
-    monkeypatch.setattr(nvml, "LIBRARY", str(library))
+    monkeypatch.setattr(machine, "LIBRARY", str(library))
 
 
 def test_the_driver_is_asked_as_its_library_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_the_driver_is_asked_as_its_library_wants_it(tmp_path: Path, monkeypatch
 def test_an_older_driver_or_none_says_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path, monkeypatch)
     assert Driver("GPU-8a9d").clock_limits() == 0
-    monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "none.so"))
+    monkeypatch.setattr(machine, "LIBRARY", str(tmp_path / "none.so"))
     with pytest.raises(OSError):
         Driver("8a9d")
 
