@@ -120,7 +120,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "RECORDED of a file, or its part for C++, as the file holds it": (
         *("messages/kernel_requests.py", "autotune/variants.py"),
-        *(f"worker/bench/{name}.py" for name in ("kernel_protocol", "library_kernel")),
+        "worker/bench/library_kernel.py",
     ),
     "a launch, its times and RECORDED in the form of the harness": (
         *(f"worker/device/{name}.py" for name in ("cpu_runtime", "nvidia_runtime", "runtime")),
