@@ -39,7 +39,6 @@ from ..store.run_files import load_evidence, save_evidence
 from ..version import __version__
 from .apply import read_environment, require_same
 from .modules.compile_environment import capture_environment, keep_for_later_runs, shared_compile_cache
-from .modules.eager_run import time_eager
 from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
 from .modules.kernel_files import extract_run
@@ -75,6 +74,7 @@ from .retuning import (
     verify_retunes,
 )
 from .retuning import STAGE as AUTOTUNE
+from .single_run import time_eager
 
 # The end of a breakdown: its record, its folder and its reports.
 

@@ -35,12 +35,12 @@ from ..store.lock import locked
 from ..store.program_folders import ModesFolder
 from ..store.redaction import Redaction
 from ..version import __version__
-from .mode_process import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner, read_sets
 from .model_list import YAML, merge, read_list
 from .modules.module_measurements import take_survey
 from .modules.program_run import interpreter_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
 from .progress import Progress
+from .single_run import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner, read_sets
 
 # The order of the processes: rows take turns, so that a drift of the machine cancels.
 

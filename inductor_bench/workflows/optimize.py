@@ -48,7 +48,6 @@ from ..store.run_files import read_timeline
 from ..version import __version__
 from .batch import find_devices
 from .breakdown import StoppedBreakdown, run_breakdown
-from .mode_process import read_option
 from .modules.program_run import interpreter_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
 from .optimizing.optimized_files import write_optimized
@@ -56,6 +55,7 @@ from .optimizing.trial_rounds import TrialRounds
 from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials
 from .pins import PINS_VARIABLE, make_pins, with_mode
 from .progress import Progress
+from .single_run import read_option
 
 CALLED = "inductor_bench.optimize(…)"
 ACCEPTED = "give a RUN, a script, FILE.py:FACTORY, timm:NAME, or a command after --"

@@ -35,7 +35,7 @@ from inductor_bench.records.run import (
 )
 from inductor_bench.worker.capture.boundaries import LongerLoop
 from inductor_bench.worker.capture.step_measurement import around
-from inductor_bench.workflows.modules.eager_run import NO_PATTERN
+from inductor_bench.workflows.single_run import NO_PATTERN
 
 PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))
 

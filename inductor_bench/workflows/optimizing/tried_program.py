@@ -45,10 +45,10 @@ from ...store import codec
 from ...store.files import read_json, read_text, write_json
 from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
-from ..mode_process import CACHE, NOT_INHERITED
 from ..modules.compile_environment import WARM, observed_environment
 from ..modules.program_run import leave_turn, program_command, shown_command
 from ..progress import Progress
+from ..single_run import CACHE, NOT_INHERITED
 from .rank_agreement import disagreement_of
 
 STAGE = "optimize"

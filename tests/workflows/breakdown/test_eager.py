@@ -18,9 +18,9 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.evidence import DONE, WAITING, EagerSteps, ObservedSteps
 from inductor_bench.records.run import MARKS, OPTIMIZER_STEPS, PATTERN, Run
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.modules import eager_run
-from inductor_bench.workflows.modules.eager_run import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager
+from inductor_bench.workflows import single_run
 from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.single_run import NO_EAGER_STEPS, NO_PATTERN, eager_step_times_s, time_eager
 
 
 def observed(*times_s: float, source: str = OPTIMIZER_STEPS) -> ObservedSteps:
@@ -32,8 +32,8 @@ def timed(
     run: Run, folder: Path, patch: pytest.MonkeyPatch, ended: ProcessResult, found: Sequence[ObservedSteps]
 ) -> tuple[EagerSteps | None, tuple[Failure, ...]]:
     """Times a run without compilation, with the end of the program and what its processes observed."""
-    patch.setattr(eager_run, "run_program", lambda *arguments, **keywords: ended)
-    patch.setattr(eager_run, "read_steps", lambda place: tuple(found))
+    patch.setattr(single_run, "run_program", lambda *arguments, **keywords: ended)
+    patch.setattr(single_run, "read_steps", lambda place: tuple(found))
     made = RunFolder(folder)
     made.work.mkdir(parents=True)
     return time_eager(run.program, replace(run.request, kind="script"), made, {}, sys.executable, Silent())

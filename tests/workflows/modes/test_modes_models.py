@@ -12,10 +12,10 @@ from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import ModeComparison, ModeProcess
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner
 from inductor_bench.workflows.modes import ListInterrupted, folder_of, is_list, run_list
 from inductor_bench.workflows.modules.module_measurements import Survey
 from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner
 
 STEPS = {"eager": 0.1, "default": 0.05}
 

@@ -23,8 +23,8 @@ from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows.mode_process import ProcessTurn, ProgramRunner, describe
 from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner, describe
 
 
 @pytest.mark.parametrize(("round", "graphs", "said"), [(0, 2, ""), (1, 0, ""), (1, 2, "compiled 2 graphs again")])

@@ -21,10 +21,10 @@ from inductor_bench.records.run import PATTERN
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.mode_process import UNCOMPILED, ProcessTurn, ProgramRunner
 from inductor_bench.workflows.modes import LATER, ModesInterrupted, ModeTurns, run_modes
 from inductor_bench.workflows.modules.module_measurements import Survey
 from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.single_run import UNCOMPILED, ProcessTurn, ProgramRunner
 
 STEPS = {"eager": 0.1, "default": 0.05, "max-autotune": 0.04}
 Answer = Callable[[ProcessTurn], ModeProcess | Failure]

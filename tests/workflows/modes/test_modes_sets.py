@@ -6,7 +6,7 @@ import pytest
 
 from inductor_bench.errors import UsageError
 from inductor_bench.records.comparison import MODES, ModeSet
-from inductor_bench.workflows.mode_process import read_set, read_sets
+from inductor_bench.workflows.single_run import read_set, read_sets
 
 
 @pytest.mark.parametrize(
