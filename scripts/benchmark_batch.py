@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, compile_threads, jobs_at_once, usable_cores
+from inductor_bench.launch.batch_executors import OMP_THREADS, compile_threads, jobs_at_once
+from inductor_bench.launch.worker import COMPILE_THREADS, usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.5

@@ -1,4 +1,4 @@
-"""The executors of a batch: jobs on the devices of this machine, or on the machines of a Ray cluster."""
+"""A batch's executors: their interface, those of this machine's devices and of a Ray cluster, and each job's cores."""
 
 from __future__ import annotations
 
@@ -14,29 +14,155 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..devices.nvidia import VISIBLE_GPUS
+from ..devices.table import device_of
 from ..errors import InductorBenchError, UsageError
 from ..store import codec
 from ..store.folder import RunFolder, remove_run
 from ..store.lock import TURN, WAITING
-from . import executors
-from .executors import (
-    COMPILE_THREADS,
-    OFFLINE,
-    OMP_THREADS,
-    Event,
-    Job,
-    JobBegan,
-    JobEnded,
-    JobLost,
-    compile_threads,
-    is_host,
-    usable_cores,
-)
 from .process import ERROR_LINES, ChildProcess, PipedProcess, ProcessResult, last_error, module_words
-from .worker import expose_package, join_paths, worker_environment
+from .worker import COMPILE_THREADS, expose_package, join_paths, usable_cores, worker_environment
+
+# The interface of a batch's executors: jobs and events.
+#
+# A job is a command of this tool that writes a RUN. An executor decides where and when a job runs, and reports its end.
+
+
+ENTRY = module_words("inductor_bench")
+"""The arguments with which an interpreter runs a job."""
+
+OFFLINE = dict.fromkeys(
+    ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "INDUCTOR_BENCH_OFFLINE"), "1"
+)
+"""Environment variables that forbid downloads during a batch."""
+
+
+def is_host(device: str | None) -> bool:
+    """Whether jobs on a device need all cores of the machine and no GPU; ``None`` is the best device there is."""
+    return device_of(device).runs_on_host
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at a model."""
+
+    name: str  # unique among the running jobs
+    target: str  # the model, as ``breakdown`` takes it
+    options: tuple[str, ...]  # the options of the verb
+    arguments: tuple[str, ...]  # the arguments of the program, if the target is a script
+    device: str | None  # ``cpu`` for a job that needs no GPU
+    timeout_s: float | None  # limit of the whole job in seconds; ``None`` for no limit
+    run: Path  # the paths of its RUN and of its output
+    log: Path  # the paths of its RUN and of its output
+    alone: bool = False  # whether no other job may share its device, even by turns
+    # whether the verb is given the RUN itself, which exists and is extended; otherwise the RUN is made anew
+    goes_on: bool = False
+    verb: str = "breakdown"  # what is done with it
+
+    def words(self, target: str, run: Path) -> list[str]:
+        """The arguments of ``inductor-bench`` for this job, with ``target`` and ``run`` as paths on its machine."""
+        rest = ["--", *self.arguments] if self.arguments else []
+        if self.goes_on:
+            return [self.verb, str(run), *self.options]
+        return [self.verb, target, *self.options, "-o", str(run), *rest]
+
+
+@dataclass(frozen=True)
+class JobBegan:
+    """A job has started. ``device`` is ``cpu`` or a GPU's name, after ``HOST:`` on another machine."""
+
+    name: str
+    device: str
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A job has ended; its RUN and its log are in their places. ``shared``: whether another job used its device."""
+
+    name: str
+    result: ProcessResult
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class JobLost:
+    """The machine of a job is gone; the job itself did not fail."""
+
+    name: str
+    reason: str
+
+
+Event = JobBegan | JobEnded | JobLost
+
+
+class Executor(Protocol):
+    """Runs jobs."""
+
+    @property
+    def slots(self) -> int:
+        """The number of jobs that can run at once."""
+
+    def settle(self, work: Path, inherited: Sequence[int]) -> None:
+        """Prepares for jobs.
+
+        Args:
+            work: the folder for scratch files.
+            inherited: descriptors that every process of a job holds open.
+        """
+
+    def takes(self, job: Job) -> bool:
+        """Whether the executor can start this job now."""
+
+    def start(self, job: Job) -> None:
+        """Starts a job.
+
+        Raises:
+            InductorBenchError: its process cannot be started.
+        """
+
+    def events(self) -> list[Event]:
+        """The events since the last call.
+
+        Raises:
+            InductorBenchError: no more jobs can run.
+        """
+
+    def close(self) -> None:
+        """Ends all running jobs. May be called again."""
+
+
+# Divides the cores of a machine among the processes that compile and the process that is timed.
+
+
+OMP_THREADS = "OMP_NUM_THREADS"
+"""Environment variable: the number of threads of operators on the CPU."""
+
+CORES_OF_A_JOB = 4
+"""Cores per device and job below which compiling would take cores from the process that is timed."""
+
+MOST_AT_ONCE = 4
+"""Maximum number of jobs that overlap on a device. Each holds device memory, and its timing takes at least a fifth of
+its duration."""
+
+CORES_KEPT = 2
+"""Cores of each device that are reserved for the process that is timed."""
+
+
+def jobs_at_once(cores: int, devices: Sequence[str]) -> int:
+    """The number of jobs that may overlap on each device; 1 on a CPU, where the timed model needs all cores."""
+    if any(map(is_host, devices)):
+        return 1
+    return max(1, min(MOST_AT_ONCE, cores // len(devices) // CORES_OF_A_JOB))
+
+
+def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
+    """The number of compile threads of a job that leaves other jobs their cores; ``None`` for torch's choice."""
+    share = cores // devices
+    if at_once > 1:
+        return max(1, (share - CORES_KEPT) // at_once)
+    return max(1, share) if devices > 1 else None
 
 
 @dataclass
@@ -90,7 +216,7 @@ class LocalExecutor:
         waiting = self._work / f"{job.name}.waiting"
         waiting.unlink(missing_ok=True)
         child = ChildProcess(
-            [sys.executable, *executors.ENTRY, *job.words(job.target, job.run)],
+            [sys.executable, *ENTRY, *job.words(job.target, job.run)],
             environment=self._environment(device, waiting, job),
             log=job.log,
             on_line=self.on_line,
@@ -258,7 +384,7 @@ class RayExecutor:
             gpu=not is_host(job.device) and self.gpus > 0,
             program=str(program.absolute()) if program else None,
             goes_on=job.goes_on,
-            order=Order(tuple(executors.ENTRY), tuple(job.words(target, Path("{run}"))), _settings(), job.timeout_s),
+            order=Order(tuple(ENTRY), tuple(job.words(target, Path("{run}"))), _settings(), job.timeout_s),
             log=str(job.log.resolve()),
             run=str(job.run.resolve()),
             arriving=str((self._work / job.name).resolve()),

@@ -112,7 +112,7 @@ class NodeJob:
         remove_scratch(self._scratch)
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        from .executors import OFFLINE
+        from .batch_executors import OFFLINE
         from .worker import expose_package, join_paths
 
         inherited = {name: value for name, value in os.environ.items() if name not in RAYS}

@@ -1,4 +1,4 @@
-"""Workers: one for each job, and one that takes request after request."""
+"""Workers: one for each job, and one that takes request after request; and the cores that they share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ..messages.kernel_requests import Begun
 from ..records.base import NO_PYTHON, Failure
 from ..store import codec
 from ..store.files import read_json, write_message
-from .executors import cores_of_this_process
 from .forking_worker import NO_VARIABLES, ForkingWorker
 from .process import (
     ANOTHER_PYTHON,
@@ -37,6 +36,35 @@ from .process import (
     remedy_of_end,
     run_process,
 )
+
+# The cores that this process may use, and how many workers share them.
+
+
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+
+CORES_OF_A_TIMER = 4
+MOST_TIMERS = 3
+"""Cores for each of the workers that time candidates on one device in turn, and their maximum number."""
+
+CORES_KEPT_FROM_A_RETUNE = 1
+"""Cores that are reserved for the parent of a retune. Its workers that time go before those that compile, which have a
+low priority."""
+
+
+def most_timing_workers(cores: int) -> int:
+    """Maximum number of workers that share a device to time candidates: the others load while one of them times."""
+    return max(1, min(MOST_TIMERS, cores // CORES_OF_A_TIMER))
+
+
+def cores_of_this_process() -> int:
+    """The number of cores that this process may use; its share of them if other jobs compile at the same time."""
+    share = os.environ.get(COMPILE_THREADS, "")
+    return min(usable_cores(), int(share)) if share.isdecimal() and int(share) else usable_cores()
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
 
 # Starting a worker: a verb, a job file in, a result file out. Nothing travels on stdout, because models print.
 

@@ -17,9 +17,9 @@ from .. import units
 from ..devices.nvidia import visible_gpus
 from ..devices.protocol import CPU
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
-from ..launch.batch_executors import LocalExecutor, RayExecutor
-from ..launch.executors import Executor, is_host, jobs_at_once, usable_cores
+from ..launch.batch_executors import Executor, LocalExecutor, RayExecutor, is_host, jobs_at_once
 from ..launch.marks import end_marked, tool_mark
+from ..launch.worker import usable_cores
 from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, UNOPTIMIZED, WAITING, Batch, BatchModel, ModelResult
 from ..records.request import BatchRequest, ModelRequest, SearchRequest
 from ..store.codec import NewerFormatError

@@ -15,7 +15,7 @@ from ..analysis.batch_aggregation import without_uncounted_gains
 from ..analysis.findings.finding import plural
 from ..analysis.step_costs import step_of, whole_time_s
 from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
-from ..launch.executors import Event, Executor, Job, JobBegan, JobEnded, JobLost, is_host
+from ..launch.batch_executors import Event, Executor, Job, JobBegan, JobEnded, JobLost, is_host
 from ..launch.process import ProcessResult
 from ..records.base import Failure
 from ..records.batch import (

@@ -20,9 +20,8 @@ from ..analysis.program_step import describe_program
 from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError
 from ..interruption import uninterrupted
-from ..launch.executors import cores_of_this_process
 from ..launch.marks import end_marked, tool_mark
-from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, default_python
+from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, cores_of_this_process, default_python
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.request import BreakdownRequest

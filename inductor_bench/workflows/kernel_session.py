@@ -24,9 +24,15 @@ from ..devices.hardware_counters import metrics_for, read_counters
 from ..devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
 from ..devices.table import device_of
 from ..errors import InductorBenchError, UsageError
-from ..launch.executors import CORES_KEPT_FROM_A_RETUNE, most_timing_workers, usable_cores
 from ..launch.process import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, ProcessResult, last_error, remedy, run_process
-from ..launch.worker import WorkerLostError, WorkerPool, WorkerSession
+from ..launch.worker import (
+    CORES_KEPT_FROM_A_RETUNE,
+    WorkerLostError,
+    WorkerPool,
+    WorkerSession,
+    most_timing_workers,
+    usable_cores,
+)
 from ..messages.job_requests import (
     COMPILES_TRITON,
     LAUNCH_GAP,

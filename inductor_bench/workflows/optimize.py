@@ -17,7 +17,7 @@ from ..analysis.optimization.step_facts import StepFacts
 from ..analysis.step_costs import runs_on_host
 from ..devices.nvidia import VISIBLE_GPUS, gpu_models
 from ..errors import InductorBenchError, UsageError
-from ..launch.executors import is_host
+from ..launch.batch_executors import is_host
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
 from ..literals import MASK

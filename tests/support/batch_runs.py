@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import RARE_COLLECTION, ROOT
 
-from inductor_bench.launch import executors
+from inductor_bench.launch import batch_executors
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.request import BatchRequest, BreakdownRequest
 from inductor_bench.workflows import batch as batch_devices
@@ -37,7 +37,7 @@ class Listener(Silent):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
     monkeypatch.setattr("inductor_bench.workflows.batch.usable_cores", lambda: 2)  # with more, models overlap

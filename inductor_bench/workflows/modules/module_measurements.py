@@ -15,10 +15,9 @@ from ... import units
 from ...devices.protocol import CPU
 from ...devices.table import common_device, device_of
 from ...errors import InductorBenchError
-from ...launch.executors import cores_of_this_process, most_timing_workers
 from ...launch.forking_worker import NO_VARIABLES
 from ...launch.process import WAKE_S
-from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool
+from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool, cores_of_this_process, most_timing_workers
 from ...messages.job_requests import ProfileModule, SurveyMachine, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure

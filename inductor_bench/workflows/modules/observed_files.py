@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.executors import cores_of_this_process
 from ...launch.process import WAKE_S
-from ...launch.worker import CORES_OF_THE_PROGRAM
+from ...launch.worker import CORES_OF_THE_PROGRAM, cores_of_this_process
 from ...messages.observed import COMPILE_USE, OBJECTS, PYTHON_ENDED, UNCOMPILED, CompiledObjects, CompileUse
 from ...records.code import CompiledFunction
 from ...records.evidence import DONE, FAILED, PROFILING, SAMPLING, TIMING, ObservedSteps, ObservedTouches

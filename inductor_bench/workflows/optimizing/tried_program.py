@@ -14,8 +14,9 @@ from ...analysis.findings.finding import plural
 from ...analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from ...devices.nvidia import VISIBLE_GPUS
 from ...errors import InductorBenchError
-from ...launch.executors import COMPILE_THREADS, compile_threads, usable_cores
+from ...launch.batch_executors import compile_threads
 from ...launch.process import WAKE_S, ChildProcess, ProcessResult, last_error
+from ...launch.worker import COMPILE_THREADS, usable_cores
 from ...messages.observed import VARIANTS
 from ...messages.variants import (
     JOURNAL,

@@ -18,9 +18,16 @@ import pytest
 import torch
 from conftest import RARE_COLLECTION, ROOT
 
-from inductor_bench.launch import executors
-from inductor_bench.launch.batch_executors import LocalExecutor
-from inductor_bench.launch.executors import COMPILE_THREADS, OMP_THREADS, Job, JobBegan, compile_threads, jobs_at_once
+from inductor_bench.launch import batch_executors
+from inductor_bench.launch.batch_executors import (
+    OMP_THREADS,
+    Job,
+    JobBegan,
+    LocalExecutor,
+    compile_threads,
+    jobs_at_once,
+)
+from inductor_bench.launch.worker import COMPILE_THREADS
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import RunFolder
@@ -182,7 +189,7 @@ def test_a_program_leaves_the_turn_while_it_compiles(
 
 def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, BatchModel], list[str]]:
     """The models of a batch whose pretended children overlap on one pretended GPU, and what happened."""
-    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
     monkeypatch.setattr("inductor_bench.workflows.batch.usable_cores", lambda: 2)  # with more, three models overlap
@@ -271,7 +278,7 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
     now = [0.0]
     monkeypatch.setattr("inductor_bench.launch.batch_executors.time.monotonic", lambda: now[0])
     (tmp_path / "child.py").write_text("import time; time.sleep(600)")
-    monkeypatch.setattr(executors, "ENTRY", (str(tmp_path / "child.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(tmp_path / "child.py"),))
     executor = LocalExecutor(("0",), 2, lambda line: None)
     executor.settle(tmp_path, ())
     executor.start(job_of(tmp_path))

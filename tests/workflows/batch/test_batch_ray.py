@@ -13,9 +13,8 @@ import pytest
 from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.launch import batch_executors, executors
-from inductor_bench.launch.batch_executors import Order
-from inductor_bench.launch.executors import Event, Job, JobBegan, JobLost
+from inductor_bench.launch import batch_executors
+from inductor_bench.launch.batch_executors import Event, Job, JobBegan, JobLost, Order
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import BatchFolder
@@ -128,7 +127,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
 
 
 def run(

@@ -15,7 +15,7 @@ from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
-from inductor_bench.launch import executors
+from inductor_bench.launch import batch_executors
 from inductor_bench.launch.batch_executors import Order
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
@@ -36,7 +36,7 @@ ONE, TWO, SLOW = RetuneRequest("max", 1), RetuneRequest("max", 2), RetuneRequest
 
 @pytest.fixture(autouse=True)
 def children(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "retune_fakes.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "retune_fakes.py"),))
 
 
 def done(tmp_path: Path) -> list[str]:
@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
         for piece in read_pieces(place):
             node.put(piece)
         words = ("breakdown", "{run}", *option_words(ONE))
-        node.begin(Order(tuple(executors.ENTRY), words, {}, 60.0), {}, gpu=False)
+        node.begin(Order(tuple(batch_executors.ENTRY), words, {}, 60.0), {}, gpu=False)
         while node.look()[1] is None:
             pass
         while piece := node.piece():

@@ -12,7 +12,7 @@ import torch
 from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.executors import OFFLINE
+from inductor_bench.launch.batch_executors import OFFLINE
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.capture.programs import DownloadNeededError, Example, build_model
