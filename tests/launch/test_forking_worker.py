@@ -22,7 +22,7 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch import batch_executors, guardian, worker
+from inductor_bench.launch import guardian, worker
 from inductor_bench.launch.worker import ForkingWorker, WorkerPool
 from inductor_bench.messages.job_requests import SurveyMachine, WorkerJob
 from inductor_bench.store import codec
@@ -177,10 +177,10 @@ def test_none_is_started_where_the_program_needs_all_cores(
 
 
 def test_beside_others_a_process_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_executors, "usable_cores", lambda: 16)
+    monkeypatch.setattr(worker, "usable_cores", lambda: 16)
     for share, number in (("", 16), ("3", 3), ("64", 16), ("0", 16), ("many", 16)):
-        monkeypatch.setenv(batch_executors.COMPILE_THREADS, share)
-        assert batch_executors.cores_of_this_process() == number
+        monkeypatch.setenv(worker.COMPILE_THREADS, share)
+        assert worker.cores_of_this_process() == number
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])

@@ -316,7 +316,7 @@ def with_references(found: Details, module: ModuleType, device: str, values_fold
 
 @lru_cache(maxsize=48)
 def _draw_once(count: int, seed: int) -> torch.Tensor:
-    """The numbers of ``harness.arguments.draw_normal``, up to 8 MB, which the launches of a module share."""
+    """The numbers of ``harness.common.draw_normal``, up to 8 MB, which the launches of a module share."""
     return harness.draw_normal(count, seed)
 
 
