@@ -182,27 +182,23 @@ def on_optimizer_steps(stepped: Callable[[Any], None]) -> Undo:
     Dynamo compiles the code around the hook of a compiled optimizer, and does not look into it. The first step imports
     it, where making the optimizer has not.
     """
-    from torch._compile import _disable_dynamo
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    @_disable_dynamo
-    def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
-        stepped(optimizer)
-
-    undo: Undo = register_optimizer_step_post_hook(hook).remove
-    return undo
+    return _hook_optimizers("register_optimizer_step_post_hook", stepped)
 
 
 def before_optimizer_steps(steps: Callable[[Any], None]) -> Undo:
     """Calls ``steps`` with the optimizer before each of its steps, as :func:`on_optimizer_steps` does after. (2.13)"""
+    return _hook_optimizers("register_optimizer_step_pre_hook", steps)
+
+
+def _hook_optimizers(register: str, called: Callable[[Any], None]) -> Undo:
     from torch._compile import _disable_dynamo
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    from torch.optim import optimizer as optimizers
 
     @_disable_dynamo
     def hook(optimizer: Any, arguments: Any, keywords: Any) -> None:
-        steps(optimizer)
+        called(optimizer)
 
-    undo: Undo = register_optimizer_step_pre_hook(hook).remove
+    undo: Undo = getattr(optimizers, register)(hook).remove
     return undo
 
 
