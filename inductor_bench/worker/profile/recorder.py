@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...records.code import Argument, Launch, Storage, TensorView, Values
 from ...source.calls import read_definitions
 from ...source.generated_text import Buffer, cpp_buffers, triton_buffers, wants_positive
-from ..upstream.inductor import cpp_kernel_names
+from ..upstream.inductor import replaced_cpp_kernels
 from ..upstream.observing import no_dispatch, triton_signature, watched_triton_kernels
 from .storages import NORMAL, ZEROS, Pending, Region, ValueReader, find_regions, is_plain, with_positive_values
 
@@ -253,7 +253,7 @@ def watch_launches(
     """
     recorder = _Recorder(_kernel_sources(module), limit_bytes, keep)
     with ExitStack() as watches:
-        watches.enter_context(_watched_cpp_kernels(module, recorder))
+        watches.enter_context(replaced_cpp_kernels(module, recorder.cpp))
         watches.enter_context(watched_triton_kernels(vars(module), recorder.triton, recorder.quietly))
         watches.enter_context(OperatorWatch(recorder.operator))
         run()
@@ -279,18 +279,6 @@ def without_nans(launches: Iterable[Launch], module: ModuleType, *, with_recorde
         else launch
         for launch in launches
     )
-
-
-@contextmanager
-def _watched_cpp_kernels(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    originals = {name: getattr(module, name) for name in cpp_kernel_names(vars(module))}
-    for name, kernel in originals.items():
-        setattr(module, name, recorder.cpp(name, kernel))
-    try:
-        yield
-    finally:
-        for name, kernel in originals.items():
-            setattr(module, name, kernel)
 
 
 def _kernel_sources(module: ModuleType) -> dict[str, str]:

@@ -22,6 +22,7 @@ from .layers import paths_of
 from .pinning import values_of
 
 Run = Callable[[], Any]
+KernelCall = Callable[..., Any]
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
@@ -337,6 +338,19 @@ def _describe_launcher(launcher: Any) -> CompiledKernel:
 def cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
     """The variables of a compiled module that are C++ kernels. (2.13)"""
     return [name for name, value in namespace.items() if name.startswith("cpp_") and callable(value)]
+
+
+@contextlib.contextmanager
+def replaced_cpp_kernels(module: ModuleType, make: Callable[[str, KernelCall], KernelCall]) -> Iterator[None]:
+    """A context in which each C++ kernel of a compiled module is what ``make`` makes of its name and itself."""
+    originals = {name: getattr(module, name) for name in cpp_kernel_names(vars(module))}
+    for name, kernel in originals.items():
+        setattr(module, name, make(name, kernel))
+    try:
+        yield
+    finally:
+        for name, kernel in originals.items():
+            setattr(module, name, kernel)
 
 
 def raw_stream() -> int:
