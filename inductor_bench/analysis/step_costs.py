@@ -218,6 +218,11 @@ WORTH_TUNING = 0.01
 """Share of the step from which it is worth making kernels faster."""
 
 
+def is_simulated(run: Run) -> bool:
+    """Whether it is known what faster kernels save of the step."""
+    return any(one.saving.step_saving_s is not None for module in run.modules for one in module.kernels)
+
+
 def kernels_save(run: Run) -> bool:
     """Whether faster generated kernels shorten the step; without a simulation, unless the host sets its pace."""
     program, predicted = step_of(run), prediction_of(run, GENERATED_KERNELS)

@@ -22,6 +22,7 @@ from ..step_costs import (
     cost_of,
     host_sets_pace,
     idle_share,
+    is_simulated,
     is_uncompiled,
     kernels_save,
     module_time_s,
@@ -76,16 +77,11 @@ def step_headline(run: Run) -> Finding | None:
         return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
     if host_sets_pace(run):
         text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
-        kernels = KERNELS_LATER if _is_simulated(run) and not kernels_save(run) else ""
+        kernels = KERNELS_LATER if is_simulated(run) and not kernels_save(run) else ""
         return Finding("step", ". ".join(filter(None, [text, _simulated_savings(run), kernels])))
     bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
     savings = _simulated_savings(run) if program.predictions else _program_savings(run)
     return Finding("step", ". ".join(filter(None, [bound, savings])))
-
-
-def _is_simulated(run: Run) -> bool:
-    """Whether it is known what faster kernels save of the step."""
-    return any(one.saving.step_saving_s is not None for module in run.modules for one in module.kernels)
 
 
 def _lead(run: Run, program: Program) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ... import units
 from ...analysis.layers.tree import folded_names
-from ...analysis.step_costs import alone_ratio, graph_use, is_far_off, module_time_s, step_of
+from ...analysis.step_costs import alone_ratio, graph_use, is_far_off, is_simulated, module_time_s, step_of
 from ...records.layers import LayerTime, LineTime
 from ...records.module import Kernel, ModuleRecord, ShapeGroup
 from ...records.retune import Retune, RetuneRow
@@ -35,7 +35,7 @@ from ..document import (
 )
 from ..formats import table_text
 from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
-from .run_words import Entry, alone, idle_name, is_simulated, kernel_caption, of_peak, rank, rate, step_saving
+from .run_words import Entry, alone, idle_name, kernel_caption, of_peak, rank, rate, step_saving
 
 NAME_WIDTH = 64
 LAYER_WIDTH = 48

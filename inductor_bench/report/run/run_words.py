@@ -16,6 +16,7 @@ from ...analysis.step_costs import (
     cost_of,
     graph_use,
     is_far_off,
+    is_simulated,
     module_time_s,
     step_of,
     weight_s,
@@ -249,11 +250,6 @@ def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] 
     if "alone" in columns and any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
         notes.append(ALONE)
     return [*lines, " · ".join(notes)] if notes else lines
-
-
-def is_simulated(run: Run) -> bool:
-    """Whether it is known what the step would save if kernels were faster."""
-    return any(kernel.saving.step_saving_s is not None for module in run.modules for kernel in module.kernels)
 
 
 def step_saving(cost: Cost) -> str:
