@@ -66,8 +66,7 @@ def load_details(folder: RunFolder, slug: str) -> Details:
     Raises:
         InductorBenchError: the file is damaged or cannot be read.
     """
-    path = folder.optional_file(f"traces/{slug}.details.json")
-    return Details() if path is None else _decode(Details, read_json(path), path)
+    return _load(folder, f"traces/{slug}.details.json", Details, Details())
 
 
 def save_evidence(folder: RunFolder, evidence: Evidence) -> None:
@@ -105,8 +104,7 @@ def _evidence_of(module: ModuleRecord) -> ModuleEvidence:
 
 
 def _load_costs(folder: RunFolder) -> tuple[CountedCall, ...]:
-    path = folder.optional_file(COSTS)
-    return () if path is None else _decode(tuple[CountedCall, ...], read_json(path), path)
+    return _load(folder, COSTS, tuple[CountedCall, ...], ())
 
 
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
@@ -123,8 +121,7 @@ def load_source_lines(folder: RunFolder, slug: str) -> Mapping[str, Sequence[Sou
     Raises:
         InductorBenchError: the file is damaged or cannot be read.
     """
-    path = folder.optional_file(f"modules/{slug}.provenance.json")
-    return _decode(dict[str, tuple[SourceLine, ...]], read_json(path), path) if path is not None else {}
+    return _load(folder, f"modules/{slug}.provenance.json", dict[str, tuple[SourceLine, ...]], {})
 
 
 def load_layers(folder: RunFolder, slug: str) -> LayerMap:
@@ -133,8 +130,13 @@ def load_layers(folder: RunFolder, slug: str) -> LayerMap:
     Raises:
         InductorBenchError: the file is damaged or cannot be read.
     """
-    path = folder.optional_file(f"modules/{slug}.layers.json")
-    return _decode(LayerMap, read_json(path), path) if path is not None else LayerMap()
+    return _load(folder, f"modules/{slug}.layers.json", LayerMap, LayerMap())
+
+
+def _load(folder: RunFolder, place: str, kind: type[T], default: T) -> T:
+    """What a file of the RUN holds; ``default`` if there is none."""
+    path = folder.optional_file(place)
+    return default if path is None else _decode(kind, read_json(path), path)
 
 
 def _decode(kind: type[T], data: Any, path: Path) -> T:
