@@ -154,8 +154,7 @@ class Driver:
 
     def number(self) -> int | None:
         """The number by which ``nvidia-smi`` lists the GPU."""
-        found = c_uint()
-        return found.value if self._read_figure("nvmlDeviceGetIndex", byref(found)) else None
+        return self._read_count("nvmlDeviceGetIndex")
 
     def compute_processes(self) -> list[GpuProcess]:
         """The processes that compute. In a container, these are the container's own, or none."""
@@ -179,13 +178,11 @@ class Driver:
 
     def clock_mhz(self) -> int | None:
         """The clock of the multiprocessors in MHz."""
-        found = c_uint()
-        return found.value if self._read_figure("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK), byref(found)) else None
+        return self._read_count("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK))
 
     def highest_clock_mhz(self) -> int | None:
         """The maximum clock of the multiprocessors in MHz."""
-        found = c_uint()
-        return found.value if self._read_figure("nvmlDeviceGetMaxClockInfo", c_uint(SM_CLOCK), byref(found)) else None
+        return self._read_count("nvmlDeviceGetMaxClockInfo", c_uint(SM_CLOCK))
 
     def clock_limits(self) -> int:
         """The active limits of the clock, as bits of NVML."""
@@ -205,6 +202,10 @@ class Driver:
             return []
         known = found[: min(count.value, len(found))]
         return [GpuProcess(one.pid, None if one.bytes == UNKNOWN_BYTES else one.bytes) for one in known if one.pid]
+
+    def _read_count(self, function: str, *arguments: Any) -> int | None:
+        found = c_uint()
+        return found.value if self._read_figure(function, *arguments, byref(found)) else None
 
     def _read_figure(self, function: str, *arguments: Any) -> bool:
         return self._succeeds(function, self._gpu, *arguments)
