@@ -109,7 +109,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "JSON that is written where it is made": (
         "messages/job_requests.py",
-        "worker/profile/launch_values.py",
+        "worker/profile/module_run.py",
         "worker/__main__.py",
     ),
     "encoded details, which are decoded with the module that they are about": ("messages/observed.py",),

@@ -282,7 +282,7 @@ class ObservedModule:
         limit = os.environ.get(VALUES_LIMIT)
         if not limit:
             return None, None
-        from ..profile.launch_values import record_values
+        from ..profile.module_run import record_values
         from ..profile.recorder import without_nans
 
         recorded, error = record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))

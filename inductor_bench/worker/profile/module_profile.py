@@ -29,8 +29,7 @@ from ..device.runtime import DeviceRuntime, beside_others, load_in_turn
 from ..device.runtimes import runtime_of
 from ..fast_start import Phases
 from ..upstream import inductor, pinning
-from .launch_values import record_values
-from .module_run import ModuleRun, run_of_harness
+from .module_run import ModuleRun, record_values, run_of_harness
 from .recorder import watch_launches, without_nans
 
 # Measures how much other processes delay this one, from the system's counters before and after runs (Linux).

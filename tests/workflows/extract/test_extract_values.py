@@ -23,8 +23,8 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import Complaint, Launch
 from inductor_bench.source.harness import common as harness
 from inductor_bench.store import codec
-from inductor_bench.worker.profile import launch_values
-from inductor_bench.worker.profile.launch_values import FlatTensor, write_tensors
+from inductor_bench.worker.profile import module_run
+from inductor_bench.worker.profile.module_run import FlatTensor, write_tensors
 from inductor_bench.worker.profile.recorder import watch_launches
 
 sys.path.insert(0, str(PROGRAMS))
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path: Path, raised: Exc
 
 
 def record(run: Any, folder: Path, limit: int = 10**6, **options: Any) -> tuple[tuple[Launch, ...], Complaint | None]:
-    return launch_values.record_values(ModuleType("compiled"), run, folder, limit, **options)
+    return module_run.record_values(ModuleType("compiled"), run, folder, limit, **options)
 
 
 def test_what_a_launch_writes_is_recorded_as_it_was_before(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_many_indices_are_recorded_and_not_drawn_between_their_bounds(tmp_path: 
 
 
 def test_a_full_disk_ends_the_recording_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = launch_values.RESERVED_BYTES + LARGE.nbytes
-    monkeypatch.setattr(launch_values.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    free = module_run.RESERVED_BYTES + LARGE.nbytes
+    monkeypatch.setattr(module_run.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
 
     larger = LARGE.repeat(3, 1)
 
