@@ -57,7 +57,7 @@ from inductor_bench.records.evidence import GRAPH_CALL
 from inductor_bench.records.run import DATA_LOADING, PYTHON
 from inductor_bench.trace.program_trace import read_program_trace
 from inductor_bench.trace.program_works import DATA_LOADING_RANGE, find_works
-from inductor_bench.worker.capture.recording import Recording, mark_boundary
+from inductor_bench.worker.capture.step_recording import Recording, mark_boundary
 from inductor_bench.worker.upstream.inductor import profiler_range
 from scripts.simulated_work import (
     GPU,

@@ -22,8 +22,8 @@ from inductor_bench.worker.capture.host_sampling import (
     HostSampling,
     Instants,
 )
-from inductor_bench.worker.capture.step_clock import Moment
 from inductor_bench.worker.capture.step_observer import StepObserver
+from inductor_bench.worker.capture.step_recording import Moment
 from inductor_bench.worker.stack_tree import BOUNDARY, CodeOwners, StackSample, StackTree, describe
 
 LIMIT_S = 300.0

@@ -16,7 +16,7 @@ import atexit, sys, threading
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 import torch
-from inductor_bench.worker.capture.recording import OtherThreadError, Recording, end_left_profile
+from inductor_bench.worker.capture.step_recording import OtherThreadError, Recording, end_left_profile
 
 def in_thread(act):
     thread = threading.Thread(target=act)

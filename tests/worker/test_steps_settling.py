@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from inductor_bench.records.evidence import FAILED, ClockSample
-from inductor_bench.worker.capture import step_clock, step_measurement
+from inductor_bench.worker.capture import step_measurement, step_recording
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
 from inductor_bench.worker.capture.schedule import WindowLimits
-from inductor_bench.worker.capture.step_clock import Settling
 from inductor_bench.worker.capture.step_measurement import Measurement, no_steps_yet
+from inductor_bench.worker.capture.step_recording import Settling
 
 
 class Program:
@@ -21,7 +21,7 @@ class Program:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.number = 100.0, 0
-        monkeypatch.setattr(step_clock.time, "perf_counter", lambda: self.now_s)
+        monkeypatch.setattr(step_recording.time, "perf_counter", lambda: self.now_s)
         self.settling = Settling()
         self.settling.begin()
 

@@ -10,7 +10,7 @@ import torch
 from inductor_bench.records.evidence import GraphCallTouches, ObservedTouches
 from inductor_bench.store import codec
 from inductor_bench.store.files import read_json
-from inductor_bench.worker.capture.recording import Touches, places_of
+from inductor_bench.worker.capture.step_recording import Touches, places_of
 
 
 def test_each_call_notes_its_arguments_before_it_empties_their_list(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ...messages.variants import TriedVariants
 from ...store import codec
 from .boundaries import Boundaries, CalledGraphs
 from .schedule import QUIET_STEPS, StepPlan, agreement_of
-from .step_clock import StepClock
+from .step_recording import StepClock
 
 Found = TypeVar("Found", ComparedSteps, TriedVariants)
 

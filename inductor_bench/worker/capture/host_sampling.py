@@ -27,7 +27,7 @@ from ...records.evidence import (
 )
 from ..stack_tree import StackSample, StackTree
 from ..upstream.observing import before_captures
-from .step_clock import Moment, times_of, wait_for
+from .step_recording import Moment, times_of, wait_for
 
 # The thread that looks.
 

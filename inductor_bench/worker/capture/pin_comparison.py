@@ -28,10 +28,9 @@ from .alternation import AlternatingSteps
 from .boundaries import Boundaries, CalledGraphs
 from .output_comparison import are_meaningless, relative_difference, tolerance_of
 from .pinned import PinnedKernel, PinnedKernels, save_states
-from .recording import Recording, mark_boundary
 from .schedule import StepPlan
-from .step_clock import Moment, times_of, wait_for
 from .step_measurement import PROFILER_ERRORS, no_steps_yet, words_of
+from .step_recording import Moment, Recording, mark_boundary, times_of, wait_for
 
 NOISE_FACTOR = 4.0
 """Outputs may differ by this factor of what two calls of the graph itself differ by."""

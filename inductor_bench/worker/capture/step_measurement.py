@@ -34,9 +34,22 @@ from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
-from .recording import OtherThreadError, Recording, Touches, end_left_profile, mark_boundary, why_no_stacks
 from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
-from .step_clock import Moment, Settling, StepClock, has_passed, steps_of, sum_up, wait_for
+from .step_recording import (
+    Moment,
+    OtherThreadError,
+    Recording,
+    Settling,
+    StepClock,
+    Touches,
+    end_left_profile,
+    has_passed,
+    mark_boundary,
+    steps_of,
+    sum_up,
+    wait_for,
+    why_no_stacks,
+)
 
 # The notes that say what limits the figures of an observation.
 

@@ -21,8 +21,8 @@ from ...upstream.variants import count_collectives, counts_of_dynamo
 from ..alternation import AlternatingSteps
 from ..boundaries import Boundaries, CalledGraphs
 from ..schedule import StepPlan
-from ..step_clock import Moment, has_passed, times_of, wait_for
 from ..step_measurement import no_steps_yet, number_of, words_of
+from ..step_recording import Moment, has_passed, times_of, wait_for
 from .gradients import GradientNotes
 from .settings import VariantSettings
 from .turns import Turns
