@@ -16,8 +16,7 @@ from ..report.terminal import document_text
 from ..store.program_folders import OptimizationFolder
 from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
-from .options import ResultFolder, make_request, request_options
-from .presentation import format_option, show
+from .presentation import ResultFolder, format_option, make_request, request_options, show
 
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)

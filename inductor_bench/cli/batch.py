@@ -13,8 +13,15 @@ from ..records.request import BatchRequest, ModelRequest
 from ..records.request_fields import list_help_lines
 from ..report.batch_document import FORMATS
 from .console import Console
-from .options import AutotuneCommand, make_request, request_options
-from .presentation import format_option, show_batch, take_view, top_option
+from .presentation import (
+    AutotuneCommand,
+    format_option,
+    make_request,
+    request_options,
+    show_batch,
+    take_view,
+    top_option,
+)
 
 if TYPE_CHECKING:
     from ..store.redaction import Redaction

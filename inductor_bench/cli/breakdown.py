@@ -14,8 +14,16 @@ from ..records.request_fields import help_lines
 from ..records.run import Run
 from ..report.run.run_document import FORMATS, answer_document
 from .console import Console
-from .options import AutotuneCommand, complete_path, make_request, request_options
-from .presentation import place_view, presentation_options, show, take_view
+from .presentation import (
+    AutotuneCommand,
+    complete_path,
+    make_request,
+    place_view,
+    presentation_options,
+    request_options,
+    show,
+    take_view,
+)
 
 ARGUMENTS = f"{__name__}.arguments"
 

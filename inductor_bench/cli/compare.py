@@ -20,8 +20,17 @@ from ..store.folder import BATCH, PAGE
 from ..store.run_files import refuse_other_file
 from .breakdown import ARGUMENTS, ProgramCommand, target_of
 from .console import Console
-from .options import complete_path, given_options, make_request, request_options
-from .presentation import format_option, place_view, show, take_view, top_option
+from .presentation import (
+    complete_path,
+    format_option,
+    given_options,
+    make_request,
+    place_view,
+    request_options,
+    show,
+    take_view,
+    top_option,
+)
 
 if TYPE_CHECKING:
     from ..workflows.compare import Compared

@@ -11,8 +11,7 @@ from ..records.request import DoctorRequest
 from ..report.formats import View
 from ..report.table_documents import DOCTOR_FORMATS
 from .console import Console
-from .options import make_request, request_options
-from .presentation import format_option, show
+from .presentation import format_option, make_request, request_options, show
 
 
 @click.command("doctor")

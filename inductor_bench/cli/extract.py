@@ -11,8 +11,7 @@ from ..records.request import ExtractRequest
 from ..report.formats import View
 from ..report.table_documents import EXTRACTION_FORMATS
 from .console import Console
-from .options import complete_path, make_request, request_options
-from .presentation import format_option, show
+from .presentation import complete_path, format_option, make_request, request_options, show
 
 
 @click.command("extract", no_args_is_help=True)

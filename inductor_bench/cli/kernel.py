@@ -11,8 +11,7 @@ from ..records.request import KernelRequest
 from ..report.formats import View
 from ..report.kernel_document import COMPARED, MEASURED
 from .console import Console
-from .options import AutotuneCommand, complete_path, make_request, request_options
-from .presentation import format_option, show
+from .presentation import AutotuneCommand, complete_path, format_option, make_request, request_options, show
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)

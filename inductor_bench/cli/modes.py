@@ -18,8 +18,7 @@ from ..store.files import write_text
 from ..store.folder import PAGE
 from .breakdown import ProgramCommand, target_of
 from .console import Console
-from .options import complete_path, make_request, request_options
-from .presentation import format_option, place_view, show
+from .presentation import complete_path, format_option, make_request, place_view, request_options, show
 
 if TYPE_CHECKING:
     from ..workflows.modes import ModesOutcome

@@ -1,22 +1,273 @@
-"""The options for the presentation of results, and the functions that print a result. Shared by the verbs."""
+"""The options that verbs share, and the functions that print a result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
+from .. import units
+from ..analysis.mode_conclusion import MOST_ROUNDS
+from ..devices.table import DEVICES
+from ..errors import UsageError
+from ..records.comparison import MODES
+from ..records.optimization import GROUPS
+from ..records.request import TARGET
+from ..records.request_fields import (
+    ASKED,
+    GIVEN,
+    ONE_WORD,
+    OPTION,
+    PART,
+    Option,
+    OptionField,
+    OptionGroup,
+    option_fields,
+    options_by_field,
+)
+from ..records.retune import BY_DEFAULT
 from ..report.formats import Format, Formats, Result, View
+from ..workflows.progress import METHODS, METHODS_HELP
 from .console import Console
 
 if TYPE_CHECKING:
     from ..report.batch_tables import BatchView
     from ..workflows.batch_state import BatchReport
 
+
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+AUTOTUNE = "--autotune"
+MOST_S = 1e9
+"""Largest number of seconds; the system's clocks do not count to arbitrary numbers."""
+
+
+# The values of options that are no plain text, number or path.
+
+
+class _Seconds(click.FloatRange):
+    """A number of seconds above 0. ``float`` also reads ``nan``, which no comparison of a range refuses."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if not seconds <= MOST_S:
+            self.fail(f"{value!r} is not a number of seconds up to {MOST_S:g}", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds(min=0, min_open=True)
+
+
+def read_variables(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Reads each ``NAME=VALUE`` as a pair."""
+    pairs = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", context, parameter)
+        pairs.append((name, text))
+    return tuple(pairs)
+
+
+def _read_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    try:
+        return units.parse_size(value) if value is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def _read_shard(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", value)
+    index, count = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    if not 1 <= index <= count:
+        raise click.BadParameter(f"{value!r} is not I/N, from 1/N to N/N", context, parameter)
+    return index, count
+
+
+def _read_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(name for part in (value or "").split(",") if (name := part.strip()))
+
+
+def _read_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Reads a number of seconds, or one with the letter s, m or h."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smh]?)", value.strip())
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not 0 < seconds <= MOST_S:
+        raise click.BadParameter(f"{value!r} is not a time such as 90, 5m or 1h", context, parameter)
+    return seconds
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "duration": {"type": str, "callback": _read_duration},
+    "seconds": {"type": SECONDS},
+    "size": {"callback": _read_size},
+    "file": {"type": click.Path(exists=True, dir_okay=False, path_type=Path)},
+    "pairs": {"callback": read_variables},
+    "shard": {"callback": _read_shard},
+    "names": {"callback": _read_names},
+    "rounds": {"type": click.IntRange(min=1, max=MOST_ROUNDS)},
+    "method": {"type": click.Choice(METHODS), "is_flag": False, "flag_value": BY_DEFAULT},
+    "type of device": {"type": click.Choice(list(DEVICES))},
+    "compared mode": {"type": click.Choice(MODES)},
+}
+"""What click is told about the value of an option, by ``Option.kind``."""
+
+
+# Options from fields, and a request from click's values.
+
+
+def request_options(kind: type, *, late: bool = False) -> Callable[[F], F]:
+    """Adds the options of a request; with ``late`` those that stand after the options of formats in the help."""
+
+    def add(function: F) -> F:
+        for one in reversed(option_fields(kind)):
+            if one.option.late == late and not one.option.shared:
+                function = _click_option(one)(function)
+        return function
+
+    return add
+
+
+def _click_option(one: OptionField) -> Callable[[F], F]:
+    option, hint = one.option, one.hint
+    shown = option.shown is True
+    text = option.help.replace("METHODS", METHODS_HELP).replace("GROUPS", ", ".join(GROUPS))
+    return click.option(
+        *option.names,
+        one.name,
+        metavar=option.metavar,
+        default=one.default if shown else None,
+        show_default=shown,
+        multiple=_is_several(option, hint),
+        help=f"{text}  [default: {option.shown}]" if isinstance(option.shown, str) else text or None,
+        **(KINDS[option.kind] if option.kind else _kind_of(option, hint)),
+    )
+
+
+def _is_several(option: Option, hint: Any) -> bool:
+    return option.kind not in ONE_WORD and str(hint).startswith("tuple")
+
+
+def _kind_of(option: Option, hint: Any) -> dict[str, Any]:
+    types = {hint, *get_args(hint)}
+    if bool in types:
+        return {} if "/" in option.names[-1] else {"is_flag": True}
+    if option.choices:
+        return {"type": click.Choice(list(option.choices))}
+    if option.least is not None:
+        return {"type": click.IntRange(min=option.least)}
+    return {"type": int if int in types else click.Path(path_type=Path) if Path in types else str}
+
+
+def make_request(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
+    """Makes a request from click's values, which have the names of its fields and of those of its parts.
+
+    Args:
+        kind: the request.
+        values: click's values; others among them are ignored, and what is ``None`` leaves the default.
+        more: the values of fields that are no options.
+
+    Raises:
+        UsageError: an option was given without the one that it needs.
+    """
+    for one in given_options(kind, values):
+        needs = one.option.needs
+        if needs is not None and all(values.get(name) in (None, needs.refused) for name in needs.field.split()):
+            raise UsageError(f"{one.option.name} {needs.message}", needs.hint)
+    return _make(kind, {**values, **more})
+
+
+def given_options(kind: type, values: Mapping[str, Any]) -> Iterator[OptionField]:
+    """The options of a request for which click has values that somebody typed."""
+    return (one for one in option_fields(kind) if _is_given(one, values.get(one.name)))
+
+
+def _is_given(one: OptionField, value: Any) -> bool:
+    return value not in (None, ()) and not (one.option.shown is True and value == one.default)
+
+
+def _make(kind: type[T], values: Mapping[str, Any]) -> T:
+    made = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        if PART in item.metadata:
+            made[item.name] = _make_part(item.metadata[PART], options_by_field(kind)[item.name], values)
+        elif item.name in values and (values[item.name] is not None or item.default is MISSING):
+            made[item.name] = _meant(item.metadata.get(OPTION), values[item.name])
+    return kind(**made)
+
+
+def _make_part(part: OptionGroup, options: list[OptionField], values: Mapping[str, Any]) -> Any:
+    if part.form == GIVEN:
+        found = {one.name: (one.option, values[one.name]) for one in options if _is_given(one, values[one.name])}
+        return {name: _meant(*pair) for name, pair in found.items()}
+    if part.form == ASKED and values.get(part.names[0]) is None:
+        return None
+    names = {*TARGET, *(one.name for one in options)}
+    return _make(part.kind, {name: value for name, value in values.items() if name in names})
+
+
+def _meant(option: Option | None, value: Any) -> Any:
+    """The value of a field for a value of click."""
+    chosen = option.choices if option is not None else ()
+    return chosen[value] if isinstance(chosen, Mapping) else value
+
+
+class AutotuneCommand(click.Command):
+    """A command whose ``--autotune`` takes no value if the next word is a target, as in ``--autotune RUN``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [
+            f"{AUTOTUNE}={BY_DEFAULT}" if word == AUTOTUNE and _is_target(following) else word
+            for word, following in pairwise([*args, ""])
+        ]
+        return super().parse_args(ctx, words)
+
+
+def _is_target(word: str) -> bool:
+    """Whether a word names a file, a folder or a model. Any other word is a method."""
+    return word not in METHODS and (os.path.exists(word) or any(mark in word for mark in ".:/#"))
+
+
+# The types of arguments that are paths, and how the shell completes them.
+
+
+class ResultFolder(click.Path):
+    """The folder of a run or a batch."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """The folder as a path.
+
+        Raises:
+            UsageError: there is no such folder.
+        """
+        try:
+            return super().convert(value, parameter, context)
+        except click.BadParameter as error:
+            what = "is a file, not a folder" if os.path.isfile(value) else "does not exist, or cannot be read"
+            hint = "give a folder that `breakdown` or `batch` wrote: runs/NAME"
+            raise UsageError(f"{value} {what}", hint) from error
+
+
+def complete_path(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Leaves a word to the shell, which completes it as a path."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def format_option(formats: Formats[Any]) -> Callable[[F], F]:

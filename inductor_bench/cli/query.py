@@ -13,8 +13,7 @@ from ..errors import EXIT_OK
 from ..report.formats import View
 from ..report.table_documents import QUERY_FORMATS, QueryResult
 from .console import Console
-from .options import ResultFolder
-from .presentation import format_option, place_view, show
+from .presentation import ResultFolder, format_option, place_view, show
 
 
 @click.command("query", no_args_is_help=True)

@@ -13,8 +13,7 @@ from ..report.formats import View
 from ..report.run.run_document import FORMATS
 from ..store.folder import BATCH
 from .console import Console
-from .options import ResultFolder
-from .presentation import place_view, presentation_options, show, show_batch, take_view
+from .presentation import ResultFolder, place_view, presentation_options, show, show_batch, take_view
 
 
 @click.command("report", no_args_is_help=True)

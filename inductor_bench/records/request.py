@@ -1,7 +1,7 @@
 """The request of each verb. A field that is an option of the command line says so in its metadata.
 
-From these fields come click's options (``cli.options``), the keys of a list of models (``workflows.model_list``), the
-request in a record, the program's job, and the words of a command that is printed; see ``request_fields``.
+From these fields come click's options (``cli.presentation``), the keys of a list of models (``workflows.model_list``),
+the request in a record, the program's job, and the words of a command that is printed; see ``request_fields``.
 """
 
 from __future__ import annotations

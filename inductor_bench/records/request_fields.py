@@ -4,7 +4,7 @@ A source with a ``builder`` is a library of models: it is recognised by its kind
 builder, a function of ``worker.capture.programs``, makes the model. The other kinds are recognised by what lies on
 disk, in ``workflows.modules.targets``.
 
-:func:`option`, :func:`same` and :func:`part` make such fields. ``cli.options`` makes click's options of them.
+:func:`option`, :func:`same` and :func:`part` make such fields. ``cli.presentation`` makes click's options of them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Option:
     names: tuple[str, ...]  # as click takes them: ("-o", "--output"), ("--training/--inference",)
     help: str = ""
     metavar: str | None = None
-    kind: str = ""  # a word of ``cli.options.KINDS`` for a value that is no plain text, number or path
+    kind: str = ""  # a word of ``cli.presentation.KINDS`` for a value that is no plain text, number or path
     choices: tuple[str, ...] | Mapping[str, Any] = ()  # the words, or the value of each word
     least: int | None = None  # of a number
     shown: bool | str = False  # whether the help tells the default, or how it tells it

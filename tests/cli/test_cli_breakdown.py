@@ -9,7 +9,7 @@ import pytest
 import step_runs
 
 from inductor_bench.cli import breakdown as verb
-from inductor_bench.cli.options import make_request
+from inductor_bench.cli.presentation import make_request
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Environment, Run

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inductor_bench.autotune.methods import METHODS
-from inductor_bench.cli.options import KINDS, make_request
+from inductor_bench.cli.presentation import KINDS, make_request
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.records.base import IN_RECORD
 from inductor_bench.records.comparison import MODES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inductor_bench.cli.options import SECONDS, read_variables
+from inductor_bench.cli.presentation import SECONDS, read_variables
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import NUMBER, TEXT, QueryColumn, QueryTable
 from inductor_bench.store.tables import ask

@@ -11,7 +11,7 @@ from inline import change
 from printed import run_screen
 from retune_fakes import Engine, make_run, retuned
 
-from inductor_bench.cli.options import make_request
+from inductor_bench.cli.presentation import make_request
 from inductor_bench.errors import UsageError
 from inductor_bench.records.base import NO_CANDIDATES, Failure
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
