@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..records.comparison import ModeComparison
@@ -40,6 +40,9 @@ class ProgramFolder(ABC, Generic[Result]):
 
     AGAIN: ClassVar[str]
     """What the verb does again with ``--force``."""
+
+    KIND: ClassVar[type[Any]]
+    """The class of the record."""
 
     @property
     @abstractmethod
@@ -122,7 +125,7 @@ class ProgramFolder(ABC, Generic[Result]):
         """Writes what a process measured, without secrets."""
         write_json(self.processes / f"{name}.json", each_text(codec.encode(found), hide))
 
-    def _read(self, kind: type[Result]) -> Result:
+    def load(self) -> Result:
         """Reads the record.
 
         Raises:
@@ -134,32 +137,25 @@ class ProgramFolder(ABC, Generic[Result]):
             )
         data, damaged = read_json(self.record), f"take it from a copy, or {self.AGAIN} again with --force"
         codec.check_format(data, self.FORMAT, str(self.record), f"a {self.HOLDS}", damaged)
-        return codec.decode_record(kind, data, str(self.record), damaged)
+        found: Result = codec.decode_record(self.KIND, data, str(self.record), damaged)
+        return found
 
 
 class ModesFolder(ProgramFolder[ModeComparison]):
     """A comparison of modes: ``modes.json``, its page, ``records/`` with what each process observed, and ``logs/``."""
 
-    RECORD, FORMAT = "modes.json", 1
+    RECORD, FORMAT, KIND = "modes.json", 1, ModeComparison
     HOLDS, VERB, AGAIN = "comparison of modes", "modes", "measure"
 
     @property
     def processes(self) -> Path:
         return self.path / "records"
 
-    def load(self) -> ModeComparison:
-        """Reads ``modes.json``.
-
-        Raises:
-            InductorBenchError: it is missing, damaged, or of a newer format.
-        """
-        return self._read(ModeComparison)
-
 
 class OptimizationFolder(ProgramFolder[Optimization]):
     """A search: ``optimization.json``, its page, ``trials/`` with what each process measured, ``logs/``, and files."""
 
-    RECORD, FORMAT = "optimization.json", 1
+    RECORD, FORMAT, KIND = "optimization.json", 1, Optimization
     HOLDS, VERB, AGAIN = "search of `optimize`", "optimize", "search"
 
     APPLY, LINES, DIFF = "apply.py", "README.md", "settings.diff"
@@ -181,14 +177,6 @@ class OptimizationFolder(ProgramFolder[Optimization]):
     def save(self, found: Optimization, hide: Callable[[str], str]) -> None:
         """Writes the record atomically, without the times of single steps; ``hide`` takes the secrets out of texts."""
         super().save(replace(found, trials=tuple(map(summary, found.trials))), hide)
-
-    def load(self) -> Optimization:
-        """Reads the record.
-
-        Raises:
-            InductorBenchError: it is missing, damaged, or of a newer format.
-        """
-        return self._read(Optimization)
 
     def load_trial(self, name: str) -> Trial | None:
         """What a process of an earlier command measured; ``None`` if there was none, or if its file is damaged."""
