@@ -17,7 +17,6 @@ from ..records.batch import Batch
 from ..records.module import ExtractedKernel
 from ..records.run import Run
 from . import codec
-from . import codec as schema
 from .files import file_inside, leftovers_of, read_json, sha256_of_file, write_json
 from .lock import LOCK, FolderLock, is_locked, locked
 
@@ -141,7 +140,7 @@ class RunFolder:
             raise InductorBenchError(error.message, error.hint or _RUN_DAMAGED) from error
         if not isinstance(data, dict):
             raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _RUN_DAMAGED)
-        return schema.decode_record(Run, schema.upgrade(data, str(self.record)), str(self.record), _RUN_DAMAGED)
+        return codec.decode_record(Run, codec.upgrade(data, str(self.record)), str(self.record), _RUN_DAMAGED)
 
 
 OWN_FILES = {
@@ -373,8 +372,8 @@ class BatchFolder:
             data = read_json(self.record)
         except InductorBenchError as error:
             raise InductorBenchError(error.message, error.hint or _BATCH_DAMAGED) from error
-        schema.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
-        return schema.decode_record(Batch, _without_unset(data), str(self.record), _BATCH_DAMAGED)
+        codec.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
+        return codec.decode_record(Batch, _without_unset(data), str(self.record), _BATCH_DAMAGED)
 
     @contextlib.contextmanager
     def locked(self, mark: str = "") -> Iterator[FolderLock]:
