@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from ..records.base import Category
+from ..records.base import Category, sum_known
 from ..records.code import CompiledKernel, KernelDefinition, LayerMap, SourceLine
 from ..records.module import CategoryTotal, Kernel, LaunchShape, LeastWork, Origin, RooflineResult, ShapeGroup
 from ..records.run import Peaks
@@ -371,15 +371,10 @@ def _work(
 ) -> tuple[float | None, float | None]:
     """Moved bytes and FLOPs of all calls of one iteration; each is ``None`` if it is unknown for any call."""
     if definition is None:
-        return _total(shape.moved_bytes for shape in shapes), _total(shape.flops for shape in shapes)
+        return sum_known(shape.moved_bytes for shape in shapes), sum_known(shape.flops for shape in shapes)
     per_call = facts.kernel_bytes.get(definition.name, definition.moved_bytes)
     flops = definition.template_flops
     return (per_call * calls if per_call is not None else None), (flops * calls if flops is not None else None)
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return sum(value for value in known if value is not None) if known and None not in known else None
 
 
 def _shape_groups(members: Sequence[Member], context: _Context) -> tuple[ShapeGroup, ...]:

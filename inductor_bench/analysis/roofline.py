@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .. import units
-from ..records.base import DeviceUse, OtherProcess
+from ..records.base import DeviceUse, OtherProcess, sum_known
 from ..records.module import Kernel, LeastWork, ModuleRecord, RooflineResult
 from ..records.run import Peaks
 
@@ -108,20 +108,20 @@ def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> RooflineRe
     if len(judged) == 1:
         return judged[0][1]
     time_s = sum(timed.time_s for timed in groups)
-    moved = _sum([timed.work.moved_bytes for timed in groups])
-    flops = _sum([timed.work.flops for timed in groups])
+    moved = sum_known([timed.work.moved_bytes for timed in groups])
+    flops = sum_known([timed.work.flops for timed in groups])
     under: dict[str, float] = {}
     for timed, judgement in judged:
         under[judgement.bound] = under.get(judgement.bound, 0.0) + timed.time_s
     bound = max(under, key=lambda name: under[name], default="unknown")
     alike = [(timed, judgement) for timed, judgement in judged if judgement.bound == bound]
-    share = _sum([_multiply(judgement.peak_share, timed.time_s) for timed, judgement in alike])
+    share = sum_known([_multiply(judgement.peak_share, timed.time_s) for timed, judgement in alike])
     return RooflineResult(
         bound=bound,
         peak_share=min(share / under[bound], 1.0) if share is not None and under.get(bound) else None,
         bandwidth=moved / time_s if moved is not None and time_s > 0 else None,
         flop_rate=flops / time_s if flops and time_s > 0 else None,
-        gain_limit_s=_sum([judgement.gain_limit_s for _, judgement in judged]),
+        gain_limit_s=sum_known([judgement.gain_limit_s for _, judgement in judged]),
     )
 
 
@@ -177,11 +177,6 @@ def _share(bound: str, needed: float, time_s: float) -> float | None:
     if bound == "latency" or share > _SPREADS.get(bound, SPREAD):
         return None
     return min(share, 1.0)
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 def _multiply(value: float | None, factor: float) -> float | None:

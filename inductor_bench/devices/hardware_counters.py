@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..records.base import sum_known
 from ..records.retune import HardwareCounters
 
 TIME = "gpu__time_duration.sum"
@@ -77,11 +78,11 @@ def read_counters(text: str) -> HardwareCounters | None:
     waits = _weighted_stalls(kernels)
     return HardwareCounters(
         device_kernels=len(kernels),
-        dram_bytes=_sum(moved),
+        dram_bytes=sum_known(moved),
         dram_share=_mean(kernels, DRAM_SHARE),
         occupancy=_mean(kernels, OCCUPANCY),
         stalls=dict(sorted(waits.items(), key=lambda item: -item[1])),
-        time_s=_sum(times),
+        time_s=sum_known(times),
     )
 
 
@@ -122,11 +123,6 @@ def _parse_cells(names: Sequence[str], cells: Sequence[str], scales: Sequence[fl
                 yield name, float(cell.replace(",", "")) * scale
             except ValueError:  # "n/a" or an empty cell
                 continue
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if values and len(known) == len(values) else None
 
 
 def _mean(kernels: Sequence[Mapping[str, float]], metric: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -175,6 +175,12 @@ class Answer:
 
 
 # The categories of kernels.
+
+
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """The sum of values; ``None`` if one of them is unknown, or if there are none."""
+    known = list(values)
+    return sum(value for value in known if value is not None) if known and None not in known else None
 
 
 class Category(Enum):
