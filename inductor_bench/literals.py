@@ -152,7 +152,7 @@ def mask_literals(text: str, asked: Sequence[str] = ()) -> str:
     """
     text = mask_keys(text)
     if "?" in text:
-        text = _QUERY.sub(lambda match: _masked_query(match, asked), text)
+        text = _QUERY.sub(lambda match: masked_pair(match, asked), text)
     if not any(mark in text for mark in _MARKS):  # a cheap test, because lines are masked while the program is timed
         return text
     lower = text.lower()
@@ -175,7 +175,8 @@ def mask_keys(text: str) -> str:
     return text
 
 
-def _masked_query(match: re.Match[str], asked: Sequence[str]) -> str:
+def masked_pair(match: re.Match[str], asked: Sequence[str]) -> str:
+    """The text of a matched name and ``value``, which is masked if it is a secret; see :func:`is_secret`."""
     return match["before"] + (MASK if is_secret(match["name"], match["value"], asked) else match["value"])
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from ..errors import UsageError
-from ..literals import MASK, PASSWORD, is_secret, mask_literals, words_of
+from ..literals import MASK, PASSWORD, is_secret, mask_literals, masked_pair, words_of
 from ..records.base import Failure
 from ..records.batch import Batch
 from ..records.evidence import CallPlace, Evidence, StepEvidence
@@ -192,10 +192,7 @@ class Redaction:
         return len(word)
 
     def _without_pairs(self, word: str) -> str:
-        return _PAIR.sub(self._masked, word)
-
-    def _masked(self, match: re.Match[str]) -> str:
-        return match["before"] + (MASK if self._hides(match["name"], match["value"]) else match["value"])
+        return _PAIR.sub(lambda match: masked_pair(match, self.names), word)
 
     def _hides(self, name: str, value: str) -> bool:
         """Whether the value after a name is a secret."""
