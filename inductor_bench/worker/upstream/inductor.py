@@ -23,6 +23,7 @@ from .pinning import values_of
 
 Run = Callable[[], Any]
 KernelCall = Callable[..., Any]
+_LAUNCHER = ("runtime.triton_heuristics", "runtime.triton_helpers")
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
 
@@ -49,14 +50,16 @@ def import_compiler() -> None:
 
 def import_generated_codes_imports() -> None:
     """Imports the modules that compiled modules and their kernels import. (2.11, 2.13)"""
-    for name in ("select_algorithm", "codegen.memory_planning", "runtime.triton_heuristics", "runtime.triton_helpers"):
-        with contextlib.suppress(ImportError):  # Triton is not installed
-            importlib.import_module(f"torch._inductor.{name}")
+    _import_if_possible("select_algorithm", "codegen.memory_planning", *_LAUNCHER)
 
 
 def import_triton_launcher() -> None:
     """Imports the modules that the files of Triton kernels import. (2.11, 2.13)"""
-    for name in ("runtime.triton_heuristics", "runtime.triton_helpers"):
+    _import_if_possible(*_LAUNCHER)
+
+
+def _import_if_possible(*names: str) -> None:
+    for name in names:
         with contextlib.suppress(ImportError):  # Triton is not installed
             importlib.import_module(f"torch._inductor.{name}")
 
