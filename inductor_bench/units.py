@@ -85,8 +85,7 @@ def parse_size(text: str) -> int:
 
 def rate(value: float | None) -> str:
     """Bytes per second: ``812 GB/s``, ``4.02 TB/s``."""
-    text = _scaled(value, _SIZES)
-    return text if text == MISSING else f"{text}/s"
+    return _per_second(value, _SIZES)
 
 
 def flops(value: float | None) -> str:
@@ -96,8 +95,7 @@ def flops(value: float | None) -> str:
 
 def flop_rate(value: float | None) -> str:
     """Floating-point operations per second: ``18.6 TFLOP/s``."""
-    text = _scaled(value, _FLOPS)
-    return text if text == MISSING else f"{text}/s"
+    return _per_second(value, _FLOPS)
 
 
 def percent(value: float | None) -> str:
@@ -124,6 +122,11 @@ def count(value: float | None) -> str:
         return MISSING
     rounded = round(value, 1)
     return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,.1f}"
+
+
+def _per_second(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    text = _scaled(value, units)
+    return text if text == MISSING else f"{text}/s"
 
 
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
