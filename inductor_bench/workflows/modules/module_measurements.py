@@ -18,12 +18,12 @@ from ...errors import InductorBenchError
 from ...launch.forking_worker import NO_VARIABLES
 from ...launch.process import WAKE_S
 from ...launch.worker import CORES_OF_THE_PROGRAM, WorkerAnswer, WorkerPool, cores_of_this_process, most_timing_workers
-from ...messages.job_requests import ProfileModule, SurveyMachine, WantedValues
+from ...messages.job_requests import MachineFacts, ProfileModule, SurveyMachine, WantedValues
 from ...messages.observed import Observation
 from ...records.base import Failure
 from ...records.code import Details, Launch, ModuleSource, Reference
 from ...records.request import BreakdownRequest
-from ...records.run import Environment, Peaks
+from ...records.run import Environment
 from ...records.traced import OperatorCall, OperatorCost
 from ...source.generated_text import launch_key
 from ...source.labels import ModuleLabel
@@ -38,15 +38,11 @@ from .program_run import CapturedProgram, FoundModule, labelled
 
 
 @dataclass(frozen=True)
-class Survey:
-    """The answer of a worker. ``costs`` has one entry for each requested call; it is empty after a failure."""
+class Survey(MachineFacts):
+    """The answer of a worker, whose process adds its own phases. After a failure nothing else is known."""
 
     environment: Environment = field(default_factory=Environment)
-    costs: tuple[OperatorCost, ...] = ()
-    peaks: Peaks | None = None
     failure: Failure | None = None
-    no_peaks: str = ""  # why measured peaks do not count
-    phases_s: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of its process
 
 
 def take_survey(
@@ -72,7 +68,7 @@ def _survey(pool: WorkerPool, job: SurveyMachine, log: Path, variables: Mapping[
     if answer.result is None:
         return Survey(failure=answer.failure)
     found, phases_s = answer.result, answer.phases_s(answer.result.phases_s)
-    return Survey(found.environment, found.costs, found.peaks, answer.failure, found.no_peaks, phases_s)
+    return Survey(found.environment, found.costs, found.peaks, found.no_peaks, phases_s, answer.failure)
 
 
 # Recorded values of launches: files that a worker writes, and that later lie beside the kernels' standalone files.
