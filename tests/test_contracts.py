@@ -100,7 +100,7 @@ PRIVATE_HOMES = re.compile(
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *(f"cli/{name}.py" for name in ("breakdown", "compare", "options")),
+        *(f"cli/{name}.py" for name in ("breakdown", "compare")),
         "cli/presentation.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
