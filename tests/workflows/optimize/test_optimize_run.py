@@ -8,6 +8,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import step_runs
 from conftest import ROOT
 from documented import documented
 from tried_programs import DrawnProgram
@@ -301,6 +302,17 @@ def test_the_program_sees_no_other_gpu(run: Path) -> None:
     assert asked.program.variables == ()
     with pytest.raises(UsageError, match="there is no GPU 0"):
         optimize.with_devices(request(run, devices=("0",)))
+
+
+@pytest.mark.parametrize("device", [None, "cuda:1"])
+def test_a_cpu_and_a_named_device_have_one_trial_at_a_time(
+    run: Path, monkeypatch: pytest.MonkeyPatch, device: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    write_timeline(RunFolder(run), ON_ONE)
+    found = RunFolder(run).load() if device else step_runs.cpu()
+    asked = OptimizeRequest(program=BreakdownRequest(str(run), device=device))
+    assert optimize.spread_over(asked, found, RunFolder(run), Silent()) == ("",)
 
 
 @pytest.mark.parametrize("kind", ["ranks", "one process", "models", "unknown"])
