@@ -15,6 +15,9 @@ SOURCES = (".cpp", ".hpp")
 STUBS = "stubs"
 """The folder of libraries without symbols that have the names of torch's."""
 
+TRIAL = b"_chk_kernel"
+"""What is in the sources with which torch tries the processor's vectors: a small process loads their libraries."""
+
 TORCH = ("torch", "torch_cpu", "torch_python", "c10")
 
 
@@ -63,7 +66,9 @@ def _in_a_hurry(compiler: str, store: str, arguments: list[str]) -> list[str]:
     if "-shared" not in arguments:
         return ["-w"]
     linker = ["-fuse-ld=gold"] if os.path.exists(os.path.join(os.path.dirname(compiler), "ld.gold")) else []
-    return ["-w", *linker, "-Wl,--no-as-needed", f"-L{os.path.join(store, STUBS)}"]
+    with open(next(word for word in arguments if word.endswith(SOURCES)), "rb") as file:
+        needs_torch = [] if TRIAL in file.read() else ["-Wl,--no-as-needed"]
+    return ["-w", *linker, *needs_torch, f"-L{os.path.join(store, STUBS)}"]
 
 
 def _place_of_output(arguments: list[str]) -> int | None:
