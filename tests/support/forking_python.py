@@ -29,7 +29,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from stand_in import FOLDER, READ_AGAIN, TOOL, WORKER
+from stand_in import FAKES, FOLDER, READ_AGAIN, TOOL, WORKER
 
 PYTHON = "INDUCTOR_BENCH_TESTS_PYTHON"
 """The variable with which a command of this tool takes the program that stands for ``python`` as its interpreter."""
@@ -161,6 +161,7 @@ def _serve(place: Path) -> int:
     if place.name.startswith("tool"):
         for name in VERBS:
             import_module(f"inductor_bench.{name}")
+        import_module("retune_fakes")
     else:
         from inductor_bench.worker import __main__ as worker
 
@@ -295,6 +296,10 @@ def _become(descriptors: list[int], request: dict[str, Any]) -> int:
         _open_streams()
         sys.executable = os.environ.get(PYTHON) or sys.executable
         runpy.run_module("inductor_bench", run_name="__main__", alter_sys=True)
+    if words[0].endswith(FAKES):
+        _open_streams()
+        runpy.run_path(words[0], run_name="__main__")
+        return 0
     _settle_torch()
     if "INDUCTOR_BENCH_CAPTURE" in os.environ:
         from inductor_bench.worker.capture.startup import install

@@ -1,7 +1,8 @@
 """A program that stands for ``python``, or for this tool's command, and is run by the thousand.
 
-``stand_in.py WORDS …`` hands a script, a worker of this tool, or with ``--tool`` the command itself, to a process that
-forks (``forking_python.py``), and ends as the fork does; everything else runs in Python itself. It imports little.
+``stand_in.py WORDS …`` hands a script, a worker of this tool, a fake that needs no torch, or with ``--tool`` the
+command itself, to a process that forks (``forking_python.py``), and ends as the fork does; everything else runs in
+Python itself. It imports little.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ OWN_PROGRAM = "INDUCTOR_BENCH_TESTS_OWN_PROGRAM"
 """The variable with which that program forks workers only."""
 
 TOOL = "--tool"
+FAKES = ("/support/batch_child.py", "/support/retune_fakes.py")
 WORKER = "inductor_bench.worker"
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "TRITON_", "INDUCTOR_P", "OMP_", "MKL_", "ATEN_", "CUDA_", "LANG", "LC_", "TZ")
 READ_AGAIN = ("TORCHINDUCTOR_", "INDUCTOR_P", "TORCH_DYNAMO_", "TORCH_COMPILE_", "TORCHDYNAMO_")
@@ -33,7 +35,7 @@ READ_BY_TOOL = ("PYTHON", "LANG", "LC_", "TZ")
 
 def main(words: list[str]) -> int:
     kind = "torch"
-    if words[0] == TOOL:
+    if words[0] == TOOL or words[0].endswith(FAKES):
         kind = "tool"
     elif words[0] == "-c" and words[2:] and words[2].startswith(WORKER):
         words = words[2:]

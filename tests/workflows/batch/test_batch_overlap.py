@@ -189,6 +189,7 @@ def test_a_program_leaves_the_turn_while_it_compiles(
 
 def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, BatchModel], list[str]]:
     """The models of a batch whose pretended children overlap on one pretended GPU, and what happened."""
+    monkeypatch.setattr(sys, "executable", forking_python.interpreter())
     monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
