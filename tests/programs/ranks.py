@@ -1,4 +1,5 @@
-"""Data-parallel training of a small model, for torchrun. Each rank compiles into a separate folder."""
+"""Data-parallel training of a small model, for torchrun, or with ``STORE`` for ranks that are started one by one. Each
+rank compiles into a separate folder."""
 
 import os
 import sys
@@ -10,7 +11,8 @@ caches = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
 if caches:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(caches, f"rank-{os.environ['RANK']}")
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-dist.init_process_group("gloo")
+rank, ranks = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+dist.init_process_group("gloo", init_method=os.environ.get("STORE"), rank=rank, world_size=ranks)
 torch.set_num_threads(1)
 
 

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 STEPS = str(runs.PROGRAMS / "steps.py")
+RANKS = str(runs.PROGRAMS / "ranks.py")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", RANKS, "160")
 
 
 @functools.cache
@@ -51,6 +53,21 @@ def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
     )
     assert ended.returncode == 0, ended.stderr
     return observations(folder, ended), ended.stdout
+
+
+def start_ranks() -> list[ObservedSteps]:
+    """Data-parallel training in two forks that find each other by a file."""
+    folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
+    shared = {"INDUCTOR_BENCH_CAPTURE": folder, "STORE": f"file://{folder / 'store'}", **cache()}
+    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    words = [forking_python.interpreter(), RANKS, "160"]
+    ranks = [
+        subprocess.Popen(words, env=runs.environment(**shared, RANK=rank, LOCAL_RANK=rank), stderr=-1, text=True)
+        for rank in ("0", "1")
+    ]
+    said = [rank.communicate(timeout=600)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    return observations(folder, subprocess.CompletedProcess(words, 0, "", "".join(said)))
 
 
 def cache() -> dict[str, str]:
@@ -220,8 +237,7 @@ def test_a_sudden_exit_within_the_window_keeps_its_steps() -> None:
 
 
 def test_ranks_measure_the_same_steps() -> None:
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160")
+    ranks = start_ranks()
     assert sorted(one.rank or 0 for one in ranks) == [0, 1]
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
@@ -246,8 +262,7 @@ def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
 
 
 def test_ranks_without_compilation_time_the_same_steps() -> None:
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160", **EAGER)
+    ranks, _ = start(*TORCHRUN, **EAGER)
     assert {(one.rank, one.state, one.source) for one in ranks} == {
         (0, DONE, ranks[0].source),
         (1, DONE, ranks[0].source),
