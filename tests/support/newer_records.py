@@ -24,16 +24,27 @@ def kinds_of_texts(data: Any) -> dict[Kind, str]:
 
 
 def with_new_texts(data: Any, kinds: Iterable[Kind], new: str = NEW) -> Any:
-    """The record with a new text at the first place of each kind."""
-    left = set(kinds)
+    """The record with a new text at the first place of each kind. It shares with the record what has not changed."""
+    for kind in dict.fromkeys(kinds):
+        changed = _with_first_text(data, kind, new)
+        data = data if changed is None else changed
+    return data
 
-    def change(kind: Kind, value: Any) -> Any:
-        if isinstance(value, str) and kind in left:
-            left.remove(kind)
-            return new
-        return value
 
-    return _changed(data, (), change)
+def _with_first_text(node: Any, kind: Kind, new: str) -> Any:
+    """The node with a new text; ``None`` if it has no text there."""
+    if not kind:
+        return new if isinstance(node, str) else None
+    items = list(enumerate(node)) if isinstance(node, list) and kind[0] == "*" else []
+    if isinstance(node, dict) and kind[0] in node:
+        items = [(kind[0], node[kind[0]])]
+    for place, item in items:
+        changed = _with_first_text(item, kind[1:], new)
+        if changed is not None:
+            copy = node.copy()
+            copy[place] = changed
+            return copy
+    return None
 
 
 def with_texts(data: Any, kinds: Collection[Kind], change_text: Callable[[str], str]) -> Any:
