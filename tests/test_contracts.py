@@ -169,13 +169,18 @@ def nodes_of(text: str) -> list[ast.AST]:
     return list(ast.walk(ast.parse(text)))
 
 
+@functools.cache
+def import_nodes_of(text: str) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in nodes_of(text) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports_of(name: str, text: str) -> Iterator[tuple[int, str]]:
     """Every import of a file as (line, absolute dotted name), wherever in the file it stands."""
     package = ["inductor_bench", *name.split("/")[:-1]]
-    for node in nodes_of(text):
+    for node in import_nodes_of(text):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             if module == "inductor_bench":
