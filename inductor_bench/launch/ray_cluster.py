@@ -171,12 +171,12 @@ def read_program(file: Path) -> dict[str, bytes]:
 
 
 def read_pieces(folder: Path) -> Iterator[Piece]:
-    """All files of a folder except ``.work``, in pieces of about :data:`PIECE_BYTES`."""
+    """All files of a folder except those in a folder ``.work``, in pieces of about :data:`PIECE_BYTES`."""
     piece: Piece = []
     size = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if not path.is_file() or name.parts[0] == ".work":
+        if not path.is_file() or ".work" in name.parts:
             continue
         for data in _parts(path):
             piece.append((name.as_posix(), data))

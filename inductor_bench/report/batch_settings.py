@@ -10,7 +10,7 @@ from ..analysis.batch_aggregation import ModelSummary
 from ..analysis.findings.finding import plural
 from ..analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
 from ..records.batch import RUNNING, UNOPTIMIZED
-from ..records.optimization import Optimization
+from ..records.optimization import UNPROVEN, Optimization
 from ..store.folder import PAGE
 from ..store.program_folders import OPTIMIZED
 from . import names
@@ -79,11 +79,11 @@ def settings_table(settings: Sequence[SettingSummary]) -> Table:
         (
             words("setting", least=24),
             Column("helps", hint="models whose step it makes shorter by itself, proven, of those in which it ran"),
-            Column("kept", hint="models whose result it is a part of", spare=3),
+            Column("kept", hint="models whose result it is a part of", spare=4),
             Column("median", hint="the median, over the models in which it was timed, of the share of the step saved"),
             Column("95% interval", hint="of that median, from the ranks of the models alone"),
-            Column("range", hint="the least and the most that it saves in one of these models", spare=2),
-            Column("unproven", hint="models in which nothing was decided in the time", spare=4),
+            Column("range", hint="the least and the most that it saves in one of these models", spare=3),
+            Column("unproven", hint="models in which nothing was decided in the time", spare=1),
             Column("failed", hint="models in which it was refused or failed"),
             Column("wrong", hint="models whose outputs or gradients it changed: it is not advised there"),
         ),
@@ -190,4 +190,7 @@ def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, s
         return ("still to be searched" if search is None else "not finished"), WARN
     if search.winner is not None:
         return " + ".join(titles_of(search, search.winner.slugs)), ""
+    unproven = sum(row.state == UNPROVEN for row in search.tried)
+    if unproven:
+        return f"none is proven to be faster; {unproven} may be", WARN
     return ("none is faster" if search.tried else "nothing was tried"), ""

@@ -32,7 +32,7 @@ from ..records.batch import (
     BatchModel,
 )
 from ..records.module import ModuleRecord
-from ..records.optimization import Optimization
+from ..records.optimization import UNPROVEN, Optimization
 from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest, SearchRequest
 from ..records.request_fields import LIBRARIES, option_words
 from ..records.run import Run
@@ -486,7 +486,8 @@ def _result(model: BatchModel, run: Run | None) -> str:
 def _search_result(found: Optimization) -> str:
     """The result of a search in one line: ``19.8 → 16.4 ms a step with 2 settings``."""
     if found.winner is None:
-        return f"of {plural(len(found.tried), 'setting')} tried none is faster"
+        proven = "proven to be " * any(row.state == UNPROVEN for row in found.rows)
+        return f"of {plural(len(found.tried), 'setting')} tried none is {proven}faster"
     gain, settings = found.winner.gain, plural(len(found.winner.slugs), "setting")
     return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step with {settings}"
 

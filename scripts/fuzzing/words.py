@@ -125,6 +125,7 @@ def command_line(random: random.Random, cwd: Path, hostile: Sequence[str]) -> tu
         ("batch", "list.txt", "--list", "--shard", f"{number}/{random.choice(NUMBERS)}"),
         ("batch", "list.txt", "--list", "--filter", name, "--seed", number),
         ("batch", "list.txt", "--list", "-o", out, "--timeout", number),
+        ("batch", "list.txt", "--list", "--optimize", "--budget", number, "--allow", name),
         (name,),
         (name, "--help"),
         (random.choice(("report", "compare", "extract", "query", "kernel", "batch", "breakdown", "doctor")), "--help"),

@@ -171,6 +171,17 @@ def test_a_search_is_alone_on_its_device_and_has_its_own_limit(tmp_path: Path) -
     ]
 
 
+def test_caches_of_a_search_are_not_sent_to_other_machines(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    from inductor_bench.launch.ray_cluster import read_pieces
+
+    for name in ("record.json", "optimized/optimization.json", "optimized/.work/cache/large", ".work/a"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    sent = [name for piece in read_pieces(tmp_path) for name, _ in piece]
+    assert sent == ["optimized/optimization.json", "record.json"]
+
+
 def test_the_tables_are_written_and_shown_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, "good|other|none|dies|fails", search=SEARCH)
     assert entry.main(["report", str(tmp_path / "b"), "--no-plots"]) == 0
