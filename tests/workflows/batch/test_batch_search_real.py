@@ -10,20 +10,23 @@ from batch_runs import quick, run, statuses
 from conftest import ROOT
 from forking_python import interpreter
 
-from inductor_bench.launch import executors
+from inductor_bench.launch import batch_executors
 from inductor_bench.records.optimization import KEPT
 from inductor_bench.records.request import SearchRequest
 from inductor_bench.workflows.batch_state import report_batch
 
 __all__ = ["quick"]
 MODELS = ROOT / "tests" / "programs" / "many_parameters.py"
-DENIED = ("max-autotune", "cpp-wrapper", "convolutions", "layout", "threads", "loader", "dynamic", "freezing")
+DENIED = (
+    *("max-autotune", "cpp-wrapper", "convolutions", "layout", "threads", "loader", "dynamic", "freezing"),
+    *("functions", "memory"),
+)
 
 
 def test_a_setting_that_helps_is_told_with_the_models_that_it_helps(
     tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "real_search_child.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "real_search_child.py"),))
     lines = f"{MODELS}:many|{MODELS}:broken"
     found = run(
         tmp_path,

@@ -14,7 +14,7 @@ from search_child import search
 
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import UsageError
-from inductor_bench.launch import executors
+from inductor_bench.launch import batch_executors
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest, SearchRequest
 from inductor_bench.store.folder import BatchFolder
@@ -27,7 +27,7 @@ SEARCH = SearchRequest(optimize=True)
 
 @pytest.fixture(autouse=True)
 def children(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "ENTRY", (str(ROOT / "tests" / "support" / "search_child.py"),))
+    monkeypatch.setattr(batch_executors, "ENTRY", (str(ROOT / "tests" / "support" / "search_child.py"),))
 
 
 def searched(tmp_path: Path, name: str = "b") -> list[str]:
