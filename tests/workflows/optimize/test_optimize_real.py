@@ -21,7 +21,17 @@ from inductor_bench.workflows.progress import Silent
 
 PROGRAM = ROOT / "tests" / "programs" / "slow_optimizer.py"
 BUG = "inductor.cpp.inject_relu_bug_TESTING_ONLY"
-DENIED = ("max-autotune", "cpp-wrapper", "convolutions", "layout", "threads", "loader", "dynamic", "freezing")
+DENIED = (
+    "max-autotune",
+    "cpp-wrapper",
+    "convolutions",
+    "layout",
+    "threads",
+    "loader",
+    "dynamic",
+    "freezing",
+    "functions",
+)
 
 
 @pytest.fixture
@@ -44,7 +54,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimization:
 
 def test_a_planted_setting_is_found_and_no_wrong_one_is_advised(found: Optimization) -> None:
     tried = {row.slug: row for row in found.tried}
-    assert list(tried) == ["fused-optimizer", "foreach-optimizer", "own-1", "own-2"]
+    assert list(tried) == ["fused-optimizer", "foreach-optimizer", "compiled-optimizer", "own-1", "own-2"]
     assert tried["own-1"].state == DIFFERS and "differs" in tried["own-1"].reason
     assert tried["own-2"].state == FAILED and "CppCompileError" in tried["own-2"].reason
     assert found.winner is not None and found.winner.gain.share > 0.3

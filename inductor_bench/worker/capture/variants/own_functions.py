@@ -36,15 +36,11 @@ class OwningTurns(Protocol):
     def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
         """What calls the one, and the other if that fails, which gives the variant up."""
 
-    def fail(self, number: int, error: BaseException) -> None:
+    def give_up(self, number: int, reason: str) -> None:
         """Gives the variant up."""
 
     def failed(self, number: int) -> bool:
         """Whether it was given up."""
-
-
-class CompilationAgainError(RuntimeError):
-    """A function is compiled again after its first calls."""
 
 
 class OwnFunction:
@@ -76,7 +72,7 @@ class OwnFunction:
         self._graphs += 1
         if self.has_settled or self._graphs > MOST_COMPILATIONS:
             said = f"{self._name} is compiled again in its call {self.calls}: what it depends on changes"
-            self._variants.fail(self._number, CompilationAgainError(said))
+            self._variants.give_up(self._number, said)
         return self._variants.compile_own(self._number, self._name, module, inputs)
 
 
@@ -212,15 +208,13 @@ class OwnFunctions:
                 self._found[place] = [_SwappedFunction(one, self._variants, self._number) for one in usual]
 
     def make(self) -> Undo:
-        """Makes the program call what is compiled; the undoing fails the variant if nothing was called.
-
-        Raises:
-            ValueError: a function is not there.
-        """
+        """Makes the program call what is compiled; gives the variant up if a function is missing, or is not called."""
         self.find()
         missing = next((place for place in self._places if not self._found[place]), "")
         if missing:
-            raise ValueError(f"the program has no function {missing.rsplit(':', 1)[-1]} that can be compiled")
+            name = missing.rsplit(":", 1)[-1]
+            self._variants.give_up(self._number, f"the program has no function {name} that can be compiled")
+            return lambda: None
         undoings = [one.make() for place in self._places for one in self._found[place]]
         undoings += [self._override(one) for one in self._optimizers()]
 
@@ -235,7 +229,7 @@ class OwnFunctions:
         for place in self._places:
             if not any(one.compiled.calls for one in self._found[place]) and not self._variants.failed(self._number):
                 name = place.rsplit(":", 1)[-1]
-                self._variants.fail(self._number, ValueError(f"no step calls {name} outside of compiled graphs"))
+                self._variants.give_up(self._number, f"no step calls {name} outside of compiled graphs")
 
     def _optimizers(self) -> Iterator[Any]:
         change = self._optimizer

@@ -196,12 +196,16 @@ class Turns:
         import torch
 
         traceback.print_exception(error)
-        self.settings[number].fail(words_of(error))
+        self.give_up(number, words_of(error))
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()
+
+    def give_up(self, number: int, reason: str) -> None:
+        """Gives a variant up for a reason in words."""
+        self.settings[number].fail(reason)
         for graph in self._graphs:
             graph.callables[number] = graph.own
             graph.compiled.pop(number, None)
-        if isinstance(error, torch.OutOfMemoryError):
-            torch.cuda.empty_cache()
 
     def refuse_optimizers(self) -> None:
         """Gives variants up that change flags of optimizers which no optimizer of the program can have."""
