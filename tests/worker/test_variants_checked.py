@@ -229,6 +229,19 @@ def test_settings_change_with_the_turn_and_come_back(tmp_path: Path) -> None:
     assert torch.backends.cuda.flash_sdp_enabled()
 
 
+def test_what_the_program_sets_after_its_start_gives_way_to_what_holds(tmp_path: Path) -> None:
+    switch = VariantSwitch(TORCH, "torch.backends.cudnn.benchmark", True)
+    turns = Turns(VariantsRequest((ProgramVariant("other", (switch,)),), False), tmp_path)
+    before = torch.backends.cudnn.benchmark
+    try:
+        turns.hold()
+        torch.backends.cudnn.benchmark = False
+        turns._prepare()
+        assert torch.backends.cudnn.benchmark
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
 def test_what_this_torch_lacks_or_what_cannot_alternate_is_refused(tmp_path: Path) -> None:
     switches = (
         VariantSwitch(TORCH, "torch.backends.nothing.benchmark", True),

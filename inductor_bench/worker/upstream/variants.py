@@ -315,6 +315,9 @@ def _owner(path: str) -> tuple[Any, str]:
     found: Any = torch
     *places, name = path.removeprefix("torch.").split(".")
     for place in places:
+        if not hasattr(found, place) and isinstance(found, types.ModuleType):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{found.__name__}.{place}")
         found = getattr(found, place)
     return found, name
 

@@ -66,6 +66,22 @@ def apply():
     """Applies all settings to what this process makes from now on."""
     for kind, name, value in SETTINGS:
         globals()["set_" + kind](name, value)
+    import torch
+
+    torch.compile = after_the_program(torch.compile)
+
+
+def after_the_program(compile):
+    """torch.compile, which sets again what the program may have set in another way until then."""
+
+    @functools.wraps(compile)
+    def changed(*arguments, **keywords):
+        for kind, name, value in SETTINGS:
+            if kind in ("inductor", "dynamo", "torch", "attention"):
+                globals()["set_" + kind](name, value)
+        return compile(*arguments, **keywords)
+
+    return changed
 
 
 def set_attribute(thing, path, value):
@@ -130,8 +146,10 @@ def set_attention(name, value):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     order = sdpa_kernel([getattr(SDPBackend, word.strip()) for word in value.split(",")], set_priority=True)
+    while ORDERS:
+        ORDERS.pop().__exit__(None, None, None)
     order.__enter__()
-    KEPT.append(order)
+    ORDERS.append(order)
 
 
 def set_layout(name, value):
@@ -166,6 +184,7 @@ def set_function(place, value):
 
 
 KEPT = []
+ORDERS = []
 WANTED = []
 EXCLUDED = {{"fused": "foreach", "foreach": "fused"}}
 
@@ -306,7 +325,8 @@ def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:
             yield f"model = model.to(memory_format=torch.{one.setting})"
         elif one.kind == ATTENTION:
             names = ", ".join(f"SDPBackend.{name}" for name in str(value_of(one.value)).split(","))
-            yield f"with torch.nn.attention.sdpa_kernel([{names}], set_priority=True):  # around the steps"
+            yield "from torch.nn.attention import SDPBackend, sdpa_kernel"
+            yield f"with sdpa_kernel([{names}], set_priority=True):  # around the steps"
         elif one.kind == ENVIRONMENT:
             yield f"# in the shell: export {one.setting}={shlex.quote(str(value_of(one.value)))}"
         elif one.kind == PINS:

@@ -35,6 +35,8 @@ seen = {}
 torch.compile = lambda model, **keywords: seen.update(keywords) or model
 apply.apply()
 import torch._inductor.config, torch._dynamo.config
+torch.backends.cudnn.benchmark = torch._inductor.config.triton.cudagraphs = False
+torch.backends.cuda.enable_math_sdp(False)
 weight = torch.nn.Parameter(torch.zeros(3))
 adam = torch.optim.AdamW([weight], foreach=True)
 net = torch.nn.Conv2d(3, 8, 3)
@@ -46,6 +48,7 @@ print(json.dumps({
     "fused": adam.defaults["fused"], "foreach": adam.defaults["foreach"],
     "pinned": DataLoader([1]).pin_memory,
     "compile": seen,
+    "math": torch.backends.cuda.math_sdp_enabled(),
     "order": torch._C._get_sdp_priority_order()[0],
     "channels_last": net.weight.is_contiguous(memory_format=torch.channels_last),
     "variable": os.environ["SOME_VARIABLE"],
@@ -67,6 +70,7 @@ def test_the_module_applies_all_settings_without_this_tool(tmp_path: Path) -> No
         "foreach": None,
         "pinned": True,
         "compile": {"dynamic": True},
+        "math": True,
         "order": 0,
         "channels_last": True,
         "variable": "8",

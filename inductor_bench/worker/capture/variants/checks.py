@@ -87,13 +87,14 @@ class GraphCheck:
         self.gradients = len(gradients)
         return [*values, *gradients.values()]
 
-    def is_random(self, own: Sequence[Any]) -> bool:
-        """Whether the original returns something else from another random state."""
+    def is_random(self, own: Sequence[Any], again: Sequence[Any]) -> bool:
+        """Whether what the original repeats is something else from another random state."""
         with self._runtime.preserve_random_state():
             torch.manual_seed(OTHER_SEED)
             values = self.run(ORIGINAL)
-        pairs = zip(own, values, strict=True)
-        return any(isinstance(one, torch.Tensor) and not torch.equal(one, other) for one, other in pairs)
+        found = zip(own, again, values, strict=True)
+        tensors = [row for row in found if isinstance(row[0], torch.Tensor)]
+        return any(torch.equal(one, two) and not torch.equal(one, other) for one, two, other in tensors)
 
     def _argument(self, place: int, leaves: dict[int, Any], coarsest: float | None) -> Any:
         """An input: the program's memory without its history, or a copy where the history or the memory matters."""
@@ -166,7 +167,7 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
         return [_not_compared(number, graph, reason) for number in numbers]
     if are_meaningless(own):
         return [_not_compared(number, graph, NO_NUMBERS) for number in numbers]
-    if graph.is_eager and check.is_random(own):
+    if graph.is_eager and check.is_random(own, again[0]):
         return [
             _not_compared(number, graph, "it draws random numbers, others than when compiled") for number in numbers
         ]

@@ -272,6 +272,8 @@ class Turns:
         if self._is_prepared:
             return
         self._is_prepared = True
+        if self.held != ORIGINAL and not self.failed(self.held):
+            self._put_in_place(self.held)  # what the program has set since its start gives way
         for settings in self.settings[1:]:
             try_changes(settings)
         kinds = {settings.guards for settings in self.settings}
