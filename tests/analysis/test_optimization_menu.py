@@ -116,6 +116,8 @@ def test_functions_that_call_eager_operators_and_eager_losses_are_compiled() -> 
         eager("aten::_log_softmax", 0.05, 20, "main", "loss = F.cross_entropy(outputs, targets)"),
         eager("aten::sin", 0.2, 30, "<module>"),
         eager("aten::cos", 0.001, 40, "small"),
+        eager("aten::exp", 0.2, 50, "train_step"),
+        eager("AccumulateGrad", 0.01, 51, "train_step", "loss.backward()"),
     ]
     rows = {row.slug: row for row in make_menu(with_parts("train", *parts), denied=("memory",))}
     compiled = {slug: row for slug, row in rows.items() if row.group == FUNCTIONS}

@@ -252,6 +252,18 @@ MENU = (
         CONFIGS,
     ),
     MenuEntry(
+        "triton-gemm",
+        "all products in Triton (max_autotune_gemm_backends)",
+        _inductor(max_autotune_gemm=True, max_autotune_gemm_backends="TRITON"),
+        "max-autotune",
+        SUMS,
+        "products that are far from their limit, and the kernels after them, which can be fused into them",
+        _kernels(*PRODUCTS),
+        _needs_gpu_graphs,
+        "compilation takes minutes; products that cuBLAS is faster at",
+        CONFIGS,
+    ),
+    MenuEntry(
         "max-autotune-pointwise",
         "more configs of generated kernels (max_autotune_pointwise)",
         _inductor(max_autotune_pointwise=True),

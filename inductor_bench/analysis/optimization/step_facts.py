@@ -58,6 +58,10 @@ LOSSES = (
 """The losses of ``torch.nn.functional``, and what names each in an operator's label or in the line that calls it."""
 
 
+_OF_STEPS = re.compile(r"\.(backward|step)\(")
+"""What a line of a training step calls."""
+
+
 @dataclass(frozen=True)
 class EagerFunction:
     """A function of the program that calls eager operators."""
@@ -161,14 +165,19 @@ class StepFacts:
 
     @cached_property
     def eager_functions(self) -> tuple[EagerFunction, ...]:
-        """The program's functions that call eager operators, the one with most of them first."""
+        """The program's functions that call eager operators, the one with most of them first.
+
+        Those that run the backward or the optimizer are the step itself, and are none.
+        """
+        every = [part.source for part in parts_of(self.run, EAGER, OPTIMIZER) if part.source is not None]
+        steps = {(one.file, one.function) for one in every if _OF_STEPS.search(one.code)}
         parts = [part for part in parts_of(self.run, EAGER) if not WRAPPERS.search(part.label)]
         found = [(part.source, part.time_s) for part in parts]
         host = self.run.program.host if self.run.program is not None else None
         found += [(one.source, one.time_s) for one in (host.stretches if host else ()) if one.label == DISPATCHING]
         lines: dict[tuple[str, str], dict[SourceLine, float]] = {}
         for source, time_s in found:
-            if source is not None and source.function.isidentifier():
+            if source is not None and source.function.isidentifier() and (source.file, source.function) not in steps:
                 known = lines.setdefault((source.file, source.function), {})
                 known[source] = known.get(source, 0.0) + time_s
         functions = [
