@@ -27,6 +27,7 @@ import argparse
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -40,6 +41,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -218,7 +220,8 @@ def measure_all(programs: Sequence[Searched], options: argparse.Namespace) -> li
         if names and len(set(names)) < program.ranks:
             job.note(f"not run: it needs {program.ranks} GPUs")
             return
-        with locks[program.base] if program.base else nullcontext(), gpus.lend(_lent(program)) as lent:
+        lent_to: Any = SimpleNamespace(ranks=program.ranks, command=program.command())
+        with locks[program.base] if program.base else nullcontext(), gpus.lend(lent_to) as lent:
             job.measure(lent)
         print(" ".join(cells_of(job.row, options)), file=sys.stderr, flush=True)
 
@@ -226,18 +229,6 @@ def measure_all(programs: Sequence[Searched], options: argparse.Namespace) -> li
         list(pool.map(run, programs))
     rows = {job.row["program"]: job.row for job in jobs}
     return [rows[program.name] for program in programs]
-
-
-@dataclass(frozen=True)
-class _Lent:
-    """What ``Gpus`` asks of a program."""
-
-    ranks: int
-    command: list[str]
-
-
-def _lent(program: Searched) -> Any:
-    return _Lent(program.ranks, program.command())
 
 
 class Job:
@@ -367,10 +358,12 @@ class Job:
         commands = {"A": program.command(), "B": program.command(before=[str(launcher)])}
         diff = optimized / OptimizationFolder.DIFF
         if diff.is_file():
-            changed = launcher.with_name(Path(program.file).name)
-            before = (ROOT / "scripts" / program.file).read_text(encoding="utf-8")
-            changed.write_text(patched(before, diff.read_text(encoding="utf-8")), encoding="utf-8")
-            commands["C"] = program.command(changed)
+            file = ROOT / "scripts" / program.file
+            shutil.copyfile(file, launcher.with_name(file.name))
+            for name, change in changes_of(diff.read_text(encoding="utf-8")):
+                changed = patched((file.parent / name).read_text(encoding="utf-8"), change)
+                launcher.with_name(Path(name).name).write_text(changed, encoding="utf-8")
+            commands["C"] = program.command(launcher.with_name(file.name))
         return commands
 
     def _count(self) -> int:
@@ -384,14 +377,14 @@ class Job:
             self.note("fresh processes: no time was left")
             return None
         with tempfile.TemporaryDirectory() as folder:
-            paths = os.pathsep.join(
-                filter(None, (str((ROOT / "scripts" / self.program.file).parent), os.environ.get("PYTHONPATH")))
-            )
+            scripts = ROOT / "scripts"
+            own = ((scripts / self.program.file).parent, scripts / "defects", scripts / "programs")
+            paths = os.pathsep.join(filter(None, (*map(str, own), os.environ.get("PYTHONPATH"))))
             said = self._run(command, log, endless=False, STEPS=str(laps), STEP_ENDS=folder, PYTHONPATH=paths, **more)
-            own = [medians([("lap", lap_s) for _, lap_s in one["laps"]])["lap"] for one in read_laps(Path(folder))]
-        if not own:
+            laps_s = [medians([("lap", lap_s) for _, lap_s in one["laps"]])["lap"] for one in read_laps(Path(folder))]
+        if not laps_s:
             self.note(said or f"a fresh process failed: {log}")
-        return max(own, default=None)
+        return max(laps_s, default=None)
 
     def _time_twin(self) -> float | None:
         log = self._options.output / f"{self.program.name}-twin.txt"
@@ -412,11 +405,17 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 '''
 
 
+def changes_of(text: str) -> Iterator[tuple[str, str]]:
+    """The files that a text in the form of ``diff -u`` changes, each with its own change."""
+    parts = re.split(r"^--- a/(.*)\n\+\+\+ b/.*\n", text, flags=re.MULTILINE)
+    yield from zip(parts[1::2], parts[2::2], strict=True)
+
+
 def patched(text: str, change: str) -> str:
-    """A text with a change in the form of ``diff -u``, whose places are exact."""
+    """A text with the change of one file, whose places are exact."""
     lines, place = text.splitlines(keepends=True), 0
     made: list[str] = []
-    for line in change.splitlines(keepends=True)[2:]:
+    for line in change.splitlines(keepends=True):
         if line.startswith("@@"):
             begin = int(line.split()[1].split(",")[0].lstrip("-")) - 1
             made += lines[place:begin]

@@ -20,6 +20,7 @@ from scripts.benchmark_optimize import (
     WRONG,
     Job,
     cells_of,
+    changes_of,
     is_mended,
     more_columns,
     patched,
@@ -75,9 +76,10 @@ def test_a_change_in_the_form_of_a_diff_is_made(tmp_path: Path) -> None:
     before = "".join(f"line {number}\n" for number in range(30))
     after = before.replace("line 3\n", "line three\nand more\n").replace("line 27\n", "")
     change = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/x", "b/x"))
-    assert patched(before, change) == after
+    ((name, own), (other, _)) = changes_of(change + change.replace("/x", "/folder/y"))
+    assert (name, other) == ("x", "folder/y") and patched(before, own) == after
     with pytest.raises(AssertionError):
-        patched(after, change)
+        patched(after, own)
 
 
 def test_the_programs_are_there_and_their_groups_are_those_of_the_menu() -> None:
