@@ -141,7 +141,14 @@ def llama() -> Built:
     config = LlamaConfig(vocab_size=words, use_cache=False, **dict(zip(names, sizes, strict=True)))
     model = LlamaForCausalLM(config).to(_device(), torch.bfloat16)
     tokens = torch.randint(words, shape, device=_device())
-    return _inference(model, lambda call: call(input_ids=tokens, use_cache=False), mode="reduce-overhead")
+    # A mask of one's own: without one, attention under compilation could be another operator than in eager mode.
+    mask = torch.full((1, 1, shape[1], shape[1]), -math.inf, device=_device(), dtype=torch.bfloat16).triu(1)
+    mask = mask.expand(shape[0], 1, -1, -1).contiguous()
+
+    def call(model: Any) -> Any:
+        return model(input_ids=tokens, attention_mask=mask, use_cache=False)
+
+    return _inference(model, call, mode="reduce-overhead")
 
 
 def resnet50() -> Built:
