@@ -102,6 +102,7 @@ class CompiledObject:
     name: str = ""  # of a module in the program: a variable, or a path in a model; empty for other code
     alike: int = 1  # the number of modules in that model that look the same
     wrapped: int = 0  # the number of times that the program gave this function to ``torch.compile``
+    forward_of: str = ""  # the class of the module whose ``forward`` this code is; empty for other code
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,7 @@ class ObjectName(NamedTuple):
     name: str
     alike: int = 1
     wrapped: int = 0
+    forward_of: str = ""
 
 
 Sizes = dict[tuple[str, int], int]

@@ -62,6 +62,8 @@ class _Roots:
 
     def layer(self, path: ModulePath) -> str:
         name = path.variable
+        if self.compiled and name == "args" and path.names[:1] == ("0",):  # a decorator's ``*args``, with the object
+            return ".".join((self.compiled, *path.names[1:]))
         if name not in self.bare:
             name = self.compiled or name
         elif name in _UNTELLING:

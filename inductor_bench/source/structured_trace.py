@@ -379,12 +379,23 @@ class _TraceProcess:
         for place, owner in enumerate(self.owners):
             first.setdefault(owner, place)
         places = sorted(range(len(self.codes)), key=lambda place: first[self.owners[place]])
-        return [(self._named(place), self.frames[place], self.notes.get(place)) for place in places]
+        return [(self._named(place), self._frame(place), self.notes.get(place)) for place in places]
+
+    def _known_object(self, place: int) -> ObjectName:
+        frame, compilation, _ = self.owners[place]
+        return self.objects.get((self.writers[place][1], frame, compilation), ObjectName(""))
+
+    def _frame(self, place: int) -> CompiledFrame | None:
+        """The compiled function; a ``forward`` is one, whatever a decorator has called it."""
+        frame, of_class = self.frames[place], self._known_object(place).forward_of
+        if frame is None or not of_class or frame.is_wrapper or frame.name == "forward":
+            return frame
+        return replace(frame, name="forward", class_name=of_class)
 
     def _named(self, place: int) -> CapturedCode:
         """The module with its object and the size that tells it from others."""
         code, (frame, compilation, _) = self.codes[place], self.owners[place]
-        known = self.objects.get((self.writers[place][1], frame, compilation), ObjectName(""))
+        known = self._known_object(place)
         log = self.functions.get(frame)
         sizes = log.size_words(compilation) if log is not None and compilation is not None else ""
         return replace(code, object_name=known.name, alike=known.alike, sizes=sizes)

@@ -106,6 +106,8 @@ def test_a_product_that_is_written_as_a_sum_counts_in_its_first_kernel() -> None
         # A compiled function that calls a model: what it does besides is no module's.
         ([["L['model']", "Net"], ["L['model'].up", "Linear"]], "", ["model.up", ""]),
         ([["L['fn']", "Net"], ["L['fn'].up", "Linear"]], "", ["Net.up", ""]),
+        # A method behind a decorator that takes ``*args``.
+        ([["L['args'][0].up", "Linear"]], "Net", ["Net.up", "Net"]),
         # A method of an object that holds models.
         ([["L['self'].net.up", "Linear"]], "Trainer", ["Trainer.net.up", "Trainer"]),
     ],

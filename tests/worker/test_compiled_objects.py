@@ -66,6 +66,23 @@ def step(model, x):
     return model(x).sum()
 
 
+def decorated(function):
+    def wrapped(*args, **keywords):
+        return function(*args, **keywords)
+
+    return wrapped
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 3)
+
+    @decorated
+    def forward(self, x):
+        return self.up(x)
+
+
 class Tracked:
     pass
 
@@ -79,6 +96,8 @@ def main():
     unet = Net()
     with torch.no_grad():
         unet(torch.randn(4, 8))
+    odd = Odd()
+    compile(odd)(torch.randn(4, 8))
     Trainer(nn.Sequential(nn.Linear(8, 9))).train()
     networks = {"a": compile(nn.Sequential(nn.Linear(8, 11)))}
     networks["a"](torch.randn(4, 8))
@@ -114,6 +133,11 @@ def test_modules_have_their_variables_and_paths(observed: tuple[list[CompiledObj
     assert names[:2] == ["G", "D"]
     assert names[2].startswith("unet.down.0") and "unet.down.2" in names
     assert names[-3:] == ["critic", "networks['a']", ""], "an attribute, an element, and a function's own argument"
+
+
+def test_a_forward_behind_a_decorator_is_known_by_its_class(observed: tuple[list[CompiledObject], str]) -> None:
+    of_class = {one.name: one.forward_of for one in observed[0]}
+    assert of_class["odd"] == "Odd" and of_class[""] == ""
 
 
 def test_modules_that_look_the_same_are_counted(observed: tuple[list[CompiledObject], str]) -> None:

@@ -86,7 +86,9 @@ class ObjectNames:
         with contextlib.suppress(*RECOVERABLE):
             number, again = (int(part) for part in compile_id.split("/")[-2:])
             name, alike = name_of(frame.owner, stack) if frame.owner is not None else ("", 1)
-            self._found[number, again] = CompiledObject(number, again, name, alike, self._wrapped[frame.code])
+            of_class = type(frame.owner).__name__ if upstream.is_forward_of(frame.code, frame.owner) else ""
+            wrapped = self._wrapped[frame.code]
+            self._found[number, again] = CompiledObject(number, again, name, alike, wrapped, of_class)
             self._save()
 
     def _save(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 import time
@@ -60,13 +61,30 @@ def _owner(frame: Any) -> Any:
     if code.co_filename.endswith(_WRAPPERS):
         found = variables.get("fn")
     else:
-        found = variables.get(code.co_varnames[0]) if code.co_argcount and code.co_varnames else None
+        found = _first_argument(code, variables)
+        if is_forward_of(code, found):
+            return found
         if code.co_name in ("forward", "__call__", "_call_impl") or code.co_varnames[:1] == ("self",):
             found = unwrapped(found)
         else:
             found = None  # a function's first argument may be a module, and is not its owner
     found = unwrapped(getattr(found, "__self__", found))
     return found if is_module(found) else None
+
+
+def _first_argument(code: CodeType, variables: Any) -> Any:
+    """The first argument of a frame, also if it is one of ``*args``."""
+    if code.co_argcount:
+        return variables.get(code.co_varnames[0])
+    if not code.co_flags & inspect.CO_VARARGS:
+        return None
+    rest = variables.get(code.co_varnames[code.co_kwonlyargcount])
+    return rest[0] if isinstance(rest, tuple) and rest else None
+
+
+def is_forward_of(code: CodeType, module: Any) -> bool:
+    """Whether this is what runs as a module's ``forward``, whatever a decorator has called it."""
+    return is_module(module) and getattr(getattr(type(module), "forward", None), "__code__", None) is code
 
 
 def unwrapped(value: Any) -> Any:

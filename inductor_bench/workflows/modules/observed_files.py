@@ -207,7 +207,7 @@ def read_objects(folder: Path) -> dict[Compilation, ObjectName]:
         with suppress(InductorBenchError):
             process = codec.decode(CompiledObjects, read_json(file))
             found |= {
-                (process.pid, one.frame, one.compilation): ObjectName(one.name, one.alike, one.wrapped)
+                (process.pid, one.frame, one.compilation): ObjectName(one.name, one.alike, one.wrapped, one.forward_of)
                 for one in process.objects
             }
     return found
