@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ... import units
 from ...analysis.layers.times import layer_share
 from ...analysis.layers.tree import Figures, TreeNode, tree_by_layer, tree_by_line, walk
+from ...analysis.roofline import BEYOND
 from ...analysis.step_costs import runs_on_host, step_of
 from ...records.run import Program, Run
 from .. import names, palette
@@ -149,6 +150,7 @@ def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tupl
     yield "FLOP", Cell(least + units.flops(whole.flops) if whole.flops else "", whole.flops)
     yield "FLOP/s", Cell(least + units.flop_rate(rate) if (rate := per_second(whole, whole.flops)) else "", rate)
     of_peak, least = per_second(whole, whole.peak_s), least or AT_LEAST * bool(whole.without_peak)
+    of_peak = None if of_peak and of_peak > BEYOND else of_peak  # then the peak is not that of this layer
     yield "of peak", Cell(least + units.percent(of_peak) if of_peak else "", of_peak)
     moved, least = per_second(whole, whole.moved_bytes), AT_LEAST if whole.unmeasured_s else ""
     yield "bytes", Cell(least + units.size(whole.moved_bytes) if moved else "", whole.moved_bytes)

@@ -1,0 +1,57 @@
+"""The tree of layers in a document: FLOPs, shares of the peak and bytes, and what is said of unknown parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import step_runs
+
+from inductor_bench.records.layers import LayerTime, LayerWork
+from inductor_bench.records.program import EAGER, GRAPH
+from inductor_bench.report.document import Table
+from inductor_bench.report.run.layers_document import LAYER, layers_section
+
+
+def cells(*rows: LayerTime) -> dict[str, dict[str, str]]:
+    """The texts of each node's cells, by the node and the column."""
+    run = step_runs.transformer()
+    assert run.program is not None
+    section, _ = layers_section(replace(run, program=replace(run.program, layers=rows)), LAYER)
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    titles = [column.title for column in table.columns]
+    texts = [[cell.text for cell in row.cells] for row in table.rows]
+    return {text[0]: dict(zip(titles, text, strict=True)) for text in texts}
+
+
+def layer(name: str, time_s: float, flops: float = 0.0, kind: str = GRAPH, **work: float | None) -> LayerTime:
+    return LayerTime(name, "forward", kind, time_s, 1.0, flops=flops, work=LayerWork(**work))
+
+
+def test_a_layer_has_its_share_of_the_peak_and_its_bytes() -> None:
+    found = cells(layer("Net.up", 2e-3, 4e9, product_time_s=2e-3, peak_time_s=1e-3, moved_bytes=6e6))["· up"]
+    assert (found["FLOP/s"], found["of peak"], found["bytes/s"]) == ("2.00 TFLOP/s", "50.0%", "3.00 GB/s")
+
+
+def test_a_sum_with_unknown_parts_is_at_least_that() -> None:
+    known = layer("Net.up", 1e-3, 4e9, product_time_s=1e-3, peak_time_s=0.5e-3, moved_bytes=4e6)
+    uncounted = layer("Net.mix", 1e-3, product_time_s=1e-3, uncounted_s=1e-3, peak_time_s=0.0, unmeasured_s=1e-3)
+    without_peak = layer("Net.low", 2e-3, 8e9, product_time_s=2e-3, moved_bytes=4e6)
+    found = cells(known, uncounted)
+    assert found["Net"]["FLOP/s"] == "≥ 2.00 TFLOP/s" and found["Net"]["of peak"] == "≥ 25.0%"
+    assert found["Net"]["bytes/s"] == "≥ 2.00 GB/s"
+    assert (found["· up"]["of peak"], found["· mix"]["of peak"], found["· mix"]["FLOP/s"]) == ("50.0%", "", "")
+    found = cells(known, without_peak)
+    assert (found["Net"]["FLOP/s"], found["Net"]["of peak"]) == ("4.00 TFLOP/s", "≥ 16.7%")
+    assert found["· low"]["of peak"] == "", "no peak of its type is known"
+
+
+def test_a_layer_beyond_the_peak_has_no_share_of_it() -> None:
+    found = cells(layer("Net.up", 1e-3, 4e9, peak_time_s=1.5e-3), layer("Net.norm", 1e-3, peak_time_s=0.0))
+    assert found["· up"]["of peak"] == "" and found["Net"]["of peak"] == "75.0%"
+
+
+def test_records_of_earlier_versions_have_rates_only() -> None:
+    found = cells(layer("Net.up", 1e-3, 4e9), layer("Linear", 1e-3, kind=EAGER))
+    assert (
+        found["· up"]["FLOP/s"] == "4.00 TFLOP/s" and "of peak" not in found["· up"] and "bytes/s" not in found["· up"]
+    )
