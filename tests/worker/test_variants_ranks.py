@@ -16,7 +16,7 @@ from inductor_bench.messages.variants import TRIED, ProgramVariant, VariantsRequ
 from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import INDUCTOR, OPTIMIZER
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules.measured_environment import SITE
+from inductor_bench.workflows.modules.compile_environment import SITE
 from inductor_bench.workflows.optimizing.rank_agreement import disagreement_of
 from inductor_bench.workflows.optimizing.tried_program import read_tried
 
