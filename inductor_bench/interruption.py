@@ -31,9 +31,15 @@ class _State:
         holds: the number of blocks that must not be interrupted and that the main thread is in.
         number: the signal of the last interruption.
         is_due: whether an interruption waits for the end of such a block, or was dropped and is to be raised again.
+        is_over: whether the command has come to its end, which nothing interrupts.
+        sending: held while a dropped interruption is sent again.
+        former: the handlers that :func:`install` replaced, by their signals.
     """
 
     def __init__(self) -> None:
+        self.is_over = False
+        self.sending = threading.Lock()
+        self.former: dict[int, Any] = {}
         self.last_s = float("-inf")
         self.number: int = signal.SIGINT
         self.holds = 0
@@ -45,13 +51,26 @@ _state = _State()
 
 def install() -> None:
     """Has each of :data:`SIGNALS` interrupt the main thread, unless it is ignored or has a handler of its own."""
+    _state.is_over = False
     try:
         for number in SIGNALS:
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            handler = signal.getsignal(number)
+            if handler in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, _interrupt)
+                _state.former[number] = handler
     except ValueError:  # outside the main thread; the calling program handles the signals
         return
     sys.unraisablehook = _raise_again
+
+
+def end() -> None:
+    """Undoes :func:`install` at the end of the command. No interruption that was dropped before comes after it."""
+    _state.is_over = True
+    with _state.sending:
+        for number, handler in _state.former.items():
+            if signal.getsignal(number) is _interrupt:
+                signal.signal(number, handler)
+        _state.former.clear()
 
 
 def was_terminated() -> bool:
@@ -62,7 +81,7 @@ def was_terminated() -> bool:
 def _interrupt(number: int, frame: Any) -> None:
     now_s = time.monotonic()
     together, _state.last_s = now_s - _state.last_s < GAP_S, now_s
-    if together and not _state.is_due:
+    if _state.is_over or (together and not _state.is_due):
         return
     if not _state.is_due:
         _state.number = number
@@ -83,9 +102,10 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def _signal_again(number: signal.Signals) -> None:
     time.sleep(AGAIN_S)  # at once it would come while Python still reports the dropped one, and be dropped, too
-    if signal.getsignal(number) is _interrupt:  # else the command has come to its end meanwhile
-        _state.is_due = True
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    with _state.sending:
+        if not _state.is_over and signal.getsignal(number) is _interrupt:
+            _state.is_due = True
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 class uninterrupted:

@@ -164,3 +164,28 @@ def test_a_dropped_signal_does_not_come_again_after_the_end_of_a_command(tmp_pat
         tmp_path,
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_dropped_signal_that_is_sent_again_at_the_end_of_a_command_does_not_kill_it(tmp_path: Path) -> None:
+    ended = run(
+        """
+        send = signal.pthread_kill
+
+        def send_late(ident, number):
+            time.sleep(0.5)
+            send(ident, number)
+
+        def verb():
+            Destroyed()
+            time.sleep(0.2)
+
+        signal.pthread_kill = send_late
+        entry.VerbGroup.get_command = lambda self, context, name: click.Command(name, callback=verb)
+        code = entry.main(["doctor"])
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        time.sleep(1.0)
+        sys.exit(code)
+        """,
+        tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -115,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     finally:
+        interruption.end()
         _discard_output()
 
 
