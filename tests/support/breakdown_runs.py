@@ -139,10 +139,11 @@ def interrupt(
     """Runs a breakdown and sends it one or more signals as soon as ``when`` is true of its output on stderr."""
     words = command("breakdown", *arguments, "-o", folder, "--no-plots")
     stderr_file = folder.with_name(f"{folder.name}.stderr")
+    settings = environment(**forks(own_program))
     with stderr_file.open("w") as stderr:
         child = subprocess.Popen(
-            words,
-            env=environment(**forks(own_program)),
+            forking_python.forked(words, settings),
+            env=settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -29,7 +29,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from stand_in import FAKES, FOLDER, READ_AGAIN, TOOL, WORKER
+from stand_in import FAKES, FOLDER, ID_LENGTH, READ_AGAIN, TOOL, WORKER
 
 PYTHON = "INDUCTOR_BENCH_TESTS_PYTHON"
 """The variable with which a command of this tool takes the program that stands for ``python`` as its interpreter."""
@@ -189,6 +189,8 @@ def _serve(place: Path) -> int:
                 if pid == 0:
                     os.setsid()
                     return _run(numbers, request)
+                with contextlib.suppress(OSError):
+                    connection.send(str(pid).rjust(ID_LENGTH).encode())
                 for number in numbers:
                     os.close(number)
                 test = request["variables"].get("PYTEST_CURRENT_TEST", "")

@@ -9,8 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-from _signal import SIG_DFL, SIGKILL, signal
-from _socket import AF_UNIX, SCM_RIGHTS, SOL_SOCKET, socket
+from _signal import (
+    SIG_BLOCK,
+    SIG_DFL,
+    SIG_UNBLOCK,
+    SIGHUP,
+    SIGINT,
+    SIGKILL,
+    SIGQUIT,
+    SIGTERM,
+    pthread_sigmask,
+    signal,
+)
+from _socket import AF_UNIX, MSG_WAITALL, SCM_RIGHTS, SOL_SOCKET, socket
 from binascii import crc32
 from fcntl import LOCK_EX, flock
 from marshal import dumps
@@ -24,6 +35,10 @@ OWN_PROGRAM = "INDUCTOR_BENCH_TESTS_OWN_PROGRAM"
 TOOL = "--tool"
 FAKES = ("/support/batch_child.py", "/support/retune_fakes.py")
 WORKER = "inductor_bench.worker"
+PASSED_ON = (SIGINT, SIGHUP, SIGQUIT, SIGTERM)
+"""What the command's fork is sent, if this program is."""
+
+ID_LENGTH = 10
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "TRITON_", "INDUCTOR_P", "OMP_", "MKL_", "ATEN_", "CUDA_", "LANG", "LC_", "TZ")
 READ_AGAIN = ("TORCHINDUCTOR_", "INDUCTOR_P", "TORCH_DYNAMO_", "TORCH_COMPILE_", "TORCHDYNAMO_")
 """Variables that only configs of torch's compiler read at its import. A fork reads them again."""
@@ -45,7 +60,12 @@ def main(words: list[str]) -> int:
     server = _connect(kind)
     server.sendmsg([b"\n"], [(SOL_SOCKET, SCM_RIGHTS, b"".join(one.to_bytes(4, sys.byteorder) for one in given))])
     request = dumps({"words": words, "folder": os.getcwd(), "variables": dict(os.environ), "numbers": given})
+    if kind == "tool":
+        pthread_sigmask(SIG_BLOCK, PASSED_ON)
     server.sendall(len(request).to_bytes(8, "big") + request)
+    fork = server.recv(ID_LENGTH, MSG_WAITALL)
+    if kind == "tool" and fork:
+        _pass_signals_on(int(fork))
     said = server.recv(10)
     code = int(said or -SIGKILL)
     if code < 0:
@@ -53,6 +73,18 @@ def main(words: list[str]) -> int:
             signal(-code, SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
+
+
+def _pass_signals_on(fork: int) -> None:
+    def pass_on(number: int, _: object) -> None:
+        try:
+            os.kill(fork, number)
+        except ProcessLookupError:
+            return
+
+    for number in PASSED_ON:
+        signal(number, pass_on)
+    pthread_sigmask(SIG_UNBLOCK, PASSED_ON)
 
 
 def _is_open(number: int) -> bool:

@@ -89,15 +89,8 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
     words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "eager", "--mode", "default"]
     words += ["--inference", "--device", "cpu", "--rounds", "2", "--format", "json", "-o", str(tmp_path / "out")]
     variables = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "inductor_bench", *words],
-        env=runs.environment(**runs.forks(), **variables),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = runs.run(runs.command(*words), tmp_path, **runs.forks(), **variables)
+    assert ended.code == 0, ended.stderr
     eager, default = json.loads(ended.stdout)["rows"]
     assert len(eager["processes"]) == len(default["processes"]) == 2
     assert default["figures"]["agreement"]["state"] == "agrees" and eager["figures"]["agreement"] is None
@@ -114,8 +107,9 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
 def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> None:
     words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "default", "--mode", "max-autotune"]
     words += ["--inference", "--device", "cpu", "--format", "json", "-q", "-o", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "inductor_bench", *words]
-    with subprocess.Popen(command, env=runs.environment(**runs.forks()), stdout=subprocess.PIPE, text=True) as process:
+    settings = runs.environment(**runs.forks())
+    command = forking_python.forked(runs.command(*words), settings)
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as process:
         folder = ModesFolder(tmp_path / "out")
         for _ in range(3000):
             if process.poll() is not None or (folder.exists() and folder.load().rows[0].processes):
@@ -135,15 +129,8 @@ def test_a_script_is_ended_and_its_calls_of_torch_compile_are_replaced(tmp_path:
     words = ["modes", "--mode", "max-autotune", "--mode", "eager", "--rounds", "1", "--format", "json"]
     python = runs.forks()[forking_python.PYTHON] or sys.executable
     words += ["-o", str(tmp_path / "out"), "--", python, str(runs.PROGRAMS / "steps.py"), "plain", "1000000"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "inductor_bench", *words],
-        env=runs.environment(**runs.forks()),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = runs.run(runs.command(*words), tmp_path, **runs.forks())
+    assert ended.code == 0, ended.stderr
     tuned, eager = json.loads(ended.stdout)["rows"]
     assert tuned["processes"][0]["calls"] == 4, "one for each block"
     assert tuned["processes"][0]["source"] == eager["processes"][0]["source"] == "optimizer"
