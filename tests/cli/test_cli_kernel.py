@@ -224,7 +224,8 @@ def test_a_kernel_with_one_config_is_one_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", ["building", "timing"])
 def test_ctrl_c_ends_everything_at_once_and_shows_what_was_measured(stage: str, tmp_path: Path) -> None:
     log, shown = tmp_path / "stderr", tmp_path / "stdout"
-    variables = {**environment(), **compiler_cache(), MARK: str(tmp_path)}
+    workers = forks() if stage == "timing" else own_processes()
+    variables = {**environment(**workers), **compiler_cache(), MARK: str(tmp_path)}
     words = command("kernel", gather(tmp_path), "--autotune", "--format", "json")
     with log.open("w") as stderr, shown.open("w") as stdout:
         child = subprocess.Popen(words, env=variables, stdout=stdout, stderr=stderr)
