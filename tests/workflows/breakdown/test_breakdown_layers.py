@@ -6,7 +6,6 @@ import csv
 import functools
 import io
 import math
-import subprocess
 from typing import Any
 
 import breakdown_runs as runs
@@ -76,10 +75,11 @@ def test_the_second_breakdown_knows_what_the_first_one_knew() -> None:
     assert done("first").record["program"]["layer_classes"] == done("second").record["program"]["layer_classes"]
 
 
-def shown(*words: str) -> str:
-    command = runs.command("report", done("first").folder, "--no-plots", *words)
-    ended = subprocess.run(command, env=runs.environment(), capture_output=True, text=True, check=True)
-    return ended.stdout
+def show(*words: str) -> str:
+    folder = done("first").folder
+    shown = runs.run(runs.command("report", folder, "--no-plots", *words), folder)
+    assert shown.code == 0, shown.stderr
+    return shown.stdout
 
 
 def test_the_screen_shows_a_tree_of_layers() -> None:
@@ -90,12 +90,12 @@ def test_the_screen_shows_a_tree_of_layers() -> None:
 
 
 def test_the_screen_shows_the_lines_of_the_program() -> None:
-    text = shown("--by", "line")
+    text = show("--by", "line")
     assert "Time by line" in text and "layers.py" in text and "return self.down(" in text
 
 
 def test_tables_have_every_layer_and_line() -> None:
-    layers = list(csv.DictReader(io.StringIO(shown("--by", "layer", "--format", "csv"))))
+    layers = list(csv.DictReader(io.StringIO(show("--by", "layer", "--format", "csv"))))
     rows = rows_of(done("first"))
     assert [row["layer"] for row in layers] == [row["layer"] for row in rows]
     assert math.fsum(float(row["time_s"]) for row in layers) == pytest.approx(sum(row["time_s"] for row in rows))
@@ -105,6 +105,6 @@ def test_tables_have_every_layer_and_line() -> None:
 
 
 def test_the_page_has_an_icicle() -> None:
-    page = shown("--format", "html")
+    page = show("--format", "html")
     assert "Time by layer" in page and "Time by line" in page
     assert 'class="lane-name">step<' in page and "feed" in page
