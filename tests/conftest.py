@@ -73,12 +73,12 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "pinned_calls", "extract_cpu", "steps_observed", "cli_kernel", "breakdown_layers"),
-    *("breakdown_stopped", "warm_compilation", "bad_input_program", "guardian", "batch_overlap", "batch_cli", "entry"),
-    *("modes_real", "values", "fuzz", "compare_real", "batch_run", "uncompiled", "extract_fixtures", "fuzz_0"),
-    *("fuzz_1", "fuzz_2", "fuzz_3", "bad_input_kernel", "ray", "chromium", "batch_retunes", "bad_input_text"),
-    *("bad_input_newer", "module_run", "redaction", "forking_worker", "environment", "property_codec"),
-    *("benchmark_step", "report_plots"),
+    *("captures", "pinned_calls", "extract_cpu", "cli_kernel", "entry", "guardian", "steps_observed"),
+    *("warm_compilation", "breakdown_stopped", "bad_input_program", "breakdown_layers", "fuzz_0", "fuzz_1"),
+    *("batch_cli", "batch_overlap", "fuzz", "values", "modes_real", "compare_real", "uncompiled"),
+    *("extract_fixtures", "ray", "bad_input_kernel", "chromium", "bad_input_text", "bad_input_newer"),
+    *("module_run", "redaction", "forking_worker", "environment", "property_codec", "report_plots"),
+    *("benchmark_step", "bad_input_names"),
 )
 """Groups that take 10 CPU seconds and more, longest first. One that began at the end would keep the others waiting."""
 
