@@ -32,7 +32,7 @@ TRANSFER = "Memcpy"
 MATRIX_PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 
 CostKey = tuple[str, TensorArguments]
-KernelKey = tuple[Category, str, str]
+GroupKey = tuple[Category, str, str]  # category, name, and the kernel's variable or the operator
 UNKNOWN = OperatorCost()
 Value = TypeVar("Value")
 Member = tuple[Activity, OperatorPart | None]
@@ -115,7 +115,7 @@ def aggregate_kernels(
         steady: the iterations that count (see :func:`steady_iterations`); empty only if there are no activities.
         facts: what is known beside the activities.
     """
-    found: dict[KernelKey, list[Member]] = defaultdict(list)
+    found: dict[GroupKey, list[Member]] = defaultdict(list)
     members = list(zip(activities, find_parts(activities), strict=True))
     for member in members:
         found[_key(member[0])].append(member)
@@ -152,7 +152,7 @@ def total_categories(kernels: Sequence[Kernel], wall_time_s: float | None) -> tu
     return tuple(sorted(totals, key=lambda total: -total.time_s))
 
 
-def _key(activity: Activity) -> KernelKey:
+def _key(activity: Activity) -> GroupKey:
     category = classify(activity)
     if activity.kernel is not None and activity.kind == "kernel":
         return category, activity.name, activity.kernel.name
