@@ -14,8 +14,7 @@ from inductor_bench.analysis.layers.tree import TreeNode, folded_names, tree_by_
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import CallSite, LayerMap, LayerShare, SourceLine
 from inductor_bench.records.evidence import CallPlace
-from inductor_bench.records.layers import LayerTime, LayerWork, LineTime
-from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER
+from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LayerWork, LineTime
 from inductor_bench.records.traced import Activity, GraphCall, StepWindow, Work
 
 UP, NORM = SourceLine("m.py", 4, "forward", "up"), SourceLine("m.py", 9, "forward", "norm")

@@ -12,7 +12,6 @@ from inductor_bench.analysis.optimization.menu_entries import MENU, THREADS
 from inductor_bench.analysis.optimization.step_facts import StepFacts
 from inductor_bench.records import optimization
 from inductor_bench.records.code import RECOMPUTED, SourceLine
-from inductor_bench.records.layers import LayerTime
 from inductor_bench.records.optimization import (
     ALTERNATING,
     GROUPS,
@@ -23,7 +22,7 @@ from inductor_bench.records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from inductor_bench.records.run import EAGER, CompiledFunction, Part, Run
+from inductor_bench.records.run import EAGER, CompiledFunction, LayerTime, Part, Run
 from inductor_bench.store import codec
 
 

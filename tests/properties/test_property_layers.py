@@ -12,8 +12,7 @@ from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, time
 from inductor_bench.analysis.layers.tree import TreeNode, tree_by_layer, tree_by_line, walk
 from inductor_bench.analysis.ledger import Steps
 from inductor_bench.records.code import DIRECTIONS, CallSite, LayerMap, SourceLine
-from inductor_bench.records.layers import LayerTime, LineTime
-from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER
+from inductor_bench.records.run import EAGER, GRAPH, OPTIMIZER, LayerTime, LineTime
 from inductor_bench.records.traced import Activity, StepWindow, Work
 from inductor_bench.source.layers import divide_call, read_layers, read_path
 

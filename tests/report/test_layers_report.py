@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import step_runs
 
-from inductor_bench.records.layers import LayerTime, LayerWork
-from inductor_bench.records.run import EAGER, GRAPH
+from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork
 from inductor_bench.report.document import Table
 from inductor_bench.report.run.layers_document import LAYER, layers_section
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED, LayerMap, LayerShare, SourceLine
 from ...records.evidence import CallPlace
-from ...records.layers import LayerTime, LayerWork, LineTime
-from ...records.run import EAGER, GRAPH
+from ...records.run import EAGER, GRAPH, LayerTime, LayerWork, LineTime
 from ...records.traced import Activity, GraphCall, Work
 from ..ledger import Steps
 from .launch_work import LaunchWork, is_product_operator

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED, SourceLine
-from ...records.layers import LayerTime, LineTime
-from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
+from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER, LayerTime, LineTime
 from .times import is_between_kernels
 
 ALIKE = 1.5

@@ -10,10 +10,9 @@ from pathlib import Path
 from ... import units
 from ...analysis.layers.tree import folded_names
 from ...analysis.step_costs import alone_ratio, graph_use, is_far_off, is_simulated, module_time_s, step_of
-from ...records.layers import LayerTime, LineTime
 from ...records.module import Kernel, ModuleRecord, ShapeGroup
 from ...records.retune import Retune, RetuneRow
-from ...records.run import Run
+from ...records.run import LayerTime, LineTime, Run
 from ...store.files import own_folder, write_text
 from .. import names, palette
 from ..document import (
