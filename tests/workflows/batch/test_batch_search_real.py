@@ -17,10 +17,6 @@ from inductor_bench.workflows.batch_state import report_batch
 
 __all__ = ["quick"]
 MODELS = ROOT / "tests" / "programs" / "many_parameters.py"
-DENIED = (
-    *("max-autotune", "cpp-wrapper", "convolutions", "layout", "threads", "loader", "dynamic", "freezing"),
-    *("functions", "memory"),
-)
 
 
 def test_a_setting_that_helps_is_told_with_the_models_that_it_helps(
@@ -31,7 +27,7 @@ def test_a_setting_that_helps_is_told_with_the_models_that_it_helps(
     found = run(
         tmp_path,
         lines,
-        search=SearchRequest(optimize=True, budget_s=3600.0, denied=DENIED),
+        search=SearchRequest(optimize=True, budget_s=3600.0),
         overrides={"training": True},
         python=interpreter(),
     )
