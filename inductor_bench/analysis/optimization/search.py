@@ -22,7 +22,6 @@ from ...records.optimization import (
     CONFIRM,
     DIFFERS,
     FAILED,
-    FASTER,
     INDUCTOR,
     KEPT,
     LOST,
@@ -57,8 +56,8 @@ from .judging import (
     time_of_process,
     time_of_round,
     waterfall,
-    words_of_difference,
 )
+from .row_states import fault_of, is_faster, lost, needed, proven_share
 from .trial_plans import (
     TrialCandidate,
     TrialPlan,
@@ -154,7 +153,7 @@ class OptimizationSearch:
         finalists = self._choose_finalists()
         yield from self._prove([slug for slug in finalists if self._rows[slug].alternates])
         yield from self._prove_alone([slug for slug in finalists if not self._rows[slug].alternates])
-        proven = [slug for slug in finalists if _is_faster(self._rows[slug].proven)]
+        proven = [slug for slug in finalists if is_faster(self._rows[slug].proven)]
         yield from self._conclude(self._without_conflicts(proven))
 
     def _set(self, slug: str, **fields: object) -> None:
@@ -249,24 +248,13 @@ class OptimizationSearch:
         return missing
 
     def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
-        fast = {"state": UNPROVEN, "reason": NO_PROOF} if seems_faster(gain, alternated=alternated) else _lost(gain)
+        fast = {"state": UNPROVEN, "reason": NO_PROOF} if seems_faster(gain, alternated=alternated) else lost(gain)
         self._set(slug, screened=gain, **fast)
 
     def _note_variant(self, slug: str, found: TrialVariant) -> None:
         """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
-        memory = found.peak_memory_bytes
-        self._set(slug, compile_time_s=found.compile_time_s or None, peak_memory_bytes=memory)
-        row = self._rows[slug]
-        wrong = next((check for check in found.checks if check.differs), None)
-        if found.failure:
-            self._set(slug, state=FAILED, reason=found.failure)
-        elif wrong is not None:
-            self._set(slug, state=DIFFERS, reason=words_of_difference(wrong))
-        elif len(found.refused) >= len(row.settings) > 0:
-            self._set(slug, state=FAILED, reason="; ".join(found.refused))
-        elif self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
-            limit = units.size(self._max_memory_bytes)
-            self._set(slug, state=FAILED, reason=f"its steps take {units.size(memory)}, more than {limit}")
+        self._set(slug, compile_time_s=found.compile_time_s or None, peak_memory_bytes=found.peak_memory_bytes)
+        self._set(slug, **fault_of(self._rows[slug], found, self._max_memory_bytes))
 
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
         """Ranks the rows that cannot change within a process: A B C D A, or a part of them on each device."""
@@ -365,7 +353,7 @@ class OptimizationSearch:
     def _note_proof(self, slug: str, *, is_last: bool, alternated: bool = True) -> None:
         gain = self._rows[slug].proven
         if gain is None or gain.verdict in (SAME, SLOWER) or not seems_faster(gain, alternated=alternated):
-            self._set(slug, **_lost(gain))
+            self._set(slug, **lost(gain))
         elif gain.verdict == UNDECIDED and is_last:
             self._set(slug, reason=f"it seems to save {units.percent(gain.share)}, and its interval includes 0%")
 
@@ -393,8 +381,8 @@ class OptimizationSearch:
     def _without_conflicts(self, proven: Sequence[str]) -> list[str]:
         """The rows, the best first, without those that set what a better one sets that is proven."""
         kept: list[str] = []
-        for slug in sorted(proven, key=lambda slug: -_proven_share(self._rows[slug])):
-            sure = (one for one in kept if _is_faster(self._rows[one].proven))
+        for slug in sorted(proven, key=lambda slug: -proven_share(self._rows[slug])):
+            sure = (one for one in kept if is_faster(self._rows[one].proven))
             better = next((one for one in sure if conflict(self._rows[one], self._rows[slug])), None)
             if better is None:
                 kept.append(slug)
@@ -435,7 +423,7 @@ class OptimizationSearch:
             gain = judge(trials, full, noise=self.trials)
             for slug, own in owns.items():
                 self._set(slug, own=own)
-            if gain is not None and all(_is_faster(own) for own in owns.values()):
+            if gain is not None and all(is_faster(own) for own in owns.values()):
                 return gain, tuple(waterfall(trials, slugs, gain, self.trials))
             slugs = self._drop(slugs, owns, trials, full)
         gain = self._rows[slugs[0]].proven if slugs else None
@@ -447,7 +435,7 @@ class OptimizationSearch:
         self, slugs: list[str], owns: Mapping[str, MeasuredGain | None], trials: Sequence[Trial], full: str
     ) -> list[str]:
         """Takes out the row that the combination needs least."""
-        weakest = min(slugs, key=lambda slug: _needed(owns[slug], self._rows[slug]))
+        weakest = min(slugs, key=lambda slug: needed(owns[slug], self._rows[slug]))
         others = " and ".join(self._rows[slug].title for slug in slugs if slug != weakest)
         failed = next((found.failure for trial in trials if (found := trial.variant(full)) and found.failure), "")
         own = owns[weakest]
@@ -488,7 +476,7 @@ class OptimizationSearch:
         for slug in alone:
             own = judge_alone(trials, full, name_of(without(kept, slug)), self.trials)
             self._set(slug, own=own)
-            if not _is_faster(own):
+            if not is_faster(own):
                 return self._give_up([slug], REDUNDANT, "beside the others it saves nothing more")
         if alone:
             gain = whole
@@ -510,7 +498,7 @@ class OptimizationSearch:
         for _ in range(LOOKS - 1 if alone else 0):
             trials = self.trials[begun:]
             gains = [judge_alone(trials, names[1], name, self.trials) for name in names if name != names[1]]
-            if all(_is_faster(gain) for gain in gains) or not self._has_time(CONFIRM, len(turns)):
+            if all(is_faster(gain) for gain in gains) or not self._has_time(CONFIRM, len(turns)):
                 break
             for turn in turns:
                 yield from self._run_alone(CONFIRM, turn)
@@ -547,7 +535,7 @@ class OptimizationSearch:
         whole: MeasuredGain | None,
         trials: Sequence[Trial],
     ) -> None:
-        if gain is None or not _is_faster(gain):
+        if gain is None or not is_faster(gain):
             self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not sure")
             return
         for slug in kept:
@@ -575,25 +563,3 @@ class OptimizationSearch:
             alone=whole,
             losses=said,
         )
-
-
-def _needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
-    """How much a combination needs a row."""
-    return _is_faster(own), own.share if own is not None else _proven_share(row)
-
-
-def _is_faster(gain: MeasuredGain | None) -> bool:
-    return gain is not None and gain.verdict == FASTER
-
-
-def _proven_share(row: MenuRow) -> float:
-    return row.proven.share if row.proven is not None else 0.0
-
-
-def _lost(gain: MeasuredGain | None) -> dict[str, str]:
-    if gain is None:
-        return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
-    if gain.share < 0:
-        return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
-    showed = units.percent(abs(gain.placebo))
-    return {"state": LOST, "reason": f"it saves {units.percent(gain.share)} of the step; the placebo showed {showed}"}

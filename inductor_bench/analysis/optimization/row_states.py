@@ -1,0 +1,54 @@
+"""What a measurement makes of a row of the menu: its state and the reason."""
+
+from __future__ import annotations
+
+from ... import units
+from ...records.optimization import DIFFERS, FAILED, FASTER, LOST, MeasuredGain, MenuRow, TrialVariant
+from .judging import words_of_difference
+
+
+def fault_of(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) -> dict[str, str]:
+    """The fields of a row that say why its variant cannot be advised; empty if nothing is wrong with it.
+
+    Args:
+        row: the row.
+        found: its variant in one process.
+        max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
+    """
+    wrong = next((check for check in found.checks if check.differs), None)
+    memory = found.peak_memory_bytes
+    if found.failure:
+        return {"state": FAILED, "reason": found.failure}
+    if wrong is not None:
+        return {"state": DIFFERS, "reason": words_of_difference(wrong)}
+    if len(found.refused) >= len(row.settings) > 0:
+        return {"state": FAILED, "reason": "; ".join(found.refused)}
+    if max_memory_bytes is not None and memory is not None and memory > max_memory_bytes:
+        limit = units.size(max_memory_bytes)
+        return {"state": FAILED, "reason": f"its steps take {units.size(memory)}, more than {limit}"}
+    return {}
+
+
+def lost(gain: MeasuredGain | None) -> dict[str, str]:
+    """The fields of a row that is no faster."""
+    if gain is None:
+        return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
+    if gain.share < 0:
+        return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
+    showed = units.percent(abs(gain.placebo))
+    return {"state": LOST, "reason": f"it saves {units.percent(gain.share)} of the step; the placebo showed {showed}"}
+
+
+def needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
+    """How much a combination needs a row."""
+    return is_faster(own), own.share if own is not None else proven_share(row)
+
+
+def is_faster(gain: MeasuredGain | None) -> bool:
+    """Whether a gain is sure."""
+    return gain is not None and gain.verdict == FASTER
+
+
+def proven_share(row: MenuRow) -> float:
+    """What a row was proven to save; 0 if nothing is proven."""
+    return row.proven.share if row.proven is not None else 0.0
