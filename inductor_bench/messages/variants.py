@@ -71,6 +71,7 @@ class VariantsRequest:
     most: int = 400  # the maximum number of timed steps of each variant
     checks: bool = True  # whether outputs and gradients are compared before anything is timed
     losses: int = 0  # the number of optimizer steps whose gradients and loss are kept
+    only_compiles: bool = False  # whether its variants are compiled, and nothing is compared and timed
 
 
 @dataclass(frozen=True)

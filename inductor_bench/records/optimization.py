@@ -74,6 +74,9 @@ SCREEN, PROVE, COMBINE, CONFIRM = "screen", "prove", "combine", "confirm"
 """What a process is run for: to rank all settings; to prove those that seem faster; to combine what is proven; to run
 the result as the user would, from the program's start."""
 
+WARMING = "warm"
+"""The purpose of a process that only compiles variants, so that a later one finds them in its cache."""
+
 
 RANKS = "ranks"
 """Kind of the failure of a program whose ranks did not change their variants at the same steps."""
@@ -125,10 +128,10 @@ class StepDigest:
 
 @dataclass(frozen=True)
 class Trial:
-    """One process of the program, in which one or several variants were timed. ``trials/NAME.json`` holds it."""
+    """One process of the program, in which variants were timed, or compiled ahead. ``trials/NAME.json`` holds it."""
 
     name: FileName  # of the files of this process
-    purpose: str  # :data:`SCREEN`, :data:`PROVE`, :data:`COMBINE` or :data:`CONFIRM`
+    purpose: str  # :data:`SCREEN`, :data:`PROVE`, :data:`COMBINE`, :data:`CONFIRM` or :data:`WARMING`
     alternates: bool  # whether the variants took turns in the process; else one variant held from its start
     slugs: tuple[str, ...]  # the variants that were asked for, without the original
     variants: tuple[TrialVariant, ...] = ()  # what each did; the original first

@@ -20,6 +20,7 @@ from ..records.optimization import (
     SUGGESTED,
     UNPROVEN,
     UNTRIED,
+    WARMING,
     MeasuredGain,
     MenuRow,
     Optimization,
@@ -327,7 +328,7 @@ def notes_of(found: Optimization) -> Iterator[str]:
     """What limits the figures."""
     yield from found.notes
     for trial in found.trials:
-        if trial.failure is not None:
+        if trial.failure is not None and trial.purpose != WARMING:  # it cost nothing but time
             yield f"{trial.name}: {trial.failure.message}"
     compared = [check for trial in found.trials for one in trial.variants for check in one.checks]
     if found.tried and not any(check.is_compared for check in compared):

@@ -14,12 +14,19 @@ from pathlib import Path
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import NO_TIME, OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
+from ..analysis.optimization.warming import CompileAhead
 from ..analysis.step_costs import runs_on_host
 from ..devices.nvidia import VISIBLE_GPUS, gpu_models
 from ..errors import InductorBenchError, UsageError
 from ..launch.batch_executors import is_host
 from ..launch.marks import end_marked, tool_mark
-from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
+from ..launch.worker import (
+    WorkerLostError,
+    WorkerSession,
+    cores_of_this_process,
+    default_python,
+    worker_environment,
+)
 from ..literals import MASK
 from ..messages.job_requests import TellEnvironment, TellOptions
 from ..messages.observed import APPLY
@@ -317,6 +324,7 @@ class _Searching:
             self._found.before_s,
             self._request.max_memory_bytes,
             len(self._request.devices),
+            CompileAhead.of(self._run, cores_of_this_process(), len(self._request.devices)),
         )
         self._save()
         self._run_trials(self._search)

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from inductor_bench.analysis.optimization.search import OptimizationSearch
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
@@ -43,7 +44,8 @@ class DrawnProgram:
     is the standard deviation of steps, ``between`` that of a callable from process to process, ``levels`` that of whole
     processes; ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
     A variant has ``held`` steps in each of its turns, which are disturbed together by ``shared``. Each further device
-    is slower by the logarithm ``slower``.
+    is slower by the logarithm ``slower``. A variant compiles for ``compile_s``, and for the share ``cached`` of that if
+    it was compiled ahead; ``dies_ahead`` end the processes that compile them ahead.
     """
 
     seed: int = 0
@@ -67,15 +69,21 @@ class DrawnProgram:
     seconds: float = 60.0
     most: int = 60
     slower: float = 0.1
+    compile_s: float = 10.0
+    cached: float = 1.0
+    dies_ahead: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.asked: list[TrialPlan] = []
         self.rounds = 0
+        self.compiled: set[str] = set()
 
     def run(self, plan: TrialPlan) -> Trial:
         """What the process measures."""
         self.asked.append(plan)
+        if plan.only_compiles:
+            return self._compile(plan)
         names = [ORIGINAL, *plan.slugs] if plan.alternates else list(plan.slugs)
         killed = [name for name in names if self.kills.get(name) == plan.purpose]
         dead = killed[0] if killed else next((name for name in names if set(name.split("+")) & set(self.dies)), None)
@@ -114,6 +122,15 @@ class DrawnProgram:
             gpu=str(plan.lane),
         )
 
+    def _compile(self, plan: TrialPlan) -> Trial:
+        """A process that only compiles: one variant after the other, until one of them ends it."""
+        trial = Trial(plan.name, plan.purpose, True, plan.slugs, time_s=self.seconds, gpu=str(plan.lane))
+        if set(plan.slugs) & set(self.dies_ahead):
+            return replace(trial, failure=Failure("optimize", "exit", "the program died"))
+        self.compiled.update(plan.slugs)
+        variants = tuple(TrialVariant(name, compile_time_s=self.compile_s) for name in (ORIGINAL, *plan.slugs))
+        return replace(trial, variants=variants)
+
     def _log(self, name: str) -> float:
         rows = [] if name in (ORIGINAL, PLACEBO) else name.split("+")
         together = [share for pair, share in self.pairs.items() if set(pair) <= set(rows)]
@@ -136,7 +153,8 @@ class DrawnProgram:
         memory = next((self.memory[row] for row in rows if row in self.memory), 10**9)
         if failure:
             return TrialVariant(name, failure=failure)
-        return TrialVariant(name, tuple(times), tuple(places), 10.0, memory, checks=checks)
+        compile_s = self.compile_s * (self.cached if name in self.compiled else 1.0)
+        return TrialVariant(name, tuple(times), tuple(places), compile_s, memory, checks=checks)
 
     def _digests(self, plan: TrialPlan) -> tuple[StepDigest, ...]:
         rows = {row for slug in plan.slugs for row in slug.split("+")}
@@ -145,7 +163,7 @@ class DrawnProgram:
 
 
 def searched(
-    program: DrawnProgram, rows: Sequence[MenuRow], budget_s: float = 3600.0, **fields: int
+    program: DrawnProgram, rows: Sequence[MenuRow], budget_s: float = 3600.0, **fields: Any
 ) -> OptimizationSearch:
     """A search that has come to its end."""
     search = OptimizationSearch(rows, program.step_s, budget_s, **fields)

@@ -23,6 +23,7 @@ from ...records.optimization import (
     SAME,
     SLOWER,
     UNDECIDED,
+    WARMING,
     MeasuredGain,
     StepDigest,
     Trial,
@@ -416,10 +417,11 @@ def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | No
 
 
 def time_of_round(trials: Sequence[Trial]) -> float:
-    """Seconds of processes that ran at once; those of one device ran one after the other."""
+    """Seconds of processes that ran at once; those of one device ran one after the other, unless they only compiled."""
     times_s: defaultdict[str, float] = defaultdict(float)
     for trial in trials:
-        times_s[trial.gpu] += trial.time_s
+        before_s = times_s[trial.gpu]
+        times_s[trial.gpu] = max(before_s, trial.time_s) if trial.purpose == WARMING else before_s + trial.time_s
     return max(times_s.values(), default=0.0)
 
 
@@ -428,13 +430,20 @@ def time_of_process(trials: Sequence[Trial], purpose: str, compile_s: Sequence[f
 
     ``compile_s`` has the seconds in which each of its rows compiles; empty if all rows of a process count as equal.
     """
-    alike = [trial.time_s for trial in trials if trial.purpose == purpose]
-    others = [trial for trial in trials if trial.alternates]
+    timed = [trial for trial in trials if trial.purpose != WARMING]
+    alike = [trial.time_s for trial in timed if trial.purpose == purpose]
+    others = [trial for trial in timed if trial.alternates]
     if alike or not (compile_s and others):
-        return statistics.median(alike or [trial.time_s for trial in trials] or [0.0])
+        return statistics.median(alike or [trial.time_s for trial in timed] or [0.0])
     compiled = (trial.compile_time_s for trial in others)
     rest = [max(0.0, trial.time_s - one) for trial, one in zip(others, compiled, strict=True)]
     return statistics.median(rest) + math.fsum(compile_s)
+
+
+def latest_compile_s(trials: Sequence[Trial], slug: str) -> float:
+    """Seconds in which the latest process that timed a variant compiled it: few if it found it in a cache."""
+    timed = (trial.variant(slug) for trial in reversed(trials) if trial.purpose != WARMING)
+    return next((one.compile_time_s for one in timed if one is not None), 0.0)
 
 
 def waterfall(

@@ -50,6 +50,7 @@ from .judging import (
     judge,
     judge_alone,
     lacks_memory,
+    latest_compile_s,
     needs_of,
     process_gains,
     seems_faster,
@@ -69,6 +70,7 @@ from .trial_plans import (
     screening_turns,
     without,
 )
+from .warming import CompileAhead
 
 COSTLY = ("max-autotune", "cpp-wrapper")
 """Groups whose rows compile for minutes: they are ranked after all others."""
@@ -113,6 +115,7 @@ class OptimizationSearch:
         spent_s: seconds that were spent before.
         max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
         lanes: the number of devices.
+        ahead: what is compiled ahead; nothing by default.
     """
 
     def __init__(
@@ -123,10 +126,12 @@ class OptimizationSearch:
         spent_s: float = 0.0,
         max_memory_bytes: int | None = None,
         lanes: int = 1,
+        ahead: CompileAhead | None = None,
     ) -> None:
         self._rows = {row.slug: row for row in rows}
         self._step_s, self._budget_s, self._before_s = step_time_s, budget_s, spent_s
         self._max_memory_bytes, self._lanes = max_memory_bytes, lanes
+        self._ahead = ahead or CompileAhead()
         self._rounds_s: list[float] = []
         self.trials: list[Trial] = []
         self.winner: OptimizedProgram | None = None
@@ -143,7 +148,7 @@ class OptimizationSearch:
         return self._before_s + math.fsum(self._rounds_s)
 
     def plans(self) -> Questions:
-        """The trials to run: rounds of at most one for each device, each as an answer to the one before."""
+        """The trials to run: rounds of at most one for each device, or of those that only compile."""
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
@@ -170,13 +175,16 @@ class OptimizationSearch:
         cold: Sequence[bool] = (),
     ) -> Asking[Sequence[Trial]]:
         """Asks for a round: a process with each of these groups of candidates, the first on the first device."""
+        groups = [[*([TrialCandidate(PLACEBO)] if alternates else []), *group] for group in candidates]
+        if alternates:
+            yield from self._compile_ahead(groups, SCREENING if purpose == SCREEN else 1.0)
         factor = min(4.0, max(0.2, self._budget_s / USUAL_S))
         least = LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
         plans = tuple(
             TrialPlan(
                 f"{len(self.trials) + lane + 1:02}-{purpose}",
                 purpose,
-                (*([TrialCandidate(PLACEBO)] if alternates else []), *group),
+                tuple(group),
                 alternates,
                 (timed_s or SCREENED_S) * factor,
                 least,
@@ -184,23 +192,40 @@ class OptimizationSearch:
                 bool(cold) and cold[lane],
                 lane,
             )
-            for lane, group in enumerate(candidates)
+            for lane, group in enumerate(groups)
         )
         trials = yield plans
-        self.trials += trials
-        self._rounds_s.append(time_of_round(trials))
+        self._note_round(trials)
         return trials
+
+    def _compile_ahead(self, groups: Sequence[Sequence[TrialCandidate]], share: float) -> Questions:
+        """Asks for processes that compile what no process has compiled yet, if there is time and reason for them."""
+        plans = self._ahead.plans(groups, len(self.trials) + 1, self._left_s(share))
+        if plans:
+            trials = yield plans
+            self._note_round(trials)
+            self._ahead.round_s = self._rounds_s[-1]
+
+    def _note_round(self, trials: Sequence[Trial]) -> None:
+        self.trials += trials
+        self._ahead.note(trials)
+        self._rounds_s.append(time_of_round(trials))
 
     def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""
         settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
         return TrialCandidate(name_of(slugs), settings)
 
-    def _has_time(self, purpose: str, rounds: int = 1, share: float = 1.0, slugs: Sequence[str] = ()) -> bool:
+    def _has_time(
+        self, purpose: str, rounds: int = 1, share: float = 1.0, slugs: Sequence[str] = (), ahead_s: float = 0.0
+    ) -> bool:
         """Whether so many rounds of processes with these rows end within this share of the search's time."""
-        compile_s = [self._rows[slug].compile_time_s or 0.0 for slug in slugs]
-        whole_s = rounds * time_of_process(self.trials, purpose, compile_s)
-        return self.spent_s + whole_s <= self._before_s + share * (self._budget_s - self._before_s)
+        compile_s = [latest_compile_s(self.trials, slug) for slug in slugs]
+        return ahead_s + rounds * time_of_process(self.trials, purpose, compile_s) <= self._left_s(share)
+
+    def _left_s(self, share: float = 1.0) -> float:
+        """Seconds that are left of this share of the search's time."""
+        return self._before_s + share * (self._budget_s - self._before_s) - self.spent_s
 
     def _rounds(self, processes: int) -> int:
         """The number of rounds in which so many processes run."""
@@ -209,8 +234,8 @@ class OptimizationSearch:
     # Ranking.
 
     def _screen(self, slugs: Sequence[str]) -> Questions:
-        groups = deal(slugs, self._lanes)
-        while groups and self._has_time(SCREEN, share=SCREENING):
+        groups = deal(slugs, self._lanes, self._ahead.rows_at_once(self._left_s(SCREENING)))
+        while groups and self._has_time(SCREEN, share=SCREENING, ahead_s=self._ahead.round_s):
             now, groups = groups[: self._lanes], groups[self._lanes :]
             asked = [map(self._candidate, group) for group in now]
             trials = yield from self._ask(SCREEN, asked, alternates=True)
@@ -253,7 +278,7 @@ class OptimizationSearch:
 
     def _note_variant(self, slug: str, found: TrialVariant) -> None:
         """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
-        self._set(slug, compile_time_s=found.compile_time_s or None, peak_memory_bytes=found.peak_memory_bytes)
+        self._set(slug, compile_time_s=self._ahead.compile_s(slug), peak_memory_bytes=found.peak_memory_bytes)
         self._set(slug, **fault_of(self._rows[slug], found, self._max_memory_bytes))
 
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:

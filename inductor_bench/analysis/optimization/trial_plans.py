@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...records.optimization import OPTIMIZER, ORIGINAL, MenuRow, ProgramSetting
+from ...records.optimization import OPTIMIZER, ORIGINAL, WARMING, MenuRow, ProgramSetting
 
 AT_ONCE = 8
 """The most rows that share a process in the ranking."""
@@ -32,11 +32,18 @@ class TrialPlan:
     losses: int = 0  # the number of optimizer steps whose gradients are kept
     cold: bool = False  # whether it compiles with empty caches
     lane: int = 0  # the place of its device among those of the search
+    beside: int = 1  # the number of processes that run at once on its device; more than 1 if they only compile
+    limit_s: float | None = None  # seconds after which it is ended; ``None`` for the limit of all processes
 
     @property
     def slugs(self) -> tuple[str, ...]:
         """The names of the variants."""
         return tuple(one.slug for one in self.candidates)
+
+    @property
+    def only_compiles(self) -> bool:
+        """Whether it compiles ahead, and nothing is timed."""
+        return self.purpose == WARMING
 
 
 def conflict(a: MenuRow, b: MenuRow) -> bool:
@@ -64,11 +71,11 @@ def prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
 # What runs where, if there are several devices.
 
 
-def deal(slugs: Sequence[str], lanes: int) -> list[list[str]]:
+def deal(slugs: Sequence[str], lanes: int, at_once: int = AT_ONCE) -> list[list[str]]:
     """The rows of each process of the ranking: the first rows come first, and each device gets as many as another."""
     found: list[list[str]] = []
-    for begin in range(0, len(slugs), AT_ONCE * lanes):
-        block = slugs[begin : begin + AT_ONCE * lanes]
+    for begin in range(0, len(slugs), at_once * lanes):
+        block = slugs[begin : begin + at_once * lanes]
         found += [list(block[lane::lanes]) for lane in range(min(lanes, len(block)))]
     return found
 

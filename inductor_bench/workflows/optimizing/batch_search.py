@@ -8,7 +8,7 @@ from ...errors import InductorBenchError, UsageError
 from ...launch.process import ProcessResult
 from ...records.base import Failure
 from ...records.batch import DONE, PARTIAL, BatchModel
-from ...records.optimization import Optimization, check_groups
+from ...records.optimization import WARMING, Optimization, check_groups
 from ...records.request import (
     BatchRequest,
     BreakdownRequest,
@@ -113,7 +113,8 @@ def finish_search(model: BatchModel, ended: ProcessResult, run: RunFolder) -> tu
 def _failure(found: Optimization | None, ended: ProcessResult) -> Failure | None:
     if ended.ok and found is not None and found.is_complete:
         return None
-    failed = next((trial.failure for trial in found.trials if trial.failure), None) if found is not None else None
+    timed = [trial for trial in found.trials if trial.purpose != WARMING] if found is not None else []
+    failed = next((trial.failure for trial in timed if trial.failure), None)
     if found is not None and found.is_complete and failed is not None:
         return failed
     return replace(printed_failure(ended), stage=STAGE)

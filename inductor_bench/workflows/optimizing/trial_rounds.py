@@ -1,4 +1,4 @@
-"""Runs rounds of trials, at most one at a time on each device, and repeats what a lost device ended."""
+"""Runs rounds of trials, at most one that is timed at a time on each device, and repeats what a lost device ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class TrialRounds:
         waiting = [plan for plan in plans if plan.name not in found]
         if waiting:
             self._trials.tell(waiting)
-            with nullcontext() if self._trials.takes_turns else DeviceTurn():
+            compiling = any(plan.only_compiles for plan in waiting)  # its processes share this one's turn
+            with nullcontext() if self._trials.takes_turns and not compiling else DeviceTurn():
                 self._run_all(waiting, found)
         return [found[plan.name] for plan in plans]
 
@@ -50,15 +51,15 @@ class TrialRounds:
             while waiting or running:
                 for plan in list(waiting):
                     gpu = self._gpus[plan.lane % len(self._gpus)]
-                    if gpu not in running:
+                    if plan.only_compiles or not any(one.gpu == gpu for one in running.values()):
                         waiting.remove(plan)
-                        running[gpu] = self._trials.start(plan, gpu)
-                for gpu, started in list(running.items()):
+                        running[plan.name] = self._trials.start(plan, gpu)
+                for name, started in list(running.items()):
                     if not started.has_ended(POLL_S / len(running)):
                         continue
-                    trial = found[started.plan.name] = self._trials.read(started)
-                    del running[gpu]
-                    if self._is_repeated(trial, gpu):
+                    trial = found[name] = self._trials.read(started)
+                    del running[name]
+                    if not started.plan.only_compiles and self._is_repeated(trial, started.gpu):
                         waiting.append(started.plan)
         finally:
             with ExitStack() as ends:  # ends all of them, also if ending one is interrupted

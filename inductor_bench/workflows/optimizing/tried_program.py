@@ -31,11 +31,16 @@ from ...messages.variants import (
 from ...records.base import Failure
 from ...records.evidence import DONE, FAILED
 from ...records.optimization import (
+    COMBINE,
+    CONFIRM,
     ENVIRONMENT,
     ORIGINAL,
     PINS,
     PLACEBO,
+    PROVE,
     RANKS,
+    SCREEN,
+    WARMING,
     Trial,
     TrialVariant,
     VariantCheck,
@@ -44,6 +49,7 @@ from ...records.request import BreakdownRequest
 from ...records.request_fields import COMPILED_HERE
 from ...store import codec
 from ...store.files import read_json, read_text, write_json
+from ...store.lock import TURN
 from ...store.program_folders import OptimizationFolder
 from ...store.redaction import Redaction
 from ..modules.compile_environment import WARM, observed_environment
@@ -65,6 +71,7 @@ SETTLE_S = 1.0
 """Seconds after the last process has said that it is done, until the program is ended."""
 
 NOT_TIMED = "the program ended before its steps were timed"
+NOT_COMPILED = "the program ended before all of its variants were compiled"
 
 
 class VariantWatch:
@@ -212,7 +219,8 @@ class ProgramTrials:
         environment = self._environment(plan, work, gpu)
         leave_turn(self.request, environment)
         child = ChildProcess(command, environment=environment, log=log, on_line=self.progress.output)
-        return StartedTrial(plan, gpu, child, VariantWatch(observed, self.stalled_s), work, self.request.timeout_s)
+        limit_s = min((one for one in (plan.limit_s, self.request.timeout_s) if one is not None), default=None)
+        return StartedTrial(plan, gpu, child, VariantWatch(observed, self.stalled_s), work, limit_s)
 
     def read(self, started: StartedTrial) -> Trial:
         """Ends a process, and reads and keeps what it measured."""
@@ -240,10 +248,13 @@ class ProgramTrials:
             "INDUCTOR_BENCH_SAMPLES": "",
             VARIANTS: str((work / REQUEST).resolve()),
         }
+        threads = compile_threads(usable_cores(), self.gpus, plan.beside)
+        if threads:
+            environment = {COMPILE_THREADS: str(threads), **environment}
         if gpu:
-            threads = compile_threads(usable_cores(), self.gpus, 1)
-            share = {COMPILE_THREADS: str(threads)} if threads else {}
-            environment = {**share, **environment, VISIBLE_GPUS: gpu}
+            environment[VISIBLE_GPUS] = gpu
+        if plan.only_compiles:
+            environment.pop(TURN, None)
         return environment | variables_of(plan.candidates if not plan.alternates else ())
 
 
@@ -273,19 +284,30 @@ def request_of(plan: TrialPlan) -> VariantsRequest:
         alternates=plan.alternates,
         timed_s=plan.timed_s,
         least=plan.least,
-        checks=plan.alternates,
+        checks=plan.alternates and not plan.only_compiles,
         losses=plan.losses,
+        only_compiles=plan.only_compiles,
     )
 
 
+DOING = {
+    **{SCREEN: "ranking", PROVE: "proving", COMBINE: "combining", CONFIRM: "confirming"},
+    WARMING: "compiling ahead",
+}
+"""What processes of each purpose do, in words."""
+
+
 def _how(plans: Sequence[TrialPlan]) -> str:
-    what = {"screen": "ranking", "prove": "proving", "combine": "combining", "confirm": "confirming"}[plans[0].purpose]
+    what = DOING[plans[0].purpose]
     names = list(dict.fromkeys(slug for plan in plans for slug in plan.slugs if slug != PLACEBO))
     shown = names[0] if len(names) == 1 else plural(len(names), "variant")
     numbers = [plan.name.partition("-")[0] for plan in plans]
     if len(plans) == 1:
         return f"{numbers[0]}, {what} {shown}"
-    return f"{numbers[0]} to {numbers[-1]}, {what} {shown} on {len(plans)} GPUs"
+    gpus = len({plan.lane for plan in plans})
+    where = f" on {gpus} GPUs" if gpus > 1 else ""
+    together = f" in {len(plans)} processes" if len(plans) > gpus else ""
+    return f"{numbers[0]} to {numbers[-1]}, {what} {shown}{together}{where}"
 
 
 # Reads what the processes of one trial measured.
@@ -317,7 +339,7 @@ def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: floa
         purpose=plan.purpose,
         alternates=plan.alternates,
         slugs=plan.slugs,
-        variants=tuple(one for one in variants if one.times_s or one.failure or one.checks),
+        variants=tuple(one for one in variants if one.times_s or one.failure or one.checks or plan.only_compiles),
         digests=leading.digests if leading else (),
         time_s=time_s,
         device=leading.device if leading else "",
@@ -353,13 +375,14 @@ def _failures(
 def _failure(
     plan: TrialPlan, ended: ProcessResult, tried: Sequence[TriedVariants], leading: TriedVariants | None
 ) -> Failure | None:
-    if leading is not None and leading.samples:
+    if leading is not None and (leading.samples or (plan.only_compiles and leading.state == DONE)):
         return None
     error = next((one.error for one in tried if one.error), "")
     if not error and not ended.ok:
         said = last_error(ended.tail())
         error = f"the program {ended.outcome}{f': {said}' if said else ''}"
-    return Failure(STAGE, ended.kind, error or NOT_TIMED, f"read {ended.log}", ended.tail())
+    unsaid = NOT_COMPILED if plan.only_compiles else NOT_TIMED
+    return Failure(STAGE, ended.kind, error or unsaid, f"read {ended.log}", ended.tail())
 
 
 def _variant(

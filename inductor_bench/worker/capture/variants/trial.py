@@ -31,6 +31,9 @@ WARM_STEPS = 4
 """Steps of each variant before the timed ones: its backward graph compiles, and CUDA graphs warm up, are recorded, and
 replayed."""
 
+COMPILING_STEPS = 2
+"""Steps of each variant in a process that only compiles: what an optimizer's first step changes compiles again."""
+
 APART = 3
 """Turns of variants between two turns of the original, at most, so that each has some of the original near it."""
 
@@ -168,7 +171,10 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
     def _make_schedule(self) -> None:
         """The steps from here on. Ranks keep places for all variants, so that their turns stay the same."""
         assert self._plan is not None and self._plan.end is not None
-        if self._turns.request.alternates:
+        if self._turns.request.only_compiles:
+            alive = [one.number for one in self._turns.alive]
+            self._schedule = [Turn(number, False) for number in alive for _ in range(COMPILING_STEPS)]
+        elif self._turns.request.alternates:
             alone = self._agreement.decides and not self._agreement.lead
             variants = [one.number for one in (self._turns.alive if alone else self._turns.settings[1:])]
             on_host = device_of(self._clock.device).runs_on_host

@@ -1,0 +1,149 @@
+"""Which variants are compiled ahead, in how many processes at once, before a process times them.
+
+Compilation is what a search costs, and torch compiles the variants of one process one after the other. Processes that
+only compile share a cache with the one that is timed, which finds its variants there. Nothing is timed meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...records.code import total_s
+from ...records.optimization import WARMING, Trial
+from ...records.run import Run
+from ..step_costs import runs_on_host
+from .trial_plans import AT_ONCE, TrialCandidate, TrialPlan
+
+CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
+"""Cores for each process that compiles ahead, cores without which none does, and the most of them on one device."""
+
+LEAST_VARIANTS = 3
+"""The least number of variants that are compiled ahead: fewer are compiled where they are timed."""
+
+LEAST_ROWS = 2
+"""The least number of rows that a process of the ranking gets."""
+
+SHARE, LEAST_S = 0.5, 10.0
+"""The share of the time that is left in which variants may be compiled ahead, and seconds below which none are."""
+
+RESERVE, CONTEXT_BYTES = 0.2, 1 << 30
+"""The share of a GPU's memory that processes beside each other leave, and what each takes beside its tensors."""
+
+STEP_FACTOR = 2.0
+"""The memory of a step as a multiple of that of its largest module in a run of its own, which has no gradients and no
+state of an optimizer."""
+
+
+def processes_ahead(run: Run, cores: int, lanes: int) -> int:
+    """The number of processes that may compile at once for each device of a search; less than 2 for none.
+
+    Args:
+        run: the program. Nothing is compiled ahead for one of several ranks.
+        cores: the cores that the search may use.
+        lanes: the number of devices of the search, which share the cores.
+    """
+    if cores < LEAST_CORES or (run.program is not None and len(run.program.ranks) > 1):
+        return 0
+    found = min(cores // CORES // lanes, MOST_PROCESSES)
+    fit = _that_fit(run)
+    if fit is None:
+        return found if runs_on_host(run) else 0
+    return min(found, fit)
+
+
+def _that_fit(run: Run) -> int | None:
+    """The number of processes that fit into the device's memory; ``None`` if the RUN does not say it."""
+    on_host = runs_on_host(run)
+    environment = run.environment
+    whole = environment.host.memory_bytes if on_host else environment.device.accelerator_memory_bytes
+    peaks = [module.peak_memory_bytes for module in run.modules if module.peak_memory_bytes]
+    if not whole or not peaks:
+        return None
+    each = max(peaks) if on_host else STEP_FACTOR * max(peaks) + CONTEXT_BYTES
+    return int((1 - RESERVE) * whole / each)
+
+
+class CompileAhead:
+    """What a search has compiled, and what it compiles ahead.
+
+    Args:
+        processes: the number of processes that may compile at once for each device; less than 2 for none.
+        compile_s: seconds in which the program's own graphs compile; 0 if that is unknown.
+    """
+
+    def __init__(self, processes: int = 0, compile_s: float = 0.0) -> None:
+        self._processes, self._compile_s = processes, compile_s
+        self._asked: set[str] = set()
+        self._cold_s: dict[str, float] = {}
+        self.round_s = 0.0
+        """Seconds of the latest round of such processes."""
+
+    @classmethod
+    def of(cls, run: Run, cores: int, lanes: int) -> CompileAhead:
+        """That of a program; see :func:`processes_ahead`."""
+        return cls(processes_ahead(run, cores, lanes), total_s(run.capture.compile_phases))
+
+    def rows_at_once(self, time_s: float) -> int:
+        """How many rows a process of the ranking gets, so that they compile in this time: from 2 to ``AT_ONCE``."""
+        if not self._compile_s:
+            return AT_ONCE
+        if self._processes > 1:  # each process compiles the original first; one of them compiles the placebo
+            count = self._processes * math.floor(SHARE * time_s / self._compile_s - 1) - 1
+        else:
+            count = math.floor(time_s / self._compile_s) - 2
+        return max(LEAST_ROWS, min(AT_ONCE, count))
+
+    def plans(self, groups: Sequence[Sequence[TrialCandidate]], number: int, time_s: float) -> tuple[TrialPlan, ...]:
+        """The processes that compile what no earlier process has compiled; none if that does not pay.
+
+        Args:
+            groups: the variants that are timed next, on each device.
+            number: the number of the first process.
+            time_s: seconds that are left.
+        """
+        shares = self._shares(groups)
+        self._asked.update(one.slug for group in groups for one in group)
+        limit_s = SHARE * time_s
+        if limit_s < max(LEAST_S, 2 * self._compile_s):
+            return ()
+        parts = [(lane, part) for lane, share in enumerate(shares) for part in self._divided(share)]
+        return tuple(
+            TrialPlan(
+                f"{number + place:02}-{WARMING}",
+                WARMING,
+                tuple(part),
+                alternates=True,
+                timed_s=0.0,
+                least=0,
+                lane=lane,
+                beside=sum(1 for other, _ in parts if other == lane),
+                limit_s=limit_s,
+            )
+            for place, (lane, part) in enumerate(parts)
+        )
+
+    def _divided(self, share: Sequence[TrialCandidate]) -> list[Sequence[TrialCandidate]]:
+        """The variants of each of a device's processes; nothing if they are too few."""
+        count = min(self._processes, len(share))
+        if count < 2 or len(share) < LEAST_VARIANTS:
+            return []
+        return [share[first::count] for first in range(count)]
+
+    def _shares(self, groups: Sequence[Sequence[TrialCandidate]]) -> list[list[TrialCandidate]]:
+        """The variants that each device compiles: those of its own processes, and each on one device only."""
+        shares: list[list[TrialCandidate]] = [[] for _ in groups]
+        new = {one.slug: one for group in groups for one in group if one.slug not in self._asked}
+        for slug, one in new.items():
+            having = [lane for lane, group in enumerate(groups) if any(other.slug == slug for other in group)]
+            shares[min(having, key=lambda lane: len(shares[lane]))].append(one)
+        return shares
+
+    def note(self, trials: Sequence[Trial]) -> None:
+        """Notes how long variants were compiled; a cold compilation is the longest."""
+        for one in (one for trial in trials for one in trial.variants):
+            self._cold_s[one.slug] = max(one.compile_time_s, self._cold_s.get(one.slug, 0.0))
+
+    def compile_s(self, slug: str) -> float | None:
+        """Seconds in which a variant was compiled by the process that found it in no cache."""
+        return self._cold_s.get(slug) or None

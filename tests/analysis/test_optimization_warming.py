@@ -1,0 +1,132 @@
+"""What a search compiles ahead, in how many processes, and what that leaves to the processes that are timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import step_runs
+from tried_programs import DrawnProgram, menu_row, searched
+
+from inductor_bench.analysis.optimization.judging import time_of_round
+from inductor_bench.analysis.optimization.warming import CompileAhead, processes_ahead
+from inductor_bench.records.optimization import CONFIRM, KEPT, PROVE, SCREEN, WARMING, Trial
+
+ROWS = [menu_row(f"row-{number}") for number in range(8)]
+
+
+def compiled_ahead(program: DrawnProgram) -> list[tuple[str, ...]]:
+    return [plan.slugs for plan in program.asked if plan.only_compiles]
+
+
+def test_the_variants_of_the_ranking_are_divided_among_processes() -> None:
+    program = DrawnProgram(0, {"row-3": 0.2}, cached=0.1)
+    search = searched(program, ROWS, ahead=CompileAhead(4))
+    first = program.asked[:5]
+    assert [plan.purpose for plan in first] == [*[WARMING] * 4, SCREEN]
+    assert [plan.name for plan in first] == ["01-warm", "02-warm", "03-warm", "04-warm", "05-screen"]
+    assert [len(plan.slugs) for plan in first[:4]] == [3, 2, 2, 2]
+    assert {slug for plan in first[:4] for slug in plan.slugs} == set(first[4].slugs)
+    assert len(compiled_ahead(program)) == 4, "the proof finds its variants compiled"
+    assert search.winner is not None and search.winner.slugs == ("row-3",)
+    assert all(row.compile_time_s == program.compile_s for row in search.rows), "a cold compilation"
+
+
+def test_what_is_compiled_ahead_decides_nothing() -> None:
+    savings = {"row-3": 0.2, "row-5": 0.1}
+    found = [searched(DrawnProgram(1, savings), ROWS, ahead=CompileAhead(count)) for count in (0, 4)]
+    assert [row.state for row in found[0].rows] == [row.state for row in found[1].rows]
+    assert [row.slug for row in found[1].rows if row.state == KEPT] == ["row-3", "row-5"]
+
+
+def test_a_process_that_dies_costs_nothing_but_its_time() -> None:
+    program = DrawnProgram(0, {"row-3": 0.2}, dies_ahead=("row-3",))
+    search = searched(program, ROWS, ahead=CompileAhead(4))
+    died = [trial for trial in search.trials if trial.failure]
+    assert [trial.purpose for trial in died] == [WARMING] and "row-3" in died[0].slugs
+    assert search.winner is not None and search.winner.slugs == ("row-3",)
+    assert len(compiled_ahead(program)) == 4, "it is not tried again"
+
+
+def test_a_combination_is_compiled_ahead_if_enough_of_it_is_new() -> None:
+    two = DrawnProgram(0, {"row-0": 0.2, "row-1": 0.1})
+    searched(two, ROWS, ahead=CompileAhead(4))
+    assert not [slugs for slugs in compiled_ahead(two) if any("+" in slug for slug in slugs)]
+    four = DrawnProgram(0, {f"row-{number}": 0.2 - 0.03 * number for number in range(4)})
+    searched(four, ROWS, ahead=CompileAhead(4))
+    joint = [slug for slugs in compiled_ahead(four) for slug in slugs if "+" in slug]
+    assert len(joint) > 2 and len(set(joint)) == len(joint)
+
+
+def test_two_rows_are_compiled_where_they_are_timed() -> None:
+    program = DrawnProgram(0, {"row-0": 0.2})
+    searched(program, ROWS[:1], ahead=CompileAhead(4))
+    assert not compiled_ahead(program)
+    searched(program, ROWS, ahead=CompileAhead(1))
+    assert not compiled_ahead(program), "a single process compiles no faster than the one that is timed"
+
+
+def test_each_device_compiles_its_own_rows_and_one_of_them_the_placebo() -> None:
+    program = DrawnProgram(0, {"row-3": 0.2})
+    searched(program, ROWS, lanes=2, ahead=CompileAhead(2))
+    ahead = [plan for plan in program.asked if plan.only_compiles]
+    timed = {plan.lane: set(plan.slugs) for plan in program.asked if plan.purpose == SCREEN}
+    assert [plan.lane for plan in ahead] == [0, 0, 1, 1] and {plan.beside for plan in ahead} == {2}
+    assert all(set(plan.slugs) <= timed[plan.lane] for plan in ahead)
+    slugs = [slug for plan in ahead for slug in plan.slugs]
+    assert sorted(slugs) == sorted({"placebo", *(row.slug for row in ROWS)})
+
+
+def test_compiling_ahead_is_spent_time_and_ends_in_time() -> None:
+    program = DrawnProgram(0, seconds=60.0)
+    search = searched(program, ROWS, 1200.0, ahead=CompileAhead(4, 30.0))
+    assert search.spent_s == 60.0 * program.rounds, "four at once take the time of one"
+    assert {plan.limit_s for plan in program.asked if plan.only_compiles} == {300.0}
+    program = DrawnProgram(0)
+    searched(program, ROWS, 100.0, ahead=CompileAhead(4, 30.0))
+    assert not compiled_ahead(program), "25 s are too few for a compilation of 30 s beside the original's"
+
+
+def test_processes_that_only_compile_run_beside_each_other() -> None:
+    trials = [Trial(str(number), WARMING, True, (), time_s=3.0 + number, gpu="0") for number in range(3)]
+    assert time_of_round(trials) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("processes", "compile_s", "time_s", "rows"),
+    [
+        (0, 0.0, 100.0, 8),  # nothing is known
+        (0, 40.0, 200.0, 3),  # the original, the placebo and three rows
+        (0, 30.0, 600.0, 8),
+        (0, 300.0, 200.0, 2),
+        (4, 40.0, 200.0, 3),  # the original, and then four at once
+        (4, 40.0, 600.0, 8),
+    ],
+)
+def test_the_ranking_takes_as_many_rows_as_compile_in_its_time(
+    processes: int, compile_s: float, time_s: float, rows: int
+) -> None:
+    assert CompileAhead(processes, compile_s).rows_at_once(time_s) == rows
+
+
+def test_a_program_that_compiles_for_long_is_ranked_in_smaller_groups() -> None:
+    program = DrawnProgram(0, seconds=160.0)
+    searched(program, ROWS, 400.0, ahead=CompileAhead(0, 40.0))
+    assert [len(plan.slugs) - 1 for plan in program.asked if plan.purpose == SCREEN] == [3]
+
+
+def test_a_proof_is_expected_to_take_what_the_ranking_compiled_and_not_a_cold_compilation() -> None:
+    program = DrawnProgram(0, {f"row-{number}": 0.2 for number in range(6)}, cached=0.05, seconds=40.0)
+    searched(program, ROWS, 200.0, ahead=CompileAhead(4))
+    assert len(next(plan for plan in program.asked if plan.purpose == PROVE).slugs) > 4
+    assert program.asked[-1].purpose == CONFIRM
+
+
+def test_cores_memory_and_ranks_limit_the_processes() -> None:
+    cpu = step_runs.cpu()
+    cpu = replace(cpu, environment=replace(cpu.environment, host=replace(cpu.environment.host, memory_bytes=1 << 40)))
+    assert [processes_ahead(cpu, cores, 1) for cores in (2, 7, 8, 16, 32, 192)] == [0, 0, 2, 4, 8, 8]
+    assert [processes_ahead(cpu, 32, lanes) for lanes in (2, 4, 8)] == [4, 2, 1]
+    assert cpu.program is not None
+    ranks = replace(cpu, program=replace(cpu.program, ranks=(*cpu.program.ranks, *cpu.program.ranks) or (None, None)))  # type: ignore[arg-type]
+    assert processes_ahead(ranks, 32, 1) == 0
