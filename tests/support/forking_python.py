@@ -161,7 +161,8 @@ def _serve(place: Path) -> int:
     if place.name.startswith("tool"):
         for name in VERBS:
             import_module(f"inductor_bench.{name}")
-        import_module("retune_fakes")
+        for name in ("retune_fakes", "search_child"):
+            import_module(name)
     else:
         from inductor_bench.worker import __main__ as worker
 
