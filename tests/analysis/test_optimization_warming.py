@@ -11,6 +11,7 @@ from tried_programs import DrawnProgram, menu_row, searched
 from inductor_bench.analysis.optimization.judging import time_of_round
 from inductor_bench.analysis.optimization.warming import CompileAhead, processes_ahead
 from inductor_bench.records.optimization import CONFIRM, KEPT, PROVE, SCREEN, WARMING, Trial
+from inductor_bench.records.run import Run
 
 ROWS = [menu_row(f"row-{number}") for number in range(8)]
 
@@ -127,6 +128,21 @@ def test_cores_memory_and_ranks_limit_the_processes() -> None:
     cpu = replace(cpu, environment=replace(cpu.environment, host=replace(cpu.environment.host, memory_bytes=1 << 40)))
     assert [processes_ahead(cpu, cores, 1) for cores in (2, 7, 8, 16, 32, 192)] == [0, 0, 2, 4, 8, 8]
     assert [processes_ahead(cpu, 32, lanes) for lanes in (2, 4, 8)] == [4, 2, 1]
-    assert cpu.program is not None
-    ranks = replace(cpu, program=replace(cpu.program, ranks=(*cpu.program.ranks, *cpu.program.ranks) or (None, None)))  # type: ignore[arg-type]
+    assert cpu.program is not None and len(cpu.program.ranks) == 1
+    ranks = replace(cpu, program=replace(cpu.program, ranks=cpu.program.ranks * 2))
     assert processes_ahead(ranks, 32, 1) == 0
+
+
+def test_on_a_gpu_run_as_many_processes_as_its_memory_holds_beside_each_other() -> None:
+    run = step_runs.transformer()
+    facts = replace(run.environment.device, accelerator_memory_bytes=100 << 30)
+    run = replace(run, environment=replace(run.environment, device=facts))
+
+    def with_peaks(forward: int | None, backward: int | None) -> Run:
+        peaks = zip(run.modules, (forward, backward), strict=True)
+        return replace(run, modules=tuple(replace(module, peak_memory_bytes=peak) for module, peak in peaks))
+
+    assert processes_ahead(with_peaks(None, None), 64, 1) == 0, "nobody knows what would fit"
+    assert processes_ahead(with_peaks(1 << 20, 1 << 20), 64, 1) == 8
+    assert processes_ahead(with_peaks(1 << 29, 1 << 29), 64, 1) == 6, "twelve blocks forward and backward: 12 GiB"
+    assert processes_ahead(with_peaks(4 << 30, 4 << 30), 64, 1) == 0

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from ...records.code import total_s
 from ...records.optimization import WARMING, Trial
-from ...records.run import Run
+from ...records.run import GRAPH, Run
 from ..step_costs import runs_on_host
+from .step_facts import StepFacts
 from .trial_plans import AT_ONCE, TrialCandidate, TrialPlan
 
 CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
@@ -28,11 +29,7 @@ SHARE, LEAST_S = 0.5, 10.0
 """The share of the time that is left in which variants may be compiled ahead, and seconds below which none are."""
 
 RESERVE, CONTEXT_BYTES = 0.2, 1 << 30
-"""The share of a GPU's memory that processes beside each other leave, and what each takes beside its tensors."""
-
-STEP_FACTOR = 2.0
-"""The memory of a step as a multiple of that of its largest module in a run of its own, which has no gradients and no
-state of an optimizer."""
+"""The share of a device's memory that processes beside each other leave, and what each takes beside its tensors."""
 
 
 def processes_ahead(run: Run, cores: int, lanes: int) -> int:
@@ -54,14 +51,24 @@ def processes_ahead(run: Run, cores: int, lanes: int) -> int:
 
 def _that_fit(run: Run) -> int | None:
     """The number of processes that fit into the device's memory; ``None`` if the RUN does not say it."""
+    environment, each = run.environment, _memory_of(run)
     on_host = runs_on_host(run)
-    environment = run.environment
     whole = environment.host.memory_bytes if on_host else environment.device.accelerator_memory_bytes
-    peaks = [module.peak_memory_bytes for module in run.modules if module.peak_memory_bytes]
-    if not whole or not peaks:
-        return None
-    each = max(peaks) if on_host else STEP_FACTOR * max(peaks) + CONTEXT_BYTES
-    return int((1 - RESERVE) * whole / each)
+    return int((1 - RESERVE) * whole / (each + CONTEXT_BYTES)) if whole and each else None
+
+
+def _memory_of(run: Run) -> float:
+    """Bytes that the program takes, estimated from its modules in runs of their own; 0 if they are unknown.
+
+    A forward and a backward graph count with the weights and activations of each, which is about what a step takes with
+    its gradients and its optimizer's state. While a program trains, the activations of all calls in a step are kept.
+    """
+    peaks = {module.slug: module.peak_memory_bytes or 0 for module in run.modules}
+    if runs_on_host(run):  # the memory of the whole process
+        return max(peaks.values(), default=0)
+    parts = run.program.parts if run.program is not None and StepFacts(run).trains else ()
+    calls = {part.graph: part.calls for part in parts if part.kind == GRAPH}
+    return math.fsum(peak * max(1.0, calls.get(slug, 1.0)) for slug, peak in peaks.items())
 
 
 class CompileAhead:

@@ -22,7 +22,7 @@ from inductor_bench.workflows.progress import Silent
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = ROOT / "tests" / "programs" / "slow_optimizer.py"
+PROGRAM = ROOT / "tests" / "programs" / "two_kernels.py"
 
 DYING = """
 import json, os
