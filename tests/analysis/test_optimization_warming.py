@@ -23,12 +23,13 @@ def compiled_ahead(program: DrawnProgram) -> list[tuple[str, ...]]:
 def test_the_variants_of_the_ranking_are_divided_among_processes() -> None:
     program = DrawnProgram(0, {"row-3": 0.2}, cached=0.1)
     search = searched(program, ROWS, ahead=CompileAhead(4))
-    first = program.asked[:5]
-    assert [plan.purpose for plan in first] == [*[WARMING] * 4, SCREEN]
-    assert [plan.name for plan in first] == ["01-warm", "02-warm", "03-warm", "04-warm", "05-screen"]
-    assert [len(plan.slugs) for plan in first[:4]] == [3, 2, 2, 2]
-    assert {slug for plan in first[:4] for slug in plan.slugs} == set(first[4].slugs)
-    assert len(compiled_ahead(program)) == 4, "the proof finds its variants compiled"
+    first = program.asked[:6]
+    assert [plan.purpose for plan in first] == [*[WARMING] * 5, SCREEN]
+    assert [plan.name for plan in first] == ["01-warm", "02-warm", "03-warm", "04-warm", "05-warm", "06-screen"]
+    assert first[0].slugs == ("placebo",) and first[0].beside == 1, "with the original, on a quiet device"
+    assert [len(plan.slugs) for plan in first[1:5]] == [2, 2, 2, 2]
+    assert {slug for plan in first[:5] for slug in plan.slugs} == set(first[5].slugs)
+    assert len(compiled_ahead(program)) == 5, "the proof finds its variants compiled"
     assert search.winner is not None and search.winner.slugs == ("row-3",)
     assert all(row.compile_time_s == program.compile_s for row in search.rows), "a cold compilation"
 
@@ -46,7 +47,15 @@ def test_a_process_that_dies_costs_nothing_but_its_time() -> None:
     died = [trial for trial in search.trials if trial.failure]
     assert [trial.purpose for trial in died] == [WARMING] and "row-3" in died[0].slugs
     assert search.winner is not None and search.winner.slugs == ("row-3",)
-    assert len(compiled_ahead(program)) == 4, "it is not tried again"
+    assert len(compiled_ahead(program)) == 5, "it is not tried again"
+
+
+def test_a_variant_whose_compilation_times_kernels_is_compiled_where_it_has_the_device_alone() -> None:
+    tuned = menu_row("tuned", setting="max_autotune_gemm")
+    program = DrawnProgram(0)
+    searched(program, [*ROWS[:4], tuned], ahead=CompileAhead(4))
+    assert [slugs for slugs in compiled_ahead(program) if "tuned" in slugs] == []
+    assert "tuned" in next(plan for plan in program.asked if plan.purpose == SCREEN).slugs
 
 
 def test_a_combination_is_compiled_ahead_if_enough_of_it_is_new() -> None:
@@ -67,25 +76,34 @@ def test_two_rows_are_compiled_where_they_are_timed() -> None:
     assert not compiled_ahead(program), "a single process compiles no faster than the one that is timed"
 
 
+def test_what_compiles_in_a_few_seconds_is_compiled_where_it_is_timed() -> None:
+    quick, slow = DrawnProgram(0), DrawnProgram(0)
+    searched(quick, ROWS, ahead=CompileAhead(4, 4.0))
+    searched(slow, ROWS, ahead=CompileAhead(4, 6.0))
+    assert not compiled_ahead(quick), "six rows fewer save 24 s, and two rounds of processes cost 30 s"
+    assert len(compiled_ahead(slow)) == 5
+
+
 def test_each_device_compiles_its_own_rows_and_one_of_them_the_placebo() -> None:
     program = DrawnProgram(0, {"row-3": 0.2})
     searched(program, ROWS, lanes=2, ahead=CompileAhead(2))
-    ahead = [plan for plan in program.asked if plan.only_compiles]
+    alone, *ahead = [plan for plan in program.asked if plan.only_compiles]
     timed = {plan.lane: set(plan.slugs) for plan in program.asked if plan.purpose == SCREEN}
     assert [plan.lane for plan in ahead] == [0, 0, 1, 1] and {plan.beside for plan in ahead} == {2}
     assert all(set(plan.slugs) <= timed[plan.lane] for plan in ahead)
-    slugs = [slug for plan in ahead for slug in plan.slugs]
-    assert sorted(slugs) == sorted({"placebo", *(row.slug for row in ROWS)})
+    assert sorted(slug for plan in ahead for slug in plan.slugs) == sorted(row.slug for row in ROWS)
+    assert alone.slugs == ("placebo",)
 
 
 def test_compiling_ahead_is_spent_time_and_ends_in_time() -> None:
     program = DrawnProgram(0, seconds=60.0)
     search = searched(program, ROWS, 1200.0, ahead=CompileAhead(4, 30.0))
     assert search.spent_s == 60.0 * program.rounds, "four at once take the time of one"
-    assert {plan.limit_s for plan in program.asked if plan.only_compiles} == {300.0}
+    limits = [plan.limit_s for plan in program.asked if plan.only_compiles]
+    assert limits == pytest.approx([0.7 * 600.0, *[0.7 * 540.0] * 4])
     program = DrawnProgram(0)
-    searched(program, ROWS, 100.0, ahead=CompileAhead(4, 30.0))
-    assert not compiled_ahead(program), "25 s are too few for a compilation of 30 s beside the original's"
+    searched(program, ROWS, 160.0, ahead=CompileAhead(4, 30.0))
+    assert not compiled_ahead(program), "56 s are too few for two compilations of 30 s"
 
 
 def test_processes_that_only_compile_run_beside_each_other() -> None:
@@ -100,7 +118,7 @@ def test_processes_that_only_compile_run_beside_each_other() -> None:
         (0, 40.0, 200.0, 3),  # the original, the placebo and three rows
         (0, 30.0, 600.0, 8),
         (0, 300.0, 200.0, 2),
-        (4, 40.0, 200.0, 3),  # the original, and then four at once
+        (4, 40.0, 200.0, 4),  # the original and the placebo, and then four at once
         (4, 40.0, 600.0, 8),
     ],
 )

@@ -199,9 +199,8 @@ class OptimizationSearch:
         return trials
 
     def _compile_ahead(self, groups: Sequence[Sequence[TrialCandidate]], share: float) -> Questions:
-        """Asks for processes that compile what no process has compiled yet, if there is time and reason for them."""
-        plans = self._ahead.plans(groups, len(self.trials) + 1, self._left_s(share))
-        if plans:
+        """Asks for processes that compile what no process has compiled, if there is time and reason for them."""
+        while plans := self._ahead.plans(groups, len(self.trials) + 1, self._left_s(share)):
             trials = yield plans
             self._note_round(trials)
             self._ahead.round_s = self._rounds_s[-1]

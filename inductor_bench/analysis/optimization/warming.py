@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ...records.code import total_s
-from ...records.optimization import WARMING, Trial
+from ...records.optimization import PLACEBO, WARMING, Trial
 from ...records.run import GRAPH, Run
 from ..step_costs import runs_on_host
 from .step_facts import StepFacts
@@ -22,11 +22,17 @@ CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
 LEAST_VARIANTS = 3
 """The least number of variants that are compiled ahead: fewer are compiled where they are timed."""
 
+TIMING_WORDS = ("autotune", "coordinate_descent", "multi_kernel", "benchmark")
+"""Parts of the names of settings with which torch times kernels while it compiles."""
+
 LEAST_ROWS = 2
 """The least number of rows that a process of the ranking gets."""
 
-SHARE, LEAST_S = 0.5, 10.0
+SHARE, LEAST_S = 0.7, 10.0
 """The share of the time that is left in which variants may be compiled ahead, and seconds below which none are."""
+
+START_S = 15.0
+"""About the seconds until a program runs and its steps are found, which each of the two rounds of processes costs."""
 
 RESERVE, CONTEXT_BYTES = 0.2, 1 << 30
 """The share of a device's memory that processes beside each other leave, and what each takes beside its tensors."""
@@ -71,6 +77,11 @@ def _memory_of(run: Run) -> float:
     return math.fsum(peak * max(1.0, calls.get(slug, 1.0)) for slug, peak in peaks.items())
 
 
+def times_kernels(candidate: TrialCandidate) -> bool:
+    """Whether compiling a variant times kernels to choose among them, which needs the device alone."""
+    return any(word in one.setting + one.value for one in candidate.settings for word in TIMING_WORDS)
+
+
 class CompileAhead:
     """What a search has compiled, and what it compiles ahead.
 
@@ -95,26 +106,31 @@ class CompileAhead:
         """How many rows a process of the ranking gets, so that they compile in this time: from 2 to ``AT_ONCE``."""
         if not self._compile_s:
             return AT_ONCE
-        if self._processes > 1:  # each process compiles the original first; one of them compiles the placebo
-            count = self._processes * math.floor(SHARE * time_s / self._compile_s - 1) - 1
+        if self._processes > 1:  # after a process with the original and the placebo
+            count = self._processes * math.floor(SHARE * time_s / self._compile_s - 2)
         else:
             count = math.floor(time_s / self._compile_s) - 2
         return max(LEAST_ROWS, min(AT_ONCE, count))
 
     def plans(self, groups: Sequence[Sequence[TrialCandidate]], number: int, time_s: float) -> tuple[TrialPlan, ...]:
-        """The processes that compile what no earlier process has compiled; none if that does not pay.
+        """The next processes that compile what no earlier process has compiled; none if that does not pay.
+
+        Before all others, one process compiles the original and the placebo by itself: what torch decides by timing
+        kernels is decided on a quiet device, and the others take it from the cache.
 
         Args:
             groups: the variants that are timed next, on each device.
             number: the number of the first process.
             time_s: seconds that are left.
         """
-        shares = self._shares(groups)
-        self._asked.update(one.slug for group in groups for one in group)
-        limit_s = SHARE * time_s
-        if limit_s < max(LEAST_S, 2 * self._compile_s):
-            return ()
-        parts = [(lane, part) for lane, share in enumerate(shares) for part in self._divided(share)]
+        parts = [(lane, part) for lane, share in enumerate(self._shares(groups)) for part in self._divided(share)]
+        if SHARE * time_s < max(LEAST_S, 2 * self._compile_s) or not self._pays(parts):
+            parts = []
+        if parts and PLACEBO not in self._asked:
+            parts = [(0, [TrialCandidate(PLACEBO)])]
+            self._asked.add(PLACEBO)
+        else:
+            self._asked.update(one.slug for group in groups for one in group)
         return tuple(
             TrialPlan(
                 f"{number + place:02}-{WARMING}",
@@ -125,7 +141,7 @@ class CompileAhead:
                 least=0,
                 lane=lane,
                 beside=sum(1 for other, _ in parts if other == lane),
-                limit_s=limit_s,
+                limit_s=SHARE * time_s,
             )
             for place, (lane, part) in enumerate(parts)
         )
@@ -137,11 +153,19 @@ class CompileAhead:
             return []
         return [share[first::count] for first in range(count)]
 
+    def _pays(self, parts: Sequence[tuple[int, Sequence[TrialCandidate]]]) -> bool:
+        """Whether as many processes at once save more time than it takes to start them, if that can be told."""
+        lanes = [[len(part) for lane, part in parts if lane == other] for other in {lane for lane, _ in parts}]
+        saved = max((sum(sizes) - max(sizes) for sizes in lanes), default=0)
+        return not self._compile_s or saved * self._compile_s > 2 * START_S
+
     def _shares(self, groups: Sequence[Sequence[TrialCandidate]]) -> list[list[TrialCandidate]]:
-        """The variants that each device compiles: those of its own processes, and each on one device only."""
+        """The variants that each device compiles: those of its own processes, and each variant on one device only."""
         shares: list[list[TrialCandidate]] = [[] for _ in groups]
-        new = {one.slug: one for group in groups for one in group if one.slug not in self._asked}
+        new = {one.slug: one for group in groups for one in group if one.slug not in {PLACEBO, *self._asked}}
         for slug, one in new.items():
+            if times_kernels(one):
+                continue
             having = [lane for lane, group in enumerate(groups) if any(other.slug == slug for other in group)]
             shares[min(having, key=lambda lane: len(shares[lane]))].append(one)
         return shares

@@ -300,7 +300,7 @@ DOING = {
 def _how(plans: Sequence[TrialPlan]) -> str:
     what = DOING[plans[0].purpose]
     names = list(dict.fromkeys(slug for plan in plans for slug in plan.slugs if slug != PLACEBO))
-    shown = names[0] if len(names) == 1 else plural(len(names), "variant")
+    shown = names[0] if len(names) == 1 else "the original" if not names else plural(len(names), "variant")
     numbers = [plan.name.partition("-")[0] for plan in plans]
     if len(plans) == 1:
         return f"{numbers[0]}, {what} {shown}"
