@@ -1,6 +1,6 @@
 """Damaged inputs of ``scripts/fuzz``; and that it sees the faults it looks for.
 
-With a seed in ``INDUCTOR_BENCH_FUZZ_SEED``, as ``.ci/run`` sets one, 1,000 inputs are drawn from it; else 120 that are
+With a seed in ``INDUCTOR_BENCH_FUZZ_SEED``, as ``.ci/run`` sets one, 2,000 inputs are drawn from it; else 120 that are
 the same in each run. As a program this file runs commands with planted faults, and prints what was found: forked from a
 small process.
 """
@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEED = os.environ.get("INDUCTOR_BENCH_FUZZ_SEED", "")
-PARTS, INPUTS = (2, 500) if SEED else (1, 120)
+PARTS, INPUTS = (4, 500) if SEED else (1, 120)
 """Several processes of pytest-xdist run the parts of a campaign."""
 READ = (
     "record",
