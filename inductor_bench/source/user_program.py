@@ -328,7 +328,8 @@ def with_compiled_step(text: str, *, on_host: bool) -> str | None:
         begin, end = _offset(text, rate.lineno, rate.col_offset), _end(text, rate)
         edits.append((begin, end, f"torch.tensor({text[begin:end]})"))
     place, indent = _end(text, made), " " * made.col_offset
-    edits.append((place, place, f"\n{indent}{name}.step = torch.compile(type({name}).step).__get__({name})"))
+    compiled = f"torch.compile(type({name}).step, options={{'triton.cudagraphs': False}})"
+    edits.append((place, place, f"\n{indent}{name}.step = {compiled}.__get__({name})"))
     return _changed(text, edits)
 
 

@@ -29,6 +29,7 @@ from inductor_bench.records.optimization import (  # noqa: E402
 )
 from inductor_bench.worker.capture import pin_comparison  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
+from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
 from inductor_bench.worker.upstream.variants import coarsest_eps  # noqa: E402
@@ -276,6 +277,36 @@ def test_the_flags_of_an_optimizer_change_and_come_back(tmp_path: Path) -> None:
     one, other = (each.param_groups[0]["params"][0] for each in (optimizer, reference))
     assert torch.allclose(one, other) and optimizer.state[one]["step"] == 4
     assert "_step_supports_amp_scaling" not in vars(optimizer)
+
+
+def test_counts_of_steps_are_the_same_tensors_each_time_that_they_move() -> None:
+    """What is compiled has guards on them. Nothing can be copied from the device ``meta``."""
+    weight = torch.nn.Parameter(torch.zeros(2, device="meta"))
+    optimizer = torch.optim.AdamW([weight], capturable=True)
+    state = optimizer.state[weight]
+    on_host, beside = torch.zeros(()), []
+    for _ in range(2):
+        state["step"] = on_host
+        variant_settings._place_step_counts(optimizer)
+        beside.append(state["step"])
+    assert beside[0] is beside[1] and beside[0].device.type == "meta"
+    kept = vars(optimizer)[variant_settings.COUNTS]
+    assert kept[id(state), torch.device("cpu")] is on_host
+
+
+def test_an_optimizers_step_is_compiled_without_cuda_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def compiled(module: Any, inputs: Any, options: dict[str, Any], surround: Any) -> Any:
+        asked.append(options)
+        return module.forward
+
+    monkeypatch.setattr(variant_turns.upstream, "compile_own_graph", compiled)
+    turns = turns_of(tmp_path, VariantSwitch(INDUCTOR, "triton.cudagraphs", True))
+    module = torch.fx.symbolic_trace(lambda values: values + 1)
+    turns.compile_own(1, "the step of AdamW", module, [torch.ones(2)], with_graphs=False)
+    turns.compile_own(1, "loss", module, [torch.ones(2)])
+    assert [one["triton.cudagraphs"] for one in asked] == [False, True]
 
 
 def test_a_flag_that_no_optimizer_has_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ Surround = Callable[[], AbstractContextManager[None]]
 PLACEBO_OPTIONS = {"triton.unique_kernel_names": False}
 """Options by which Inductor writes other text for the same Triton kernels, so that they are compiled once more."""
 
+WITHOUT_CUDA_GRAPHS = {"triton.cudagraphs": False}
+"""Options of an optimizer's step: it changes its inputs, and as a CUDA graph it ended a process by SIGSEGV (2.11)."""
+
 
 def around_backend(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Replaces the call of ``torch.compile``'s Inductor backend by ``make(call)``. (2.13; 2.9, 2.15 read only)

@@ -216,7 +216,8 @@ def with_compiled_step(init):
         for group in optimizer.param_groups:
             if isinstance(group.get("lr"), (int, float)):
                 group["lr"] = torch.tensor(float(group["lr"]))
-        optimizer.step = types.MethodType(torch.compile(type(optimizer).step), optimizer)
+        step = torch.compile(type(optimizer).step, options={{"triton.cudagraphs": False}})
+        optimizer.step = types.MethodType(step, optimizer)
 
     return changed
 
@@ -309,7 +310,8 @@ def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:
     for one in settings:
         if one.kind == OPTIMIZER and one.setting == COMPILED:
             yield "optimizer = torch.optim.AdamW(…, lr=torch.tensor(1e-4), capturable=True)  # capturable on a GPU"
-            yield "optimizer.step = torch.compile(type(optimizer).step).__get__(optimizer)  # before schedulers"
+            yield "step = torch.compile(type(optimizer).step, options={'triton.cudagraphs': False})"
+            yield "optimizer.step = step.__get__(optimizer)  # before schedulers"
         elif one.kind == FUNCTION and ":" in one.setting:
             file, line, name = one.setting.rsplit(":", 2)
             yield f"@torch.compile  # above def {name}, around line {line} of {file}"

@@ -30,7 +30,9 @@ _numbers = itertools.count()
 class OwningTurns(Protocol):
     """What a function asks of ``Turns``."""
 
-    def compile_own(self, number: int, name: str, module: Any, inputs: Any) -> Callable[..., Any]:
+    def compile_own(
+        self, number: int, name: str, module: Any, inputs: Any, *, with_graphs: bool = True
+    ) -> Callable[..., Any]:
         """Compiles a graph that only this variant has."""
 
     def falling_back(self, number: int, made: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,13 +53,22 @@ class OwnFunction:
         number: the variant's.
         name: of the function, in words.
         function: what is compiled.
+        with_graphs: whether it may run as CUDA graphs.
     """
 
-    def __init__(self, variants: OwningTurns, number: int, name: str, function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        variants: OwningTurns,
+        number: int,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        with_graphs: bool = True,
+    ) -> None:
         self.calls = 0
         self.has_settled = False
         """Whether it had a whole turn, after which nothing should be compiled any more."""
-        self._graphs = 0
+        self._graphs, self._with_graphs = 0, with_graphs
         self._variants, self._number, self._name, self._function = variants, number, name, function
         compiled = upstream.compile_function(function, self._compile)
         self._call = variants.falling_back(number, compiled, function)
@@ -73,7 +84,7 @@ class OwnFunction:
         if self.has_settled or self._graphs > MOST_COMPILATIONS:
             said = f"{self._name} is compiled again in its call {self.calls}: what it depends on changes"
             self._variants.give_up(self._number, said)
-        return self._variants.compile_own(self._number, self._name, module, inputs)
+        return self._variants.compile_own(self._number, self._name, module, inputs, with_graphs=self._with_graphs)
 
 
 class _SwappedFunction:
@@ -241,7 +252,8 @@ class OwnFunctions:
         own = self._steps.get(id(optimizer))
         if own is None:
             name = f"the step of {type(optimizer).__name__}"
-            own = OwnFunction(self._variants, self._number, name, upstream.inner_step(optimizer))
+            step = upstream.inner_step(optimizer)
+            own = OwnFunction(self._variants, self._number, name, step, with_graphs=False)
             self._steps[id(optimizer)] = own
         upstream.override_step(optimizer, own)
 

@@ -177,6 +177,10 @@ def _change_optimizer(optimizer: Any, flags: Values) -> Undo:
     return undo
 
 
+COUNTS = "_inductor_bench_step_counts"
+"""The attribute of an optimizer with its counts of steps at other places, by the id of the state and the place."""
+
+
 def flags_of_compiled(optimizer: Any) -> Values:
     """The flags with which an optimizer's step is compiled as a whole: on a device, its counts of steps lie there."""
     kinds = {one.device.type for group in optimizer.param_groups for one in group["params"]}
@@ -212,7 +216,10 @@ def _restore_rates(rates: list[Rate]) -> None:
 
 
 def _place_step_counts(optimizer: Any) -> None:
-    """Moves the counts of steps to where the flags need them: beside the parameters, or on the host."""
+    """Moves the counts of steps to where the flags need them: beside the parameters, or on the host.
+
+    Each place gets the same tensors each time, on which what is compiled has guards.
+    """
     import torch
 
     moves: dict[tuple[Any, Any], list[Values]] = {}
@@ -224,10 +231,13 @@ def _place_step_counts(optimizer: Any) -> None:
             place = parameter.device if beside else torch.device("cpu")
             if isinstance(count, torch.Tensor) and count.device != place:
                 moves.setdefault((count.device, place), []).append(state)
-    for (_, place), states in moves.items():  # together, because each copy from a device waits for it
+    kept = vars(optimizer).setdefault(COUNTS, {})
+    for (before, place), states in moves.items():  # together, because each copy from a device waits for it
         counts = torch.stack([state["step"] for state in states]).to(place)
         for state, count in zip(states, counts.unbind(), strict=True):
-            state["step"] = count
+            kept[id(state), before] = state["step"]
+            known = kept.get((id(state), place))
+            state["step"] = count.clone() if known is None else known.copy_(count)
 
 
 @dataclass

@@ -299,7 +299,9 @@ class Turns:
         graph.compiled[settings.number] = made
         graph.callables[settings.number] = self.falling_back(settings.number, made, graph.own)
 
-    def compile_own(self, number: int, name: str, module: Any, inputs: Any) -> Callable[..., Any]:
+    def compile_own(
+        self, number: int, name: str, module: Any, inputs: Any, *, with_graphs: bool = True
+    ) -> Callable[..., Any]:
         """Compiles a graph that only one variant has, beside the same graph as Dynamo captured it, which runs eagerly.
 
         Args:
@@ -307,6 +309,7 @@ class Turns:
             name: what is compiled, in words.
             module: the graph.
             inputs: its inputs.
+            with_graphs: whether it may run as a CUDA graph.
         """
         settings, copied = self.settings[number], upstream.copy_graph(module)
         own, state = copied.forward, (*copied.parameters(), *copied.buffers())
@@ -316,7 +319,8 @@ class Turns:
         graph.calls_collectives = upstream.calls_collectives(module)
         try:
             surround = partial(self._compiling_for, settings)
-            made = upstream.compile_own_graph(module, inputs, settings.options, surround)
+            options = settings.options if with_graphs else {**settings.options, **upstream.WITHOUT_CUDA_GRAPHS}
+            made = upstream.compile_own_graph(module, inputs, options, surround)
         except Exception as error:  # whatever a compiler raises costs the variant, and not the program
             self.fail(number, error)
             return own  # type: ignore[no-any-return]
