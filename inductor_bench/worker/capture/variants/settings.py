@@ -237,7 +237,7 @@ def _place_step_counts(optimizer: Any) -> None:
         for state, count in zip(states, counts.unbind(), strict=True):
             kept[id(state), before] = state["step"]
             known = kept.get((id(state), place))
-            state["step"] = count.clone() if known is None else known.copy_(count)
+            state["step"] = kept[id(state), place] = count.clone() if known is None else known.copy_(count)
 
 
 @dataclass
