@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from inductor_bench.records import base
 from inductor_bench.records.code import TensorView
+from inductor_bench.records.evidence import HostSamples
 from inductor_bench.store.codec import LARGEST, LARGEST_INT, SMALLEST
 
 DEEPEST = 3
@@ -66,7 +67,23 @@ def records(kind: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
     if kind is TensorView:
         sides = st.lists(st.tuples(held.pop("shape"), held.pop("stride")).filter(_fit), max_size=1)
         return st.builds(_view, sides, **held)
+    if kind is HostSamples:
+        return st.builds(_samples, st.lists(st.integers(0, 9), max_size=3), **held)
     return st.builds(kind, **held)
+
+
+def _samples(nodes: list[int], **held: Any) -> HostSamples:
+    """Samples whose nodes have parents and frames, and whose stacks have nodes."""
+    frames, stacks = held["frames"], held["stacks"]
+    nodes = nodes if frames else []
+    return HostSamples(
+        **held
+        | {
+            "parents": tuple(number % (place + 1) - 1 for place, number in enumerate(nodes)),
+            "frame_of": tuple(number % len(frames) for number in nodes),
+            "stacks": tuple(replace(one, node=abs(one.node) % len(nodes)) for one in stacks) if nodes else (),
+        }
+    )
 
 
 def _fit(sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
