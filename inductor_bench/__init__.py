@@ -126,7 +126,7 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
 
     Returns:
         The cold and warm times in seconds with all samples, and the shares of the device's peaks; see
-        ``records.tuning``.
+        ``records.retune``.
 
     Raises:
         TypeError: an option that does not exist.

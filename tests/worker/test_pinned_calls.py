@@ -195,12 +195,12 @@ def test_settings_are_held_against_each_other_by_their_names() -> None:
 def test_a_choice_of_the_exhaustive_search_is_found_in_the_usual_list_too(tmp_path: Path) -> None:
     first = """
 from torch._inductor import config, select_algorithm
-from inductor_bench.worker.upstream import choices
-autotuned = choices.autotuned
+from inductor_bench.worker.upstream import pinning
+autotuned = pinning.autotuned
 def watched(choose, *, exhaustive):
     print("exhaustive", exhaustive)
     return autotuned(choose, exhaustive=exhaustive)
-choices.autotuned = watched
+pinning.autotuned = watched
 """
     usual, gone = pin_of(4, exhaustive=True), pin_of(2, exhaustive=True, config=GONE)
     states = run_with((usual, gone), tmp_path, tmp_path / "cache", {4: PRODUCT, 2: PRODUCT}, first)
@@ -269,7 +269,7 @@ def test_a_failure_of_ours_costs_the_pin_and_not_the_program(tmp_path: Path) -> 
 from inductor_bench.worker.capture import pinned
 def fail(*_):
     raise AttributeError("as an unknown node of Inductor does")
-pinned.choices.layouts_of = fail
+pinned.pinning.layouts_of = fail
 """
     state = run_with(PIN, tmp_path, tmp_path / "cache", first=first)[PIN.kernel_id]
     assert state.reason == "it failed here: AttributeError: as an unknown node of Inductor does"
