@@ -236,8 +236,8 @@ def test_a_sudden_exit_within_the_window_keeps_its_steps() -> None:
 
 
 def test_ranks_measure_the_same_steps() -> None:
-    ranks = start_ranks()
-    assert sorted(one.rank or 0 for one in ranks) == [0, 1]
+    ranks = sorted(start_ranks(), key=lambda one: one.rank or 0)
+    assert [one.rank for one in ranks] == [0, 1]
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1
