@@ -18,7 +18,7 @@ from ..store.files import write_text
 from ..store.folder import PAGE
 from .breakdown import ProgramCommand, target_of
 from .console import Console
-from .presentation import complete_path, format_option, make_request, place_view, request_options, show
+from .presentation import complete_path, format_option, make_request, place_view, request_options, show, show_program
 
 if TYPE_CHECKING:
     from ..workflows.modes import ModesOutcome
@@ -79,12 +79,7 @@ def command(context: click.Context, /, **values: Any) -> int:
 
 
 def _show(outcome: ModesOutcome, form: str, console: Console) -> None:
-    """Writes the page of a comparison, which may be incomplete, and shows it."""
-    write_text(outcome.folder / PAGE, as_page(FORMATS, outcome.comparison))
-    chosen = FORMATS.get(form)
-    show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
-    if not chosen.names_folder:
-        console.note(f"Written: {outcome.folder}")
+    show_program(outcome.comparison, FORMATS, outcome.folder, form, View(), console)
 
 
 def _show_list(found: ModesByModel, place: Path, form: str, console: Console) -> None:

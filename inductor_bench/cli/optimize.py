@@ -9,13 +9,11 @@ import click
 from ..errors import EXIT_OK
 from ..records.request import OptimizeRequest
 from ..records.request_fields import LIBRARIES, listed
-from ..report.formats import View, as_page
+from ..report.formats import View
 from ..report.optimization_document import FORMATS
-from ..store.files import write_text
-from ..store.folder import PAGE
 from .breakdown import ProgramCommand, target_of
 from .console import Console
-from .presentation import complete_path, format_option, make_request, place_view, request_options, show
+from .presentation import complete_path, format_option, make_request, request_options, show_program
 
 if TYPE_CHECKING:
     from ..workflows.optimize import OptimizeOutcome
@@ -67,13 +65,7 @@ def command(context: click.Context, /, **values: Any) -> int:
 
 
 def _show(outcome: OptimizeOutcome, form: str, console: Console) -> None:
-    """Writes the page of a search, which may be incomplete, and shows it."""
-    view = place_view(View(), outcome.folder, console)
-    write_text(outcome.folder / PAGE, as_page(FORMATS, outcome.found, view))
-    chosen = FORMATS.get(form)
-    show(chosen, outcome.found, view, console)
-    if not chosen.names_folder:
-        console.note(f"Written: {outcome.folder}")
+    show_program(outcome.found, FORMATS, outcome.folder, form, View(), console)
 
 
 def exit_code(outcome: OptimizeOutcome) -> int:

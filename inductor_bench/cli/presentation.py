@@ -33,7 +33,9 @@ from ..records.request_fields import (
     options_by_field,
 )
 from ..records.retune import BY_DEFAULT
-from ..report.formats import Format, Formats, Result, View
+from ..report.formats import Format, Formats, Result, View, as_page
+from ..store.files import write_text
+from ..store.folder import PAGE
 from ..workflows.progress import METHODS, METHODS_HELP
 from .console import Console
 
@@ -331,6 +333,27 @@ def show(form: Format[Result], result: Result, view: View, console: Console) -> 
 def place_view(view: View, folder: Path, console: Console) -> View:
     """Returns the view with the folder of the result and the width of the console."""
     return replace(view, folder=folder, columns=console.columns)
+
+
+def show_program(
+    found: Result, formats: Formats[Result], folder: Path, name: str, view: View, console: Console
+) -> None:
+    """Writes the page of what several processes of a program measured, which may be incomplete, and shows it.
+
+    Args:
+        found: a comparison of modes, or a search.
+        formats: its formats.
+        folder: its folder.
+        name: the format to show it in.
+        view: how it is shown.
+        console: where.
+    """
+    placed = place_view(view, folder, console)
+    form = formats.get(name)
+    write_text(folder / PAGE, as_page(formats, found, placed))
+    show(form, found, placed, console)
+    if not form.names_folder:
+        console.note(f"Written: {folder}")
 
 
 def show_batch(report: BatchReport, console: Console, form: Format[BatchView], view: View) -> None:

@@ -1,4 +1,4 @@
-"""The verb ``report``: renders an earlier run or batch again from its records."""
+"""The verb ``report``: renders an earlier run, batch, comparison of modes or search again from its records."""
 
 from __future__ import annotations
 
@@ -10,21 +10,37 @@ import click
 from ..errors import EXIT_OK, UsageError
 from ..report.batch_document import FORMATS as BATCH_FORMATS
 from ..report.formats import View
+from ..report.modes_document import FORMATS as MODES_FORMATS
+from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
 from ..store.folder import BATCH
+from ..store.program_folders import ModesFolder, OptimizationFolder
 from .console import Console
-from .presentation import ResultFolder, place_view, presentation_options, show, show_batch, take_view
+from .presentation import ResultFolder, place_view, presentation_options, show, show_batch, show_program, take_view
 
 
 @click.command("report", no_args_is_help=True)
-@click.argument("folder", metavar="RUN|BATCH", type=ResultFolder())
+@click.argument("folder", metavar="RUN|BATCH|FOLDER", type=ResultFolder())
 @presentation_options(FORMATS.extended_by(BATCH_FORMATS))
 @click.option("--plots/--no-plots", default=True, help="Draw the plots again (the default) or not.")
 def command(folder: Path, plots: bool, **values: Any) -> int:
-    """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed."""
+    """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed.
+
+    It also draws the folder of `modes`, and RUN/optimized.
+    """
     name, view = take_view(values)
     if (folder / BATCH).is_file():
         return _report_batch(folder, name, view)
+    if ModesFolder(folder).exists():
+        _refuse_order(view, folder, "a comparison of modes")
+        with Console() as console:
+            show_program(ModesFolder(folder).load(), MODES_FORMATS, folder, name, view, console)
+        return EXIT_OK
+    if OptimizationFolder(folder).exists():
+        _refuse_order(view, folder, "a search")
+        with Console() as console:
+            show_program(OptimizationFolder(folder).load(), SEARCH_FORMATS, folder, name, view, console)
+        return EXIT_OK
     form = FORMATS.get(name)
     from ..workflows.query import run_report
 
@@ -36,14 +52,18 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     return EXIT_OK
 
 
+def _refuse_order(view: View, folder: Path, what: str) -> None:
+    if view.by != "kernel":
+        raise UsageError(f"--by {view.by} is for a run, and {folder} is {what}", "give a run")
+    if view.sort != "time":
+        raise UsageError(f"--sort {view.sort} is for a run, and {folder} is {what}", "give a run")
+
+
 def _report_batch(folder: Path, name: str, view: View) -> int:
     form = BATCH_FORMATS.get(name)
     from ..workflows.batch_state import report_batch
 
-    if view.by != "kernel":
-        raise UsageError(f"--by {view.by} is for a run, and {folder} is a batch", "give one of its runs")
-    if view.sort != "time":
-        raise UsageError(f"--sort {view.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")
+    _refuse_order(view, folder, "a batch")
     with Console() as console:
         report = report_batch(folder)
         show_batch(report, console, form, view)

@@ -6,14 +6,17 @@ import csv
 import io
 from pathlib import Path
 
+import mode_rows
 import pytest
 import run_builder
 from conftest import Tool
+from tried_programs import optimization, two_winners
 
 from inductor_bench.cli import main as entry
 from inductor_bench.records.run import Run
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.program_folders import ModesFolder, OptimizationFolder
 
 
 @pytest.fixture
@@ -88,3 +91,18 @@ def test_torch_is_not_needed(folder: Path, tool: Tool, tmp_path: Path) -> None:
     ended = tool("report", folder, PYTHONPATH=str(tmp_path))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
+
+
+def test_a_search_and_a_comparison_of_modes_are_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search = OptimizationFolder(tmp_path / "optimized")
+    search.make()
+    search.save(optimization(two_winners()), str)
+    shown = report(capsys, search.path)
+    assert "train.py" in shown and "What each setting saves" in shown and (search.path / "report.html").is_file()
+    assert report(capsys, search.path, "--format", "json") == search.record.read_text()
+    assert entry.main(["report", str(search.path), "--sort", "gain"]) == 2
+    assert "--sort gain is for a run" in capsys.readouterr().err
+    modes = ModesFolder(tmp_path / "modes")
+    modes.make()
+    modes.save(mode_rows.comparison(mode_rows.row("default", [0.2] * 4), mode_rows.row("eager", [0.3] * 4)), str)
+    assert "default" in report(capsys, modes.path)
