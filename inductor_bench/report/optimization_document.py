@@ -291,7 +291,7 @@ def tried_table(found: Optimization) -> Table:
                 (
                     Cell(row.title),
                     gain_cell(row.proven or row.screened),
-                    Cell(STATES[row.state], tone=tones.get(row.state, "")),
+                    Cell(STATES.get(row.state, row.state), tone=tones.get(row.state, "")),
                     Cell(row.reason),
                 ),
                 lambda row=row: _details(row),  # type: ignore[misc]

@@ -135,7 +135,11 @@ class ProgramFolder(ABC, Generic[Result]):
             raise InductorBenchError(
                 f"{self.path} holds no {self.RECORD}", f"inductor-bench {self.VERB} TARGET writes one"
             )
-        data, damaged = read_json(self.record), f"take it from a copy, or {self.AGAIN} again with --force"
+        damaged = f"take it from a copy, or {self.AGAIN} again with --force"
+        try:
+            data = read_json(self.record)
+        except InductorBenchError as error:
+            raise InductorBenchError(error.message, error.hint or damaged) from error
         codec.check_format(data, self.FORMAT, str(self.record), f"a {self.HOLDS}", damaged)
         found: Result = codec.decode_record(self.KIND, data, str(self.record), damaged)
         return found

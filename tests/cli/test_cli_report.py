@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import mode_rows
@@ -106,3 +107,17 @@ def test_a_search_and_a_comparison_of_modes_are_drawn_again(tmp_path: Path, caps
     modes.make()
     modes.save(mode_rows.comparison(mode_rows.row("default", [0.2] * 4), mode_rows.row("eager", [0.3] * 4)), str)
     assert "default" in report(capsys, modes.path)
+
+
+def test_a_search_of_a_newer_version_and_a_damaged_one_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = OptimizationFolder(tmp_path / "optimized")
+    search.make()
+    found = optimization(two_winners())
+    search.save(replace(found, rows=tuple(replace(row, state="a state of tomorrow") for row in found.rows)), str)
+    assert "a state of tomorrow" in report(capsys, search.path)
+    search.record.write_text("")
+    assert entry.main(["report", str(search.path)]) == 1
+    error = capsys.readouterr().err
+    assert "is not valid JSON" in error and "Hint: take it from a copy, or search again with --force" in error
