@@ -9,14 +9,20 @@ import click
 
 from ..errors import EXIT_OK, UsageError
 from ..report.batch_document import FORMATS as BATCH_FORMATS
-from ..report.formats import View
+from ..report.formats import Formats, View
 from ..report.modes_document import FORMATS as MODES_FORMATS
 from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
 from ..store.folder import BATCH
-from ..store.program_folders import ModesFolder, OptimizationFolder
+from ..store.program_folders import ModesFolder, OptimizationFolder, ProgramFolder
 from .console import Console
 from .presentation import ResultFolder, place_view, presentation_options, show, show_batch, show_program, take_view
+
+PROGRAM_FORMATS: tuple[tuple[type[ProgramFolder[Any]], Formats[Any]], ...] = (
+    (ModesFolder, MODES_FORMATS),
+    (OptimizationFolder, SEARCH_FORMATS),
+)
+"""The formats of what several processes of one program measured, by the kind of its folder."""
 
 
 @click.command("report", no_args_is_help=True)
@@ -31,16 +37,12 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     name, view = take_view(values)
     if (folder / BATCH).is_file():
         return _report_batch(folder, name, view)
-    if ModesFolder(folder).exists():
-        _refuse_order(view, folder, "a comparison of modes")
-        with Console() as console:
-            show_program(ModesFolder(folder).load(), MODES_FORMATS, folder, name, view, console)
-        return EXIT_OK
-    if OptimizationFolder(folder).exists():
-        _refuse_order(view, folder, "a search")
-        with Console() as console:
-            show_program(OptimizationFolder(folder).load(), SEARCH_FORMATS, folder, name, view, console)
-        return EXIT_OK
+    for kind, formats in PROGRAM_FORMATS:
+        if kind(folder).exists():
+            _refuse_order(view, folder, f"a {kind.HOLDS}")
+            with Console() as console:
+                show_program(kind(folder).load(), formats, folder, name, view, console)
+            return EXIT_OK
     form = FORMATS.get(name)
     from ..workflows.query import run_report
 
