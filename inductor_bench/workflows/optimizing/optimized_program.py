@@ -32,11 +32,6 @@ class OptimizedProcess:
     refused: tuple[str, ...]  # those that had no effect, each with its reason
 
 
-def is_optimized(folder: Path) -> bool:
-    """Whether a folder holds a search of ``optimize``."""
-    return OptimizationFolder(folder).exists()
-
-
 def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
     """Runs a program with the settings of a search, in this terminal.
 
