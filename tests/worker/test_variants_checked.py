@@ -28,11 +28,12 @@ from inductor_bench.records.optimization import (  # noqa: E402
     TORCH,
 )
 from inductor_bench.worker.capture import pin_comparison  # noqa: E402
+from inductor_bench.worker.capture.output_comparison import coarsest_eps  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
-from inductor_bench.worker.upstream.variants import coarsest_eps  # noqa: E402
+from inductor_bench.worker.upstream.variants import values_within  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -128,7 +129,7 @@ def test_autocast_within_a_graph_is_seen() -> None:
     found = []
 
     def compile_with(module: Any, inputs: Any) -> Any:
-        found.append(coarsest_eps(module))
+        found.append(coarsest_eps(values_within(module)))
         return module.forward
 
     linear = torch.nn.Linear(4, 4)

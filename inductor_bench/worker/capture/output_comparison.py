@@ -37,6 +37,12 @@ def tolerance_of(dtype: torch.dtype) -> float:
     return TOLERANCES.get(dtype.to_real() if dtype.is_complex else dtype, COARSE_TOLERANCE)
 
 
+def coarsest_eps(values: Iterable[Any]) -> float:
+    """The largest distance of 1 to the next number among the types of tensors; 0 if none has 16 bits or more."""
+    tensors = (value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point())
+    return max((torch.finfo(value.dtype).eps for value in tensors if value.itemsize > 1), default=0.0)
+
+
 def are_meaningless(outputs: Iterable[Any]) -> bool:
     """Whether no real or complex tensor among outputs holds a finite number, although one has elements.
 

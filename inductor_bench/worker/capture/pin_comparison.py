@@ -26,7 +26,7 @@ from ..upstream.inductor import clone_input, profiler_range
 from ..upstream.pinning import launcher_errors
 from .alternation import AlternatingSteps
 from .boundaries import Boundaries, CalledGraphs
-from .output_comparison import are_meaningless, relative_difference, tolerance_of
+from .output_comparison import are_meaningless, coarsest_eps, relative_difference, tolerance_of
 from .pinned import PinnedKernel, PinnedKernels, save_states
 from .schedule import StepPlan
 from .step_measurement import PROFILER_ERRORS, no_steps_yet, words_of
@@ -208,14 +208,13 @@ def _moved(one: Any, other: Any) -> float:
 
 
 def _coarsest_eps(values: Iterable[Any]) -> float:
-    """The largest distance of 1 to the next number among the element types in which a graph computes."""
-    tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()]
-    found = [torch.finfo(value.dtype).eps for value in tensors if value.itemsize > 1]
-    if any(value.is_cuda for value in tensors):
-        # A program that sets ``fp32_precision`` may not read ``allow_tf32``.
-        libraries: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
-        found += [TF32_EPS] * any(one.fp32_precision == "tf32" for one in libraries)
-    return max(found, default=0.0)
+    """The same with the products of a GPU, which may be computed in TF32."""
+    known = list(values)
+    if not any(isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_cuda for value in known):
+        return coarsest_eps(known)
+    # A program that sets ``fp32_precision`` may not read ``allow_tf32``.
+    libraries: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    return max(coarsest_eps(known), TF32_EPS * any(one.fp32_precision == "tf32" for one in libraries))
 
 
 def _run_copy(

@@ -110,19 +110,12 @@ def compile_as(
     """
     from torch._inductor import compile_fx
 
-    inner = compile_fx.compile_fx_inner
-
-    @functools.wraps(inner)
-    def surrounded(*arguments: Any, **keywords: Any) -> Any:
-        with surround():
-            return inner(*arguments, **keywords)
-
     more: Any = {}
     if "compile_region_name" in inspect.signature(compile_fx.compile_fx).parameters:
         more["compile_region_name"] = getattr(backend, "name", None)
     with _own_context(), surround():
         compiled: Any = compile_fx.compile_fx(
-            module, inputs, inner_compile=surrounded, config_patches=dict(options), **more
+            module, inputs, inner_compile=_inner_compile(surround), config_patches=dict(options), **more
         )
     made: Callable[..., Any] = compiled
     return made
@@ -132,15 +125,24 @@ def compile_own_graph(module: Any, inputs: Sequence[Any], options: Mapping[str, 
     """Compiles a graph that is compiled only once; see :func:`compile_as`."""
     from torch._inductor import compile_fx
 
-    inner = compile_fx.compile_fx_inner
+    with surround():
+        return compile_fx.compile_fx(
+            module, list(inputs), inner_compile=_inner_compile(surround), config_patches=dict(options)
+        )
+
+
+def _inner_compile(surround: Surround) -> Compile:
+    """Inductor's compilation of one graph, forward or backward, with something entered around it."""
+    from torch._inductor import compile_fx
+
+    inner: Compile = compile_fx.compile_fx_inner
 
     @functools.wraps(inner)
     def surrounded(*arguments: Any, **keywords: Any) -> Any:
         with surround():
             return inner(*arguments, **keywords)
 
-    with surround():
-        return compile_fx.compile_fx(module, list(inputs), inner_compile=surrounded, config_patches=dict(options))
+    return surrounded
 
 
 def compile_function(function: Callable[..., Any], compile_graph: Compile) -> Callable[..., Any]:
@@ -207,24 +209,25 @@ def compilation_of(inputs: Sequence[Any]) -> tuple[str, str]:
 
 def calls_collectives(module: Any) -> bool:
     """Whether a graph, or one within it, exchanges data with other processes."""
+    return any("c10d" in str(node.target) for graph in _graphs_of(module) for node in graph.nodes)
+
+
+def _graphs_of(module: Any) -> list[Any]:
+    """A graph, and those within it."""
     from torch.fx import GraphModule
 
-    graphs = [one.graph for one in module.modules() if isinstance(one, GraphModule)]
-    return any("c10d" in str(node.target) for graph in graphs for node in graph.nodes)
+    return [one.graph for one in module.modules() if isinstance(one, GraphModule)]
 
 
-def coarsest_eps(module: Any) -> float:
-    """The largest distance of 1 to the next number among the types of a graph's values; 0 if none is known. (2.13)
+def values_within(module: Any) -> list[Any]:
+    """Examples of the tensors within a graph, as Dynamo made them, without memory. (2.13)
 
     Autocast converts within a graph whose inputs and outputs are of a finer type.
     """
     import torch
-    from torch.fx import GraphModule
 
-    graphs = [one.graph for one in module.modules() if isinstance(one, GraphModule)]
-    values = [node.meta.get("example_value") for graph in graphs for node in graph.nodes]
-    known = {value.dtype for value in values if isinstance(value, torch.Tensor)}
-    return max((torch.finfo(one).eps for one in known if one.is_floating_point and one.itemsize > 1), default=0.0)
+    found = [node.meta.get("example_value") for graph in _graphs_of(module) for node in graph.nodes]
+    return [value for value in found if isinstance(value, torch.Tensor)]
 
 
 def count_collectives() -> int | None:
