@@ -35,7 +35,7 @@ FEW_ROWS = 12
 """Number of rows up to which a table needs no filter."""
 
 MOST_ROWS = 1000
-"""Number of rows of a table that a format shows at most; a file of the table has all of them."""
+"""The most rows of a table that a terminal, Markdown or a page shows. The CSV file has all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,7 +177,7 @@ class Rounding:
         return difference <= min(NOISE_FACTOR * moved, NOISE_ONLY if moved > UNREPEATABLE else UNREPEATABLE)
 
     def _is_small(self, place: int, difference: float) -> bool:
-        """Whether the difference of a gradient is nothing beside the size of all gradients."""
+        """Whether a gradient differs by less than rounding changes a gradient of the usual size."""
         if place not in self._alike:
             return False
         tensors = [value for value in map(self._own.__getitem__, self._alike) if isinstance(value, torch.Tensor)]
@@ -208,7 +208,7 @@ def _moved(one: Any, other: Any) -> float:
 
 
 def _coarsest_eps(values: Iterable[Any]) -> float:
-    """The same with the products of a GPU, which may be computed in TF32."""
+    """As ``coarsest_eps``, and at least that of TF32 if a GPU may compute products in it."""
     known = list(values)
     if not any(isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_cuda for value in known):
         return coarsest_eps(known)
