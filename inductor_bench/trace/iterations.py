@@ -116,7 +116,7 @@ def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
 
 def _count_units(start: int, run: int, length: int, expected: int | None) -> Repetition | None:
     count = run // length
-    if count < 2 or (expected is not None and count < expected):
+    if count < 2 or (expected is not None and not 1 <= expected <= count):
         return None
     if expected is not None:
         length *= count // expected

@@ -37,6 +37,11 @@ def make_trace(
     return Trace(tuple(ops), tuple(events), tuple(synchronizations), (), truncated)
 
 
+@pytest.mark.parametrize("runs", [0, -1])
+def test_a_damaged_number_of_runs_is_no_error(runs: int) -> None:
+    assert split_iterations(make_trace([["aten::add", "aten::mul"]] * 4), runs)
+
+
 def names(trace: Trace, iterations: Sequence[Iteration]) -> list[list[str]]:
     return [[trace.host_ops[index].name for index in run.top_ops] for run in iterations]
 
