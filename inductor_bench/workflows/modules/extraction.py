@@ -423,5 +423,4 @@ def _fits(header: StandaloneHeader, selection: Selection) -> bool:
 
 
 def _words(selection: Selection) -> str:
-    parts = option_words(replace(selection, top=None))
-    return " ".join(f"{option} {value!r}" for option, value in zip(parts[::2], parts[1::2], strict=True))
+    return shlex.join(option_words(replace(selection, top=None)))
