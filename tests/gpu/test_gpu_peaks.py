@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -123,6 +124,7 @@ def test_recorded_calls_are_counted_where_a_device_exists() -> None:
 
     rows = [row for row in RECORDED if row["device"] == "cuda"]
     torch.cuda.synchronize()
+    gc.collect()  # tensors of the tests before
     before = torch.cuda.memory_allocated()
     costs = count_operator_costs([to_call(row) for row in rows])
     assert torch.cuda.memory_allocated() == before  # the tensors were fake
