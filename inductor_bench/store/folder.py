@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..interruption import uninterrupted
@@ -65,14 +65,70 @@ _RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measur
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """One run on disk. Its record holds paths relative to ``path``."""
+class ResultFolder:
+    """What a verb wrote: a record that holds paths relative to ``path``, ``logs/``, and ``.work/`` while it runs."""
 
     path: Path
 
+    RECORD: ClassVar[str]
+    """The name of the record's file."""
+
     @property
     def record(self) -> Path:
-        return self.path / RECORD
+        return self.path / self.RECORD
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def work(self) -> Path:
+        """Caches and temporary files; they go once the result is complete."""
+        return self.path / ".work"
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def exists(self) -> bool:
+        return self.record.is_file()
+
+    def make(self) -> None:
+        """Makes the folder.
+
+        Raises:
+            InductorBenchError: it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER) from error
+
+    def read(self, written_by: str, damaged: str) -> Any:
+        """The record as plain data.
+
+        Args:
+            written_by: the hint if there is no record: what writes one.
+            damaged: the hint if it is damaged.
+
+        Raises:
+            InductorBenchError: it is missing, or no JSON.
+        """
+        is_there = True
+        with contextlib.suppress(PermissionError):  # reading the file says that then
+            is_there = self.exists()
+        if not is_there:
+            raise InductorBenchError(f"{self.path} holds no {self.RECORD}", written_by)
+        try:
+            return read_json(self.record)
+        except InductorBenchError as error:
+            raise InductorBenchError(error.message, error.hint or damaged) from error
+
+
+class RunFolder(ResultFolder):
+    """One run on disk."""
+
+    RECORD = RECORD
 
     @property
     def modules(self) -> Path:
@@ -86,18 +142,6 @@ class RunFolder:
     def kernels(self) -> Path:
         """The standalone files, one per kernel."""
         return self.path / "kernels"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def work(self) -> Path:
-        """Caches and temporary files of the running command; removed at its end."""
-        return self.path / ".work"
-
-    def relative(self, path: Path) -> str:
-        return path.relative_to(self.path).as_posix()
 
     def file(self, place: str) -> Path:
         """A file of the run by its path in the folder.
@@ -127,17 +171,7 @@ class RunFolder:
         Raises:
             InductorBenchError: the record is missing, damaged, or of a newer format.
         """
-        is_there = True
-        with contextlib.suppress(PermissionError):  # reading the file says that then
-            is_there = self.record.is_file()
-        if not is_there:
-            raise InductorBenchError(
-                f"{self.path} holds no {RECORD}", "give a RUN folder that `inductor-bench breakdown` wrote"
-            )
-        try:
-            data = read_json(self.record)
-        except InductorBenchError as error:
-            raise InductorBenchError(error.message, error.hint or _RUN_DAMAGED) from error
+        data = self.read("give a RUN folder that `inductor-bench breakdown` wrote", _RUN_DAMAGED)
         if not isinstance(data, dict):
             raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _RUN_DAMAGED)
         return codec.decode_record(Run, codec.upgrade(data, str(self.record)), str(self.record), _RUN_DAMAGED)
@@ -315,28 +349,14 @@ def _without_unset(data: Any) -> Any:
     return data
 
 
-@dataclass(frozen=True)
-class BatchFolder:
-    """One batch on disk. Its record holds paths relative to ``path``."""
+class BatchFolder(ResultFolder):
+    """One batch on disk."""
 
-    path: Path
-
-    @property
-    def record(self) -> Path:
-        return self.path / BATCH
-
-    @property
-    def work(self) -> Path:
-        """Scratch files of the running batch; removed at its end."""
-        return self.path / ".work"
+    RECORD = BATCH
 
     @property
     def models(self) -> Path:
         return self.path / "models"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
 
     def run(self, name: str) -> RunFolder:
         """The RUN folder of a model."""
@@ -344,12 +364,6 @@ class BatchFolder:
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
-
-    def relative(self, path: Path) -> str:
-        return path.relative_to(self.path).as_posix()
-
-    def exists(self) -> bool:
-        return self.record.is_file()
 
     def is_new(self) -> bool:
         """Whether the folder is missing, or holds only files of a batch that was killed before its record was saved."""
@@ -366,12 +380,7 @@ class BatchFolder:
         Raises:
             InductorBenchError: it is missing, damaged, or of a newer format.
         """
-        if not self.exists():
-            raise InductorBenchError(f"{self.path} holds no {BATCH}", "give a folder that `inductor-bench batch` wrote")
-        try:
-            data = read_json(self.record)
-        except InductorBenchError as error:
-            raise InductorBenchError(error.message, error.hint or _BATCH_DAMAGED) from error
+        data = self.read("give a folder that `inductor-bench batch` wrote", _BATCH_DAMAGED)
         codec.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _BATCH_DAMAGED)
         return codec.decode_record(Batch, _without_unset(data), str(self.record), _BATCH_DAMAGED)
 
@@ -388,11 +397,7 @@ class BatchFolder:
             UsageError: another command writes this folder.
             InductorBenchError: the folder cannot be made.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InductorBenchError(f"cannot write {self.path}: {reason}") from error
+        self.make()
         with locked(self.path, mark) as lock:
             for left in leftovers_of(self.record):
                 left.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -14,20 +14,14 @@ from ..records.comparison import ModeComparison
 from ..records.optimization import Optimization, Trial
 from . import codec
 from .files import each_text, leftovers_of, own_folder, read_json, refuse_link, remove_file, write_json
-from .folder import PAGE
+from .folder import PAGE, ResultFolder
 from .lock import LOCK
 
 Result = TypeVar("Result", ModeComparison, Optimization)
 
 
-@dataclass(frozen=True)
-class ProgramFolder(ABC, Generic[Result]):
+class ProgramFolder(ResultFolder, ABC, Generic[Result]):
     """One result on disk: its record and page, what each process measured, ``logs/``, and caches until it is whole."""
-
-    path: Path
-
-    RECORD: ClassVar[str]
-    """The name of the record's file."""
 
     FORMAT: ClassVar[int]
     """The number of the record's format."""
@@ -50,25 +44,9 @@ class ProgramFolder(ABC, Generic[Result]):
         """The folder with a file for each process."""
 
     @property
-    def record(self) -> Path:
-        return self.path / self.RECORD
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def work(self) -> Path:
-        """Caches and temporary files; they stay until the result is complete, so that it can go on."""
-        return self.path / ".work"
-
-    @property
     def _files(self) -> Sequence[Path]:
         """Further files of this tool in the folder."""
         return ()
-
-    def exists(self) -> bool:
-        return self.record.is_file()
 
     def make(self) -> None:
         """Makes the folder.
@@ -77,11 +55,7 @@ class ProgramFolder(ABC, Generic[Result]):
             UsageError: it holds files of something else.
             InductorBenchError: it cannot be made.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER) from error
+        super().make()
         own = {LOCK, self.work.name, self.processes.name, self.logs.name}
         own.update(left.name for left in leftovers_of(self.record))
         if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
@@ -131,15 +105,8 @@ class ProgramFolder(ABC, Generic[Result]):
         Raises:
             InductorBenchError: it is missing, damaged, or of a newer format.
         """
-        if not self.exists():
-            raise InductorBenchError(
-                f"{self.path} holds no {self.RECORD}", f"inductor-bench {self.VERB} TARGET writes one"
-            )
         damaged = f"take it from a copy, or {self.AGAIN} again with --force"
-        try:
-            data = read_json(self.record)
-        except InductorBenchError as error:
-            raise InductorBenchError(error.message, error.hint or damaged) from error
+        data = self.read(f"inductor-bench {self.VERB} TARGET writes one", damaged)
         codec.check_format(data, self.FORMAT, str(self.record), f"a {self.HOLDS}", damaged)
         found: Result = codec.decode_record(self.KIND, data, str(self.record), damaged)
         return found
