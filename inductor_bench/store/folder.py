@@ -65,7 +65,7 @@ _RUN_DAMAGED = "the record is damaged; take it from a copy of the run, or measur
 
 
 @dataclass(frozen=True)
-class ResultFolder:
+class RecordFolder:
     """What a verb wrote: a record that holds paths relative to ``path``, ``logs/``, and ``.work/`` while it runs."""
 
     path: Path
@@ -125,7 +125,7 @@ class ResultFolder:
             raise InductorBenchError(error.message, error.hint or damaged) from error
 
 
-class RunFolder(ResultFolder):
+class RunFolder(RecordFolder):
     """One run on disk."""
 
     RECORD = RECORD
@@ -349,7 +349,7 @@ def _without_unset(data: Any) -> Any:
     return data
 
 
-class BatchFolder(ResultFolder):
+class BatchFolder(RecordFolder):
     """One batch on disk."""
 
     RECORD = BATCH

@@ -14,13 +14,13 @@ from ..records.comparison import ModeComparison
 from ..records.optimization import Optimization, Trial
 from . import codec
 from .files import each_text, leftovers_of, own_folder, read_json, refuse_link, remove_file, write_json
-from .folder import PAGE, ResultFolder
+from .folder import PAGE, RecordFolder
 from .lock import LOCK
 
 Result = TypeVar("Result", ModeComparison, Optimization)
 
 
-class ProgramFolder(ResultFolder, ABC, Generic[Result]):
+class ProgramFolder(RecordFolder, ABC, Generic[Result]):
     """One result on disk: its record and page, what each process measured, ``logs/``, and caches until it is whole."""
 
     FORMAT: ClassVar[int]
