@@ -28,7 +28,10 @@ from .program_trace import NODE, Markers, Owners, find_graph_calls, find_window,
 from .rows import read_trace_and_origin
 
 LIMIT_BYTES = 10_000_000
-_WHOLE_END = re.compile(rb"\}\s*\]\s*(,[^\[\]{}]*)?\}\s*$")
+_LIST_END = re.compile(rb"\}\s*\]")
+_MOST_ENDS = 64
+"""Maximum number of places that are tried as the end of the list of events; a trace with more is written anew."""
+
 _LINKS = ("External id", "correlation", "device", "stream")
 _FLOW_PHASES = ("s", "t", "f")
 _SAFETY = 0.97  # share of the size limit that an estimate aims for
@@ -130,18 +133,19 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def _store(source: Path, partial: Path, limit: int, expected: int | None) -> bool:
-    fits = _copy_whole(source, partial, limit)
-    if fits and expected is not None:
+    whole = _copy_whole(source, partial, limit)
+    if whole and expected is not None:
         return False
     trace, origin = read_trace_and_origin(source)  # raises if the source is no trace
-    if fits:
+    if whole:
         return False
+    is_small = whole is not None
 
     def write(end: int | None, detail: _Detail = _Detail.EVERYTHING) -> int:
         return _write(source, partial, _Selection(trace, origin, end, detail), limit)
 
     # A trace that was cut short may be small: written anew it is valid JSON again.
-    if not (trace.truncated and write(None) <= limit):
+    if not ((is_small or trace.truncated) and write(None) <= limit):
         starts = [origin + round(run.start_s * 1e9) for run in split_iterations(trace, expected)]
         _store_part(write, trace, origin, starts, limit)
     return trace.truncated
@@ -175,8 +179,8 @@ def _store_part(write: Callable[..., int], trace: Trace, origin: int, starts: li
         size = write(origin + duration, _Detail.DEVICE_ONLY)
 
 
-def _copy_whole(source: Path, partial: Path, limit: int) -> bool:
-    """Gzips the source as it is. Returns whether it fits and has an end, so that it opens."""
+def _copy_whole(source: Path, partial: Path, limit: int) -> bool | None:
+    """Gzips the source as it is. Returns whether it has an end, so that it opens; ``None`` if it does not fit."""
     last: deque[bytes] = deque(maxlen=2)
     reader = ChunkReader(source)
     with _gzip_writer(partial) as (file, raw):
@@ -184,9 +188,13 @@ def _copy_whole(source: Path, partial: Path, limit: int) -> bool:
             file.write(chunk)
             last.append(chunk[-65536:])
             if raw.tell() > limit:
-                return False
-    whole = not reader.damaged and _WHOLE_END.search(b"".join(last)[-65536:]) is not None
-    return whole and partial.stat().st_size <= limit
+                return None
+    if partial.stat().st_size > limit:
+        return None
+    end = b"".join(last)[-65536:]
+    # The profiler may have written its errors after the events: a list of texts.
+    ends = [found.end() for found in _LIST_END.finditer(end)][-_MOST_ENDS:]
+    return not reader.damaged and any(_closes(end[place:]) for place in ends)
 
 
 @contextmanager

@@ -132,6 +132,23 @@ def test_a_cut_trace_is_stored_so_that_it_opens(share: float, tmp_path: Path) ->
     assert (whole.host_ops, whole.truncated, part.truncated) == (part.host_ops, False, True)
 
 
+@pytest.mark.parametrize("said", ["failed with code 35", "no {device} of [0, 1]}]"])
+def test_a_trace_with_errors_of_the_profiler_keeps_all_iterations(said: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "trace.json", tmp_path / "stored.json.gz"
+    source.write_text(json.dumps({**json.loads(gzip.decompress(CPU.read_bytes())), "ERROR": [f"ERROR: {said}"]}))
+    assert not store_trace(source, target, iterations=10)
+    assert gzip.decompress(target.read_bytes()) == source.read_bytes()
+
+
+def test_a_small_trace_with_an_end_that_is_no_json_keeps_all_iterations(tmp_path: Path) -> None:
+    source, target = tmp_path / "trace.json", tmp_path / "stored.json.gz"
+    text = gzip.decompress(CPU.read_bytes()).rstrip()
+    source.write_bytes(text[:-1] + b', "ERROR": ["a "quote""]}')
+    store_trace(source, target, iterations=10)
+    json.loads(gzip.decompress(target.read_bytes()))
+    assert len(read_trace(target).host_ops) == len(read_trace(CPU).host_ops)
+
+
 def test_the_same_trace_is_stored_as_the_same_bytes(tmp_path: Path) -> None:
     one, other = tmp_path / "one.gz", tmp_path / "other.gz"
     store_trace(CPU, one, 2_000)
