@@ -18,6 +18,7 @@ PROGRAM = """
 import json, os, sys, tempfile
 assert "torch._inductor.compile_fx" in sys.modules
 import beside
+assert sys.orig_argv == [sys.executable, *sys.argv], sys.orig_argv
 seen = [sys.argv[1:], sys.path[0], os.getcwd(), tempfile.gettempdir(), os.environ["SAID"], sys.stdin.read()]
 os.write(int(sys.argv[1]), json.dumps(seen).encode())
 print("before its end", flush=True)

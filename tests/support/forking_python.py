@@ -294,6 +294,7 @@ def _become(descriptors: list[int], request: dict[str, Any]) -> int:
     os.environ.update(request["variables"])
     tempfile.tempdir = None
     sys.argv = words = request["words"]
+    sys.orig_argv = [sys.executable, *request["given"]]
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if words[0] == TOOL:
         _open_streams()

@@ -52,7 +52,7 @@ READ_BY_TOOL = ("PYTHON", "LANG", "LC_", "TZ")
 
 
 def main(words: list[str]) -> int:
-    kind = "torch"
+    kind, given_words = "torch", words
     if words[0] == TOOL or words[0].endswith(FAKES):
         kind = "tool"
     elif words[0] == "-c" and words[2:] and words[2].startswith(WORKER):
@@ -62,7 +62,9 @@ def main(words: list[str]) -> int:
     given = [number for number in map(int, os.listdir("/proc/self/fd")) if _is_open(number)]
     server = _connect(kind)
     server.sendmsg([b"\n"], [(SOL_SOCKET, SCM_RIGHTS, b"".join(one.to_bytes(4, sys.byteorder) for one in given))])
-    request = dumps({"words": words, "folder": os.getcwd(), "variables": dict(os.environ), "numbers": given})
+    request = dumps(
+        {"words": words, "given": given_words, "folder": os.getcwd(), "variables": dict(os.environ), "numbers": given}
+    )
     if kind == "tool":
         pthread_sigmask(SIG_BLOCK, PASSED_ON)
     server.sendall(len(request).to_bytes(8, "big") + request)
