@@ -604,10 +604,9 @@ def test_the_names_of_formats_stand_in_their_tables_only() -> None:
 
 
 def own_files() -> list[str]:
-    """The files of the project: those that git would take, or the package's if there is no checkout."""
+    """The files of the project: those that git tracks, or the package's if there is no checkout."""
     if shutil.which("git"):
-        command = ["git", "ls-files", "-co", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
         if listed.returncode == 0 and listed.stdout:
             return listed.stdout.splitlines()
     return [str(path.relative_to(ROOT)) for path in FILES]
