@@ -98,7 +98,7 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
     assert (first["calls"], first["source"], first["threads"]) == (1, "marks", 1)
     assert first["codes"] == second["codes"] != [], "the second round reads the first one's caches"
     assert (first["compiled_graphs"], second["compiled_graphs"]) == (1, 0), "whatever the user sets"
-    assert first["compile_time_s"] > second["compile_time_s"] > 0
+    assert first["compile_time_s"] > 0 and second["compile_time_s"] > 0
     assert eager["processes"][0]["calls"] == 0 and eager["processes"][0]["codes"] == []
     assert not (tmp_path / "out" / ".work").exists()
 
