@@ -172,7 +172,9 @@ def test_a_module_that_advances_a_counter_is_profiled(options: list[str], tmp_pa
 def test_a_module_that_cannot_run_by_itself_is_a_note_below_the_answer(tmp_path: Path) -> None:
     done = runs.breakdown(tmp_path / "run", runs.PROGRAMS / "counter.py", "--", "mirror")
     (failure,) = done.record["failures"]
-    assert (done.code, failure["stage"]) == (0, "profile") and "index out of bounds" in failure["message"]
+    assert (done.code, failure["stage"]) == (0, "profile")
+    ends = ("index out of bounds", "the worker was killed by SIG")  # a kernel of C++ may read there, and crash
+    assert any(end in failure["message"] for end in ends), failure["message"]
     assert "Failed" not in done.stdout and " a step (marked by the program; " in done.stdout
     assert done.stdout.index("Where the step goes") < done.stdout.index("Not run by itself")
     assert "breakdown" in done.stdout.partition("Next")[2] and "--live" in done.stdout.partition("Next")[2]
