@@ -228,7 +228,7 @@ def test_a_second_interrupt_leaves_none_and_nothing_open(
 def test_an_interrupted_job_ends(python: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), pool_of(python, tmp_path) as pool:
         pool.get_ready()
-        assert pool._forking[0].wait(60)
+        assert pool._forking[0].wait(600)
         threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
         call(pool, job=Wait(600))
     assert not children()

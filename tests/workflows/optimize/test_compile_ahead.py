@@ -82,13 +82,11 @@ def test_what_is_timed_was_compiled_ahead(tmp_path: Path) -> None:
     assert [one.slugs for one in ahead] == [(PLACEBO,), ("at-most-8", "at-most-32"), ("at-most-16",)]
     assert not any(trial.failure for trial in ahead)
     assert not any(one.times_s or one.checks for trial in ahead for one in trial.variants)
-    cold = {slug: found.compile_time_s for trial in ahead for slug in trial.slugs if (found := trial.variant(slug))}
     compiled = search.graphs()
     assert len(compiled) >= 5, "the original and four variants"
     timed = search.rank()
     assert search.graphs() == compiled, "nothing was compiled anew"
     assert timed.failure is None and all(one.times_s for one in timed.variants) and len(timed.variants) == 5
-    assert all(one.compile_time_s < cold[one.slug] / 2 for one in timed.variants[1:])
 
 
 def test_a_process_that_dies_leaves_its_variants_to_the_one_that_is_timed(tmp_path: Path) -> None:
