@@ -39,7 +39,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
 from inductor_bench.analysis.simulation.fitting import FittedQueue, SimulatedSaving, fit, saving_of
-from inductor_bench.analysis.simulation.predictions import REPLAY_S, REPLAYED_GAP_S
+from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S
 from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
     BOUNDARY,
@@ -232,7 +232,7 @@ def without_reading(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> 
 def with_one_graph(profiled: ProfiledQueue, queue: StepQueue, setup: Setup) -> StepQueue:
     """The queue whose region is one launch."""
     calls = [actions for _, actions in sorted(profiled.calls.items())]
-    return as_graphs(queue, [Replay(actions, REPLAY_S, REPLAYED_GAP_S, REPLAY_S) for actions in calls])
+    return as_graphs(queue, [Replay(actions, LAUNCH_S, REPLAYED_GAP_S, LAUNCH_S) for actions in calls])
 
 
 def scaled(name: str, factor: float, *, first: bool = True, last: bool = True) -> Question:

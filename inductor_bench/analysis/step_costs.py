@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..devices.table import device_of
 from ..records.base import Category, Failure
 from ..records.module import CategoryTotal, Kernel, ModuleRecord, StepSaving
-from ..records.run import COLLECTIVE, GRAPH, IDLE, QUEUED, Part, Prediction, Program, RankSteps, Run
+from ..records.run import COLLECTIVE, GRAPH, IDLE, LAUNCHING, QUEUED, Part, Prediction, Program, RankSteps, Run
 
 # What kernels and graphs cost: in one step of the program if it was observed, else in one iteration of each graph.
 #
@@ -196,6 +196,16 @@ def runs_on_host(run: Run) -> bool:
     devices = [rank.device for rank in run.program.ranks] if run.program else []
     devices += [module.device for module in run.modules]
     return bool(devices) and device_of(devices[0]).runs_on_host
+
+
+def replay_limit_s(run: Run, slugs: Collection[str]) -> float:
+    """The most that replays of these graphs can save of the step, in seconds.
+
+    The host launches graphs while the device waits for that, or runs their kernels.
+    """
+    labels = idle_labels(run)
+    working_s = sum(part.time_s for part in parts_of(run, GRAPH) if part.graph in slugs)
+    return labels.get(LAUNCHING, 0.0) + labels.get(QUEUED, 0.0) + working_s
 
 
 def host_sets_pace(run: Run) -> bool:

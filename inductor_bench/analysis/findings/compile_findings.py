@@ -11,7 +11,18 @@ from ... import units
 from ...records.code import CompiledFunction
 from ...records.run import DISPATCHING, EAGER, GRAPH, GUARDS, LAUNCHING, OPTIMIZER, OTHERS, Part, ProgramChange, Run
 from ..step_costs import divides_idle_time, host_sets_pace, idle_labels, parts_of, runs_on_host
-from .finding import CAUTION, LEAST_SHARE, NOTE, Assumption, Finding, RunEvidence, join_words, plural, short_paths
+from .finding import (
+    ADVICE,
+    CAUTION,
+    LEAST_SHARE,
+    NOTE,
+    Assumption,
+    Finding,
+    RunEvidence,
+    join_words,
+    plural,
+    short_paths,
+)
 from .program_findings import (
     MANY_CALLS,
     WRAPPERS,
@@ -242,7 +253,8 @@ def slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
         return
     if not divides_idle_time(run) and 2 * time_s < sum(times.values()):
         return
-    if times.get(LAUNCHING, 0.0) > time_s and (any(cuda_graphs_unused(evidence)) or _refusals(run)):
+    spared = any(one.level == ADVICE for one in cuda_graphs_unused(evidence)) or _refusals(run)
+    if times.get(LAUNCHING, 0.0) > time_s and spared:
         return
     most = max(run.capture.functions, key=lambda one: one.guards, default=None)
     many = f"; {short_paths(most.place)} has {most.guards:,}" if most is not None and most.guards else ""

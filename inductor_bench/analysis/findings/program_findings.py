@@ -22,7 +22,6 @@ from ...records.run import (
     HOST_WORK,
     IDLE,
     KINDS,
-    LAUNCHING,
     MARKS,
     OPTIMIZER,
     OPTIMIZER_STEPS,
@@ -49,6 +48,7 @@ from ..step_costs import (
     part_time_s,
     parts_of,
     prediction_of,
+    replay_limit_s,
     runs_on_host,
     step_of,
     step_spread,
@@ -368,6 +368,8 @@ def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 MOST_NAMED = 3
+LIVE = "live"  # the method of a module that was profiled in the program
+LEAST_LAUNCHES = 4  # launches of a graph's call from which one replay is expected to be faster
 
 
 def cuda_graphs_in_use(evidence: RunEvidence) -> Iterator[Finding]:
@@ -386,7 +388,9 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that a replay would make faster, in a program whose host sets the pace.
 
     It holds for graphs of fixed sizes. One whose sizes are symbols is recorded anew for each new size, which costs more
-    than a replay saves if each step has its own.
+    than a replay saves if each step has its own. A graph that was profiled in the program was not replayed by itself:
+    it counts if it has several launches. Nothing is advised where gradients accumulate over several calls: the next
+    replay overwrites them, which torch reports as an error.
     """
     run = evidence.run
     if not host_sets_pace(run) or run.request.mode in CUDA_GRAPH_MODES:
@@ -394,18 +398,30 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal}
     fixed = [module for module in run.modules if module.slug not in refused and not module.dynamic]
     launched = [module for module in fixed if _is_launched(evidence, module)]
-    faster = [module for module in launched if _gain_s(evidence, module) > 0]
-    gain = min(idle_labels(run).get(LAUNCHING, 0.0), sum(_gain_s(evidence, module) for module in faster))
-    if gain < LEAST_SHARE * evidence.whole.time_s:
+    faster = [module for module in launched if _is_faster_as_one(evidence, module)]
+    gain = min(host_idle_share(run) * evidence.whole.time_s, replay_limit_s(run, slugs(faster)))
+    known = prediction_of(run, "cuda-graphs-unused")
+    if not faster or min(gain, known.saving_s if known else gain) < LEAST_SHARE * evidence.whole.time_s:
         return
     faster.sort(key=lambda module: -_gain_s(evidence, module))
+    if repeats := _accumulated_calls(run):
+        text = (
+            f"mode='reduce-overhead' fails with gradients that accumulate, here over {units.count(repeats)} calls: a "
+            f"replay overwrites those of the one before. The host takes {share_words(run, gain)} at most for launches"
+        )
+        yield Finding("cuda-graphs-unused", text, slugs(faster), level=CAUTION)
+        return
     # A simulation says it better: one run by itself does not show what the rest of the step hides.
-    less = "" if run.program and run.program.predictions else f", which saves at most {share_words(run, gain)}"
-    times = [replay_words(module) for module in faster]
+    less = "" if known else f", which saves at most {share_words(run, gain)}"
+    measured = [module for module in faster if module.times.graph_time_s]
+    details = f", {units.count(sum(graph_use(run, module).launches for module in faster))} launches a step"
+    if measured:
+        times = join_words([replay_words(module) for module in measured], MOST_NAMED)
+        details = f": as one CUDA graph a call takes, by itself, {times}"
     are = "is" if len(faster) == 1 else "are"
     text = (
-        f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
-        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead'{less}"
+        f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel{details}: try "
+        f"mode='reduce-overhead'{less}"
     )
     yield Finding(
         "cuda-graphs-unused",
@@ -422,12 +438,30 @@ def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
     return use.calls > 0 and not use.replays
 
 
+def _is_faster_as_one(evidence: RunEvidence, module: ModuleRecord) -> bool:
+    """Whether a replay of a graph is faster, as far as that is known; not if it could not be recorded by itself."""
+    times, use = module.times, graph_use(evidence.run, module)
+    if times.graph_time_s and times.wall_time_s:
+        return times.graph_time_s <= GRAPH_GAIN * times.wall_time_s
+    return module.measurement.method == LIVE and use.launches >= LEAST_LAUNCHES * use.calls
+
+
 def _gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
-    """Seconds of the step that replays of a graph save at most; 0 if a replay is slower or was not measured."""
+    """Seconds of the step that replays of a graph save at most, by its own run."""
     times = module.times
-    if not times.graph_time_s or not times.wall_time_s or times.graph_time_s > GRAPH_GAIN * times.wall_time_s:
-        return 0.0
-    return (times.wall_time_s - times.graph_time_s) * graph_use(evidence.run, module).calls
+    replayed_s = times.graph_time_s or times.busy_time_s or 0.0
+    return ((times.wall_time_s or 0.0) - replayed_s) * graph_use(evidence.run, module).calls
+
+
+def _accumulated_calls(run: Run) -> int:
+    """How often a step calls the same graphs forward and backward before the optimizer's step; 0 if once."""
+    roles = {module.label: module.role for module in run.modules}
+    steps = sum(part.calls for part in parts_of(run, OPTIMIZER)) or 1.0
+    repeats = 0.0
+    for one in run.program.stretches if run.program else ():
+        if {roles.get(label) for label in one.labels} == {"forward", "backward"} and one.repetitions > steps:
+            repeats = max(repeats, one.repetitions)
+    return round(repeats)
 
 
 def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:

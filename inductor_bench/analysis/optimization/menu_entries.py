@@ -179,7 +179,7 @@ MENU = (
         "cudagraphs",
         NOTHING,
         "waits for the host's launches",
-        lambda facts: facts.launching,
+        lambda facts: facts.replaying,
         _needs_no_replay,
         "with gradient accumulation, outputs that outlive a step, and inputs that move",
         "https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",

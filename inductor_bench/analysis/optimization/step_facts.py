@@ -27,7 +27,16 @@ from ...records.run import (
 )
 from ..findings.finding import CostedKernel, RunEvidence
 from ..findings.program_findings import WRAPPERS
-from ..step_costs import graph_use, idle_labels, is_uncompiled, parts_of, runs_on_host, step_of
+from ..step_costs import (
+    divides_idle_time,
+    graph_use,
+    idle_labels,
+    is_uncompiled,
+    parts_of,
+    replay_limit_s,
+    runs_on_host,
+    step_of,
+)
 
 GENERATED = (
     Category.POINTWISE,
@@ -110,8 +119,17 @@ class StepFacts:
 
     @cached_property
     def launching(self) -> float | None:
-        """What a replay of the whole graphs could save: the device waits for launches, guards and Python."""
+        """What fewer launches could save: the device waits for launches, guards and Python."""
         return self.idle(LAUNCHING, GUARDS, PYTHON, DISPATCHING, QUEUED)
+
+    @cached_property
+    def replaying(self) -> float | None:
+        """What replays of all graphs could save: as simulated, else all that the host takes for launches."""
+        predicted, most = self.predicted("cuda-graphs-unused"), self.launching
+        if predicted is None or not divides_idle_time(self.run):
+            return most if predicted is None else predicted
+        limit = self.share(replay_limit_s(self.run, [module.slug for module in self.run.modules]))
+        return predicted if limit is None else min(predicted, limit)
 
     def kernels(self, categories: Collection[Category], shortest: bool = False) -> float | None:
         """How far kernels of these categories are from their limits; all of their time if no limit is known.
