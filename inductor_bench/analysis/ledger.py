@@ -125,11 +125,12 @@ class HostTimes(Protocol):
 
 
 class GraphName(NamedTuple):
-    """The name of a compiled graph. ``slug`` is ``None`` where no file describes it; ``refusal`` as in ``Part``."""
+    """The name of a compiled graph. ``slug`` is ``None`` where no file describes it; the rest as in ``Part``."""
 
     label: str
     slug: str | None
     refusal: str = ""
+    writes_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class _PartKey(NamedTuple):
     graph: str | None = None
     place: CallPlace = CallPlace()
     refusal: str = ""
+    writes_inputs: bool = False
 
 
 @dataclass
@@ -267,6 +269,7 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             module=key.place.module,
             source=key.place.source,
             refusal=key.refusal,
+            writes_inputs=key.writes_inputs,
             moved_bytes=one.moved_bytes / count if key.kind == COPY and one.moved_bytes is not None else None,
             pageable_s=one.pageable_s / count,
             is_fused=fused or (optimizer is not None and optimizer.is_fused),
@@ -288,7 +291,7 @@ def _key(work: Work, steps: Steps) -> _PartKey:
 
 def _graph_key(graph: int, steps: Steps) -> _PartKey:
     name = steps.names.get(graph, GraphName(f"graph {graph}", None))
-    return _PartKey(GRAPH, name.label, name.slug, refusal=name.refusal)
+    return _PartKey(GRAPH, name.label, name.slug, refusal=name.refusal, writes_inputs=name.writes_inputs)
 
 
 def _calls(key: _PartKey, one: _Sums, steps: Steps) -> int:

@@ -351,8 +351,8 @@ def _layers_of(modules: Mapping[int, ModuleEvidence], files: EvidenceFiles) -> d
 
 def _names(observed: StepEvidence, modules: Mapping[int, ModuleEvidence]) -> dict[int, GraphName]:
     """The name of each graph by its number."""
-    refusals = {number: graph.cuda_graph_refusal for number, graph in enumerate(observed.steps.graphs)}
-    return {n: GraphName(one.label, one.slug, refusals.get(n, "")) for n, one in modules.items()}
+    facts = {n: (one.cuda_graph_refusal, one.writes_inputs) for n, one in enumerate(observed.steps.graphs)}
+    return {n: GraphName(one.label, one.slug, *facts.get(n, ())) for n, one in modules.items()}
 
 
 def _dtypes(ops: Sequence[HostOp], tops: Sequence[int]) -> dict[int, str]:

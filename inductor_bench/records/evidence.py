@@ -31,6 +31,7 @@ class ObservedGraph:
     path: str  # the path of its compiled module; empty if the module is unknown
     cuda_graphs: bool = False  # whether calls replay CUDA graphs
     cuda_graph_refusal: str = ""  # Inductor's reason for not using CUDA graphs although they were asked for; else empty
+    writes_inputs: bool = False  # whether it writes inputs that move, for which Inductor refuses CUDA graphs
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,8 @@ class Part:
     module: str = ""  # the ``nn.Module`` that called the operator; empty if it is unknown
     source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
     refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
+    # of a compiled graph, whether it writes inputs that move, for which Inductor refuses CUDA graphs
+    writes_inputs: bool = False
     moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown
     pageable_s: float = 0.0  # of copies, the part of ``device_time_s`` that copies from or to pageable memory take
     # of an optimizer, whether torch's fused kernels take most of its device time, or it has ``fused=True``

@@ -158,8 +158,8 @@ def test_a_part_that_goes_takes_its_launches_along() -> None:
 
 
 MEASURED = 0.463, 0.545
-"""What mode='reduce-overhead' really saved of the step of this program, BERT in transformers' Trainer, in three searches
-on H100s and an H200."""
+"""What mode='reduce-overhead' really saved of the step of this program, BERT in transformers' Trainer, in three
+searches on H100s and an H200."""
 
 
 @cache
@@ -200,7 +200,7 @@ def test_unmeasured_graphs_are_the_first_finding_of_the_recorded_step_and_what_i
     assert rows["cudagraphs"].bound == pytest.approx((saving.saving_s + saving.uncertainty_s) / step.step_time_s)
 
 
-@pytest.mark.parametrize("stands_in_the_way", ["dynamic", "mode", "not recorded", "one launch", "refused"])
+@pytest.mark.parametrize("stands_in_the_way", ["dynamic", "mode", "not recorded", "one launch", "refused", "writes"])
 def test_graphs_that_cannot_be_replayed_are_not_advised_without_a_measurement(stands_in_the_way: str) -> None:
     run, _ = trainer()
     assert run.program is not None
@@ -211,6 +211,7 @@ def test_graphs_that_cannot_be_replayed_are_not_advised_without_a_measurement(st
         "mode": replace(run, request=replace(run.request, mode="reduce-overhead")),
         "not recorded": replace(run, modules=tuple(change(one, method="-p") for one in run.modules)),
         "one launch": with_program(run, parts=tuple(replace(one, launches=one.calls) for one in parts)),
+        "writes": with_program(run, parts=tuple(replace(one, writes_inputs=one.kind == GRAPH) for one in parts)),
         "refused": with_program(
             run, parts=tuple(replace(one, refusal="cpu device (x)" if one.kind == GRAPH else "") for one in parts)
         ),

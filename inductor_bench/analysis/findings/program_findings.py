@@ -389,13 +389,13 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
 
     It holds for graphs of fixed sizes. One whose sizes are symbols is recorded anew for each new size, which costs more
     than a replay saves if each step has its own. A graph that was profiled in the program was not replayed by itself:
-    it counts if it has several launches. Nothing is advised where gradients accumulate over several calls: the next
-    replay overwrites them, which torch reports as an error.
+    it counts if it has several launches. One that writes inputs that move is refused. Nothing is advised where
+    gradients accumulate over several calls: the next replay overwrites them, which torch reports as an error.
     """
     run = evidence.run
     if not host_sets_pace(run) or run.request.mode in CUDA_GRAPH_MODES:
         return
-    refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal}
+    refused = {part.graph for part in parts_of(run, GRAPH) if part.refusal or part.writes_inputs}
     fixed = [module for module in run.modules if module.slug not in refused and not module.dynamic]
     launched = [module for module in fixed if _is_launched(evidence, module)]
     faster = [module for module in launched if _is_faster_as_one(evidence, module)]

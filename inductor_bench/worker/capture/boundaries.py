@@ -507,7 +507,8 @@ class CalledGraphs:
         graph = Graph(len(self.records), 1 << len(self.records), facts.parameter)
         if facts.is_backward:
             self._backward.add(graph.number)
-        self.records.append(ObservedGraph(facts.path, cuda_graph_refusal=facts.cuda_graph_refusal))
+        refusal, writes = facts.cuda_graph_refusal, facts.writes_inputs
+        self.records.append(ObservedGraph(facts.path, cuda_graph_refusal=refusal, writes_inputs=writes))
         self.device = self.device or facts.device
         place = id(compiled)
         self.by_id[place] = graph

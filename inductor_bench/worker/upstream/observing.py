@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -124,6 +124,7 @@ class GraphFacts:
     is_backward: bool
     device: str  # the type of the device on which it runs; empty for the CPU
     cuda_graph_refusal: str
+    writes_inputs: bool
 
 
 def around_graph_calls(make: Callable[[Call], Call]) -> Undo:
@@ -150,7 +151,17 @@ def describe_graph(compiled: Any) -> GraphFacts:
         is_backward=bool(options.get("is_backward")),
         device=others[0] if others else "",
         cuda_graph_refusal=_refusal(compiled),
+        writes_inputs=_writes_inputs(compiled, fixed),
     )
+
+
+def _writes_inputs(compiled: Any, fixed: Iterable[int]) -> bool:
+    """Whether a graph writes inputs other than parameters, buffers and those with a fixed address.
+
+    It is not known of a backward graph, whose other inputs a replay of the forward one makes.
+    """
+    written = set(getattr(compiled, "mutated_input_idxs", None) or ())
+    return not (getattr(compiled, "fx_kwargs", None) or {}).get("is_backward") and not written.issubset(fixed)
 
 
 def _refusal(compiled: Any) -> str:
