@@ -110,6 +110,12 @@ _OF_TORCH = re.compile(
 )
 """A call of a function of torch, or of a method that only tensors have, as programs write it."""
 
+_MODULES = re.compile(
+    r".*/torch/nn/modules/module\.py:(?:.*\.)?(?:zero_grad|train|eval|_named_members"
+    r"|(?:named_)?(?:modules|children|parameters|buffers))"
+)
+"""Methods of modules that only walk through them."""
+
 _OPTIMIZERS = re.compile(r".*/torch/optim/optimizer\.py:(?:.*\.)?(?:wrapper|_use_grad|step)")
 """The frame around the step of an optimizer, whosever class that is."""
 
@@ -203,6 +209,7 @@ class StackReader:
             return known
         # Torch's own Python is on the way to an operator. On a CPU that is no operator yet.
         in_torch = innermost.owner == TORCH and (innermost.is_call or self._samples.sees_device)
+        in_torch = in_torch and (_OF_TORCH.fullmatch(innermost.called) is not None or not _walks_modules(innermost))
         return DISPATCHING if in_torch or _OF_TORCH.fullmatch(called) else PYTHON
 
     def _function(self, frames: Sequence[SampledFrame], label: str) -> str:
@@ -229,6 +236,10 @@ def _rule_of(frame: SampledFrame) -> str:
     """What a frame of a library does; empty if that is nothing in particular."""
     place = f"{frame.file}:{frame.function}"
     return next((label for pattern, label in RULES if pattern.fullmatch(place)), "")
+
+
+def _walks_modules(frame: SampledFrame) -> bool:
+    return _MODULES.fullmatch(f"{frame.file}:{frame.function}") is not None
 
 
 def _is_of_optimizer(frame: SampledFrame) -> bool:

@@ -132,6 +132,12 @@ def only(*stack: SampledFrame, lines: LineKinds = NO_LINES) -> HostStretch:
     ("stack", "label", "function"),
     [
         ([MAIN, own("busy", 20)], PYTHON, "busy"),
+        ([MAIN, torch("nn/modules/module.py", "Module.named_modules")], PYTHON, "Module.named_modules"),
+        (
+            [MAIN, replace(torch("nn/modules/module.py", "Module.zero_grad"), called="p.grad.zero_")],
+            DISPATCHING,
+            "p.grad.zero_",
+        ),
         ([MAIN, own("busy", 20, "json.loads")], PYTHON, "json.loads"),
         ([MAIN, own("pause", 21, "time.sleep")], SLEEPING, "time.sleep"),
         ([MAIN, own("pause", 22, "lock.acquire")], FOR_LOCK, "lock.acquire"),
