@@ -406,8 +406,9 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     faster.sort(key=lambda module: -_gain_s(evidence, module))
     if repeats := _accumulated_calls(run):
         text = (
-            f"mode='reduce-overhead' fails with gradients that accumulate, here over {units.count(repeats)} calls: a "
-            f"replay overwrites those of the one before. The host takes {share_words(run, gain)} at most for launches"
+            f"CUDA graphs would spare launches, at most {share_words(run, gain)} of a step, but mode='reduce-overhead' "
+            f"fails with gradients that accumulate, here over {units.count(repeats)} calls: a replay overwrites those "
+            "of the one before"
         )
         yield Finding("cuda-graphs-unused", text, slugs(faster), level=CAUTION)
         return
