@@ -251,23 +251,39 @@ def _lines_of(file: str) -> tuple[bytes, ...]:
 
 def _called_text(lines: Sequence[bytes], frame: SampledFrame) -> str:
     """What the expression of a frame calls; empty if that is no name."""
-    if len(frame.span) != 4:
-        return ""
+    if len(frame.span) != 4:  # Python 3.10
+        return _entered(lines[frame.line - 1].strip() + b" pass")
     first, last, begin, end = frame.span
     if not 0 < first <= last <= len(lines):
         return ""
     picked = [*lines[first - 1 : last]]
     picked[-1] = picked[-1][:end]
     picked[0] = picked[0][begin:]
+    text = b"\n".join(picked)
     try:
-        tree = ast.parse(b"(" + b"\n".join(picked) + b")", mode="eval").body
+        tree = ast.parse(b"(" + text + b")", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
+        return _entered(text)
     if isinstance(tree, ast.Call):
         return _dotted(tree.func)
     name = _dotted(tree)  # a name alone calls something only as the context of a ``with``
-    line = lines[frame.line - 1].lstrip()
-    return f"{name}.__enter__" if name and line.startswith((b"with ", b"async with ")) else ""
+    return f"{name}.__enter__" if name and lines[frame.line - 1].lstrip().startswith(_WITH) else ""
+
+
+_WITH = (b"with ", b"async with ")
+
+
+def _entered(text: bytes) -> str:
+    """What a ``with`` statement enters; Python before 3.13 gives the whole statement as the place of that."""
+    if not text.startswith(_WITH):
+        return ""
+    try:
+        statement = ast.parse(text).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    items = statement.items if isinstance(statement, ast.With | ast.AsyncWith) else []
+    name = next(filter(None, (_dotted(item.context_expr) for item in items)), "")
+    return f"{name}.__enter__" if name else ""
 
 
 def _dotted(node: ast.AST) -> str:

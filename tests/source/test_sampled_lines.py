@@ -58,6 +58,8 @@ def test_a_with_statement_calls_what_enters_its_context(tmp_path: Path) -> None:
     path.write_text("with self.lock, open(name) as file:\n    loss\n")
     assert read(path, 1, (1, 1, 5, 14)).called == "self.lock.__enter__"
     assert read(path, 1, (1, 1, 16, 26)).called == "open"
+    assert read(path, 1, (1, 2, 0, 8)).called == "self.lock.__enter__", "Python 3.11 and 3.12: the whole statement"
+    assert read(path, 1, ()).called == "self.lock.__enter__", "Python 3.10: no place"
     assert read(path, 2, (2, 2, 4, 8)).called == "", "no context"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.records.evidence import GENERATED, OWN, PYTHON_LIBRARY, TORCH, HostSamples
+from inductor_bench.source.user_program import with_sampled_lines
 from inductor_bench.worker.capture import host_sampling
 from inductor_bench.worker.capture.host_sampling import (
     MOST_FRAMES,
@@ -280,7 +281,7 @@ def test_an_error_of_the_sampling_costs_the_samples(monkeypatch: pytest.MonkeyPa
     assert sampling.problem == "RuntimeError: no stream"
 
 
-def test_waiting_in_a_with_statement_is_a_call(sampler: HostSampler) -> None:
+def test_waiting_in_a_with_statement_enters_its_lock(sampler: HostSampler) -> None:
     lock, held = threading.Lock(), threading.Event()
 
     def hold() -> None:
@@ -299,9 +300,10 @@ def test_waiting_in_a_with_statement_is_a_call(sampler: HostSampler) -> None:
     finally:
         held.set()
         holding.join()
-    frames = [tree.frames[tree.frame_of[stack.node]] for stack in tree.stacks.values()]
+    samples = HostSamples(tuple(tree.frames), (), (), (), 0, 1.0, (), sees_device=False)
+    frames = with_sampled_lines(samples, {}).frames  # each Python gives the instruction another place
     waiting = [frame for frame in frames if frame.line == write.__code__.co_firstlineno + 1]
-    assert any(frame.is_call for frame in waiting)
+    assert any(frame.is_call and frame.called == "lock.__enter__" for frame in waiting)
 
 
 def test_a_frame_says_whether_its_instruction_calls_something() -> None:
