@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..records.evidence import GENERATED, LIBRARY, OWN, PYTHON_LIBRARY, TORCH, SampledFrame, SampledStack
 
-BOUNDARY = "StepObserver._guarded" if sys.version_info >= (3, 11) else "_guarded"
+BOUNDARY_FUNCTION = "StepObserver._guarded" if sys.version_info >= (3, 11) else "_guarded"
 """The function that does the observation's work at a boundary."""
 
 
@@ -51,7 +51,7 @@ class StackTree:
             places = range(len(one.stack) - 2, -1, -2)
             frames = [self._frame(one.stack[place], one.stack[place + 1]) for place in places]
             own = [self._owners.is_observation(self.frames[frame].file) for frame in frames]
-            if own and (own[-1] or any(self.frames[frame].function == BOUNDARY for frame in frames)):
+            if own and (own[-1] or any(self.frames[frame].function == BOUNDARY_FUNCTION for frame in frames)):
                 continue  # the observation's own work
             frames = [frame for frame, is_own in zip(frames, own, strict=True) if not is_own]
             node = -1

@@ -25,7 +25,7 @@ from inductor_bench.worker.capture.host_sampling import (
 )
 from inductor_bench.worker.capture.step_observer import StepObserver
 from inductor_bench.worker.capture.step_recording import Moment
-from inductor_bench.worker.stack_tree import BOUNDARY, CodeOwners, StackSample, StackTree, describe
+from inductor_bench.worker.stack_tree import BOUNDARY_FUNCTION, CodeOwners, StackSample, StackTree, describe
 
 LIMIT_S = 300.0
 
@@ -120,7 +120,7 @@ def test_generated_code_has_a_name_and_no_file(sampler: HostSampler) -> None:
 
 
 def test_the_work_of_the_observation_is_left_out(sampler: HostSampler) -> None:
-    assert hasattr(StepObserver, BOUNDARY.rpartition(".")[2])
+    assert hasattr(StepObserver, BOUNDARY_FUNCTION.rpartition(".")[2])
     observer = StepObserver.__new__(StepObserver)
     observer._lock, observer._entered, observer.is_done = threading.RLock(), False, False
     seen: list[int] = []

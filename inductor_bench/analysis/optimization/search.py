@@ -207,7 +207,7 @@ class OptimizationSearch:
 
     def _note_round(self, trials: Sequence[Trial]) -> None:
         self.trials += trials
-        self._ahead.note(trials)
+        self._ahead.note_compile_times(trials)
         self._rounds_s.append(time_of_round(trials))
 
     def _candidate(self, *slugs: str) -> TrialCandidate:

@@ -170,7 +170,7 @@ class CompileAhead:
             shares[min(having, key=lambda lane: len(shares[lane]))].append(one)
         return shares
 
-    def note(self, trials: Sequence[Trial]) -> None:
+    def note_compile_times(self, trials: Sequence[Trial]) -> None:
         """Notes how long variants were compiled; a cold compilation is the longest."""
         for one in (one for trial in trials for one in trial.variants):
             self._cold_s[one.slug] = max(one.compile_time_s, self._cold_s.get(one.slug, 0.0))

@@ -190,9 +190,9 @@ class HostSampler:
             elif self._is_on and now_s >= target_s:
                 begin_s = time.thread_time()
                 self._look(target_s, now_s)
-                self._adapt(time.thread_time() - begin_s)
+                self._adapt_period(time.thread_time() - begin_s)
 
-    def _adapt(self, took_s: float) -> None:
+    def _adapt_period(self, took_s: float) -> None:
         self._costs.append(took_s)
         wanted_s = (statistics.median_low(self._costs) + HANDOVER_S) / OWN_SHARE
         self._instants.period_s = min(max(wanted_s, PERIOD_S), MOST_PERIOD_S)

@@ -42,7 +42,6 @@ from ...records.code import Complaint, Launch
 from ...store import codec
 from ..profile.module_profile import read_switches
 from ..upstream import inductor
-from ..upstream import inductor as compiling
 from . import mode_setter
 from .boundaries import CalledGraphs, StepMeasurement
 from .step_observer import RECOVERABLE, StepObserver, measure_window
@@ -139,7 +138,7 @@ def _save_pins() -> None:
 
 def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
-    compiling.compile_nothing()
+    inductor.compile_nothing()
     measure = _choose_measurement(Path(os.environ[CAPTURE_FOLDER]))
     steps = StepObserver(measure, lambda: mode_setter.note_measured(steps.device))
     steps.begin_eager(os.environ[EAGER])
