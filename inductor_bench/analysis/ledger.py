@@ -137,11 +137,11 @@ class GraphName(NamedTuple):
 class Steps:
     """The profiled steps of one process, and what is known of them."""
 
-    step_time_s: float  # the mean unprofiled step
+    step_time_s: float  # of a typical unprofiled step
     window: StepWindow  # the profiled steps that count
-    works: Sequence[Work]  # what the trace shows
-    calls: Sequence[GraphCall]  # what the trace shows
-    timeline: HostTimes  # what the trace shows
+    works: Sequence[Work]  # what the device did, or the host if it is the device
+    calls: Sequence[GraphCall]  # the calls of compiled graphs
+    timeline: HostTimes  # what the host did
     names: Mapping[int, GraphName]  # the compiled graphs by number
     places: Mapping[int, CallPlace] = field(default_factory=dict)  # the places of outermost operators, by their index
     # the number of calls of each optimizer in the window

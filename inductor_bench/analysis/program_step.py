@@ -231,7 +231,7 @@ def _with_ledger(
     places, notes = pair_calls(trace, found.tops, called, MARKERS), []
     if not steps.step_time_s:
         steps = _with_profiled_times(steps, found)
-        notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
+        notes.append("no step was timed without the profiler: the times are those of profiled steps, which are slower")
     lines, samples = lines_of_steps(found, places), observed.steps.samples
     names = {module.slug: module.label for module in evidence.modules}
     described = Steps(

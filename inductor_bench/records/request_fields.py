@@ -236,7 +236,7 @@ class OptionField(NamedTuple):
         return _hints(self.kind)[self.name]
 
     def changed(self, said: Mapping[str, Any]) -> OptionField:
-        """The same with something said otherwise about its option."""
+        """This field with other values of its option: ``said`` are fields of :class:`Option`."""
         return self._replace(option=replace(self.option, **said))
 
 

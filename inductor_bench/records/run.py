@@ -147,7 +147,7 @@ class Part:
 
 @dataclass(frozen=True)
 class HostStretch:
-    """What the host did in a part of the time in which the device waited for it, at one line of the user's program."""
+    """What the host did at one line of the user's program, while the device waited for it or it for the device."""
 
     label: str  # as that of an idle part
     function: str  # what ran: the innermost function, or the compiled graph
@@ -180,7 +180,7 @@ class ProgramChange:
     # variable) or ``line`` (a line of the program that is to be written in another way)
     kind: str
     setting: str  # its name: ``mode``, ``AdamW.fused``, ``torch.backends.cudnn.benchmark``
-    value: str  # its value as Python writes it; empty if the value is to be found
+    value: str  # its value as Python writes it; empty if it has to be found by trying
     source: SourceLine | None = None  # the line of the program that it concerns; ``None`` if it is unknown
 
 
@@ -407,8 +407,8 @@ class Capture:
     recompiles: tuple[str, ...] = ()  # torch's messages about recompilations
     functions: tuple[CompiledFunction, ...] = ()  # those that were compiled again, or that have many guards
     uncompiled: str = ""  # why the program compiled nothing; empty if it did, and if no reason was observed
-    # what compilation took, the longest phase first, with empty caches. Of several processes it is that of the one that
-    # compiled longest. Empty where an earlier run compiled a module and what that took is not known.
+    # the phases of a compilation with empty caches, the longest first. Of several processes they are those of the one
+    # that compiled longest. Empty where an earlier run compiled a module and what that took is not known.
     compile_phases: tuple[CompilePhase, ...] = ()
     compiled_earlier: int = 0  # the number of modules that an earlier run compiled, and that this one took from a cache
     compiled_at: str = ""  # when the latest of them was compiled (ISO 8601); empty where none was

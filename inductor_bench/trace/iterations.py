@@ -149,7 +149,7 @@ def _holds_all(found: Repetition, marks: NDArray[np.intp], partial: bool) -> boo
 
 # The nesting of host operations, and which of them are operators or launches of compiled kernels.
 #
-# ``reading.reader`` sorts an enclosing operation before the operations that it encloses; this file relies on it.
+# ``rows.read_trace`` sorts an enclosing operation before the operations that it encloses; this file relies on it.
 
 
 _OPERATOR = re.compile(r"\w+::[\w.]+")

@@ -456,7 +456,7 @@ class _Breakdown:
         self._observe(keep_captured(captured, self._request, self._folder, self._kept_traces, early=early))
 
     def _program_turn(self) -> AbstractContextManager[object]:
-        """A script may use the device at any time. Other programs and workers take turns at it themselves."""
+        """The turn of a program that may use the device at any time. What this tool compiles takes turns by itself."""
         return nullcontext() if self._request.kind in COMPILED_HERE else DeviceTurn()
 
     def _measure_module(

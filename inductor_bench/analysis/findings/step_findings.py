@@ -300,8 +300,9 @@ def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
     if not reduced or not gradients or round(count) != round(gradients) or time_s < LEAST_SHARE * evidence.whole.time_s:
         return
     text = (
-        f"DDP seems to copy each gradient out of its buckets: {units.count(count)} copies, {share_words(run, time_s)} "
-        "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) avoids them"
+        f"DDP seems to copy each gradient out of its buckets, in {units.count(count)} copies that take "
+        f"{share_words(run, time_s)} of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) "
+        "avoids them"
     )
     changes = (ProgramChange("argument", "DistributedDataParallel.gradient_as_bucket_view", "True"),)
     yield Finding("gradient-copies", text, gain_s=time_s, assumed=Assumption(parts=tuple(copies)), changes=changes)

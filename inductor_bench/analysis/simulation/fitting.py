@@ -85,7 +85,7 @@ def fit(
 
     Args:
         queue: the profiled steps.
-        step_time_s: the mean unprofiled step.
+        step_time_s: the time of an unprofiled step.
         collectives: the works that may be shortened.
         host_step_s: the median unprofiled step on the host's clock. One that is clearly shorter is the host's own time:
             the host runs ahead of the device and waits for nothing.

@@ -261,7 +261,7 @@ class Heuristics:
         self.kind = self._call.func.attr if isinstance(self._call.func, ast.Attribute) else ""
 
     def kernel(self, **meta: Any) -> Any:
-        """Makes the kernel again, with all configurations of its heuristics for ``meta`` in ``inductor_meta``."""
+        """Makes the kernel again with all configs of its heuristics; ``meta`` goes into its ``inductor_meta``."""
         keywords = {str(keyword.arg): self._value(keyword.value) for keyword in self._call.keywords}
         known = keywords.get("inductor_meta") or {}
         keywords["inductor_meta"] = {**known, "force_disable_caches": True, "dynamic_scale_rblock": False, **meta}

@@ -432,7 +432,7 @@ class Boundaries:
 
 
 class StepMeasurement(Protocol):
-    """What is measured at the boundaries of steps; see ``measurement.Measurement``."""
+    """What is measured at the boundaries of steps; see ``step_measurement.Measurement``."""
 
     is_noisy: bool
     is_odd: bool

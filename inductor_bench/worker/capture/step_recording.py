@@ -32,8 +32,8 @@ class Moment:
     """One boundary."""
 
     number: int  # the number of the step that begins here
-    arrived_s: float  # the host's time before and after the work of the observation at this boundary
-    left_s: float = 0.0  # the host's time before and after the work of the observation at this boundary
+    arrived_s: float  # the host's time before the work of the observation at this boundary
+    left_s: float = 0.0  # the host's time after that work
     event: Any = None  # the event on the device; ``None`` on a CPU
     graphs: int = 0  # a bit for the number of each graph that the step before it called
     is_odd: bool = False  # whether other calls interrupted the step before it

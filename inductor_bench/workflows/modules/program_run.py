@@ -263,7 +263,7 @@ def capture_program(
     """Runs the program of a request, and finds the modules that it compiled.
 
     A program that fails after it has compiled modules becomes a failure in the result, with its modules.
-    ``environment`` comes from ``environment.capture_environment``. ``looks`` are taken while the program runs.
+    ``environment`` comes from ``compile_environment.capture_environment``. ``looks`` are taken while the program runs.
 
     Raises:
         InductorBenchError: the program cannot be started.
