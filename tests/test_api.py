@@ -12,8 +12,8 @@ from breakdown_runs import H200
 
 import inductor_bench
 from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.messages.observed import PINS
 from inductor_bench.records.base import Category
-from inductor_bench.workflows.pins import PINS_VARIABLE
 
 
 @pytest.fixture
@@ -77,6 +77,6 @@ def test_every_argument_is_documented(function: object) -> None:
 
 
 def test_the_configs_of_one_run_are_applied_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(PINS_VARIABLE, "pins.json")
+    monkeypatch.setenv(PINS, "pins.json")
     with pytest.raises(InductorBenchError, match="are in this process already"):
         inductor_bench.apply(tmp_path)

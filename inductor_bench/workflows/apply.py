@@ -20,7 +20,7 @@ from ..launch.marks import tool_mark
 from ..launch.process import last_error, remedy, run_in_terminal
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
 from ..messages.job_requests import TellEnvironment
-from ..messages.observed import APPLY, Pins
+from ..messages.observed import APPLY, PINS, Pins
 from ..records.base import VERIFY, Failure
 from ..records.request import ApplyRequest
 from ..records.retune import DROPPED, UNPINNABLE, AppliedKernel, Verification
@@ -33,7 +33,6 @@ from ..store.lock import locked
 from ..units import MISSING, seconds
 from .modules.program_run import interpreter_of
 from .pins import (
-    PINS_VARIABLE,
     PinnedRun,
     WinnerPin,
     join_states,
@@ -424,7 +423,7 @@ def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
     Raises:
         InductorBenchError: there is no RUN, it was not retuned, or this process has the configs of a RUN already.
     """
-    if os.environ.get(PINS_VARIABLE):
+    if os.environ.get(PINS):
         raise InductorBenchError(
             "the configs of a RUN are in this process already, or it was started by `inductor-bench apply`",
             "call inductor_bench.apply once; without it, `inductor-bench apply RUN -- COMMAND` does the same",

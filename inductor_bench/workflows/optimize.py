@@ -30,6 +30,7 @@ from ..launch.worker import (
 from ..literals import MASK
 from ..messages.job_requests import TellEnvironment, TellOptions
 from ..messages.observed import APPLY
+from ..messages.observed import PINS as PINS_VARIABLE
 from ..records.optimization import (
     ENVIRONMENT,
     INDUCTOR,
@@ -60,7 +61,7 @@ from .modules.targets import folder_title_of, is_command, resolve_target, title_
 from .optimizing.optimized_files import write_optimized
 from .optimizing.trial_rounds import TrialRounds
 from .optimizing.tried_program import STALLED_S, STALLED_SHARE, ProgramTrials
-from .pins import PINS_VARIABLE, make_pins, with_mode
+from .pins import make_pins, with_mode
 from .progress import Progress
 from .single_run import read_option
 

@@ -16,7 +16,7 @@ from ..devices.protocol import CPU
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.worker import expose_package, join_paths
-from ..messages.observed import APPLY, PINNED, PinnedProcess, Pins, PinState
+from ..messages.observed import APPLY, CAPTURE_FOLDER, OBSERVE, PINNED, PINS, PinnedProcess, Pins, PinState
 from ..records.code import Launch
 from ..records.retune import (
     FASTER,
@@ -248,10 +248,6 @@ STATES = ".pins.json"
 PINS_FILE = "pins.json"
 
 
-PINS_VARIABLE = "INDUCTOR_BENCH_PINS"
-"""Names the file with the pins of a process; see ``messages.observed``."""
-
-
 def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], observe: str) -> dict[str, str]:
     """The environment of a program with pins.
 
@@ -265,9 +261,9 @@ def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], o
     write_message(work / PINS_FILE, codec.encode(pins))
     return {
         **environment,
-        "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
-        PINS_VARIABLE: str((work / PINS_FILE).resolve()),
-        "INDUCTOR_BENCH_OBSERVE": observe,
+        CAPTURE_FOLDER: str(work.resolve()),
+        PINS: str((work / PINS_FILE).resolve()),
+        OBSERVE: observe,
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
 

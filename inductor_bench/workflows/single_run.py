@@ -17,7 +17,8 @@ from ..analysis.findings.finding import plural
 from ..devices.table import device_of
 from ..errors import InductorBenchError, UsageError
 from ..launch.process import ProcessResult
-from ..messages.observed import ModeChange, ModeReport
+from ..messages.observed import CAPTURE_FOLDER, MODE, OBSERVE, PROFILES, STEPS, ModeChange, ModeReport
+from ..messages.observed import EAGER as EAGER_DEVICE
 from ..records.base import NO_PYTHON, Failure
 from ..records.comparison import DEFAULT, EAGER, MODES, NOT_TIMED, SWITCHES, DeviceWork, ModeProcess, ModeSet
 from ..records.evidence import BOUNDARY, GRAPH_CALL, EagerSteps, ObservedSteps
@@ -98,8 +99,8 @@ def _run_eager(
     observed = observed_environment(replace(request, repeat=1, values=DRAWN), folder.work, environment)
     observed.pop("TORCH_TRACE", None)
     observed |= {
-        "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
-        "INDUCTOR_BENCH_EAGER": program.ranks[0].device,
+        CAPTURE_FOLDER: str(work.resolve()),
+        EAGER_DEVICE: program.ranks[0].device,
         **NOT_COMPILED,
     }
     command = program_command(request, work, python, work / "refusal.json")
@@ -253,13 +254,13 @@ class ProgramRunner:
         environment = observed_environment(replace(self._request, repeat=1), work, environment)
         change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
         environment |= {
-            "INDUCTOR_BENCH_CAPTURE": str(observed.resolve()),
-            "INDUCTOR_BENCH_OBSERVE": "steps",
-            "INDUCTOR_BENCH_MODE": json.dumps(codec.encode(change)),
-            "INDUCTOR_BENCH_PROFILES": "1" if first and self._profiles else "0",
+            CAPTURE_FOLDER: str(observed.resolve()),
+            OBSERVE: STEPS,
+            MODE: json.dumps(codec.encode(change)),
+            PROFILES: "1" if first and self._profiles else "0",
         }
         if settings.mode == EAGER:
-            environment |= {**NOT_COMPILED, "INDUCTOR_BENCH_EAGER": device}
+            environment |= {**NOT_COMPILED, EAGER_DEVICE: device}
         return environment
 
     def _read(

@@ -17,7 +17,16 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...launch.process import SAFE_PATH, run_process
 from ...launch.worker import expose_package, join_paths, worker_environment
-from ...messages.observed import COMPILE_CACHE
+from ...messages.observed import (
+    CAPTURE_FOLDER,
+    COMPILE_CACHE,
+    LIVE,
+    REPEAT,
+    SAMPLES,
+    SKIP_STEPS,
+    TIMED_STEPS,
+    VALUES_LIMIT,
+)
 from ...records.code import CompilePhase, total_s
 from ...records.request import BreakdownRequest
 from ...records.request_fields import COMMAND, PROGRAMS
@@ -106,13 +115,13 @@ def keep_for_later_runs(environment: Mapping[str, str]) -> None:
 def observed_environment(request: BreakdownRequest, work: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of the program, in which its Python processes observe themselves."""
     observed = {
-        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
-        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
-        "INDUCTOR_BENCH_REPEAT": str(request.repeat or ""),
-        "INDUCTOR_BENCH_VALUES_LIMIT": str(request.recorded_bytes or ""),
-        "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
-        "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
-        "INDUCTOR_BENCH_SAMPLES": "1" if request.samples else "",
+        CAPTURE_FOLDER: str((work / "observed").resolve()),
+        LIVE: "1" if request.live else "0",
+        REPEAT: str(request.repeat or ""),
+        VALUES_LIMIT: str(request.recorded_bytes or ""),
+        SKIP_STEPS: "" if request.skip is None else str(request.skip),
+        TIMED_STEPS: str(request.steps or ""),
+        SAMPLES: "1" if request.samples else "",
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
     of_users = request.kind in ("script", COMMAND, "factory")

@@ -12,7 +12,7 @@ from ...analysis.optimization.trial_plans import TrialCandidate, name_of
 from ...errors import InductorBenchError
 from ...launch.process import run_in_terminal
 from ...launch.worker import expose_package, join_paths
-from ...messages.observed import VARIANTS
+from ...messages.observed import CAPTURE_FOLDER, OBSERVE, PROFILES, STEPS, VARIANTS
 from ...messages.variants import ProgramVariant, VariantsRequest
 from ...store import codec
 from ...store.files import write_json
@@ -52,9 +52,9 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
         write_json(work / REQUEST, codec.encode(request))
         environment = users_environment()
         environment |= {
-            "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
-            "INDUCTOR_BENCH_OBSERVE": "steps",
-            "INDUCTOR_BENCH_PROFILES": "0",
+            CAPTURE_FOLDER: str(work.resolve()),
+            OBSERVE: STEPS,
+            PROFILES: "0",
             VARIANTS: str((work / REQUEST).resolve()),
             "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
             **variables_of([candidate]),

@@ -17,7 +17,7 @@ from ...errors import InductorBenchError
 from ...launch.batch_executors import compile_threads
 from ...launch.process import WAKE_S, ChildProcess, ProcessResult, last_error
 from ...launch.worker import COMPILE_THREADS, usable_cores
-from ...messages.observed import VARIANTS
+from ...messages.observed import OBSERVE, SAMPLES, STEPS, VARIANTS
 from ...messages.variants import (
     JOURNAL,
     TRIED,
@@ -244,8 +244,8 @@ class ProgramTrials:
         environment |= {**WARM, CACHE: str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
         environment = observed_environment(self.request, work, environment)
         environment |= {
-            "INDUCTOR_BENCH_OBSERVE": "steps",
-            "INDUCTOR_BENCH_SAMPLES": "",
+            OBSERVE: STEPS,
+            SAMPLES: "",
             VARIANTS: str((work / REQUEST).resolve()),
         }
         threads = compile_threads(usable_cores(), self.gpus, plan.beside)
