@@ -239,7 +239,7 @@ def replaced_calls(pinned: PinnedRun, kernels: Sequence[AppliedKernel]) -> list[
     return [one for one in kernels if one.kernel_id in library and one.state == PINNED]
 
 
-def sum_predicted(kernels: Sequence[AppliedKernel]) -> float:
+def predicted_saving_s(kernels: Sequence[AppliedKernel]) -> float:
     """The projected saving of the kernels that run their pins, in seconds per step."""
     return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)
 
@@ -262,13 +262,13 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings)
     in_both = replaced_calls(pinned, kernels)
     if in_both:
-        saved_s = sum_predicted(in_both)
+        saved_s = predicted_saving_s(in_both)
         what = f"their projected saving, {seconds(saved_s)} of a step," if saved_s else "what they save"
         who = f"{plural(len(in_both), 'library call')} run{'s' * (len(in_both) == 1)}"
         notes.append(f"{who} the choice that won on both sides: {what} is not in the comparison")
     return Verification(
         way=STEPS,
-        predicted_s=sum_predicted([one for one in kernels if one not in in_both]),
+        predicted_s=predicted_saving_s([one for one in kernels if one not in in_both]),
         step=measure_saving([TimedStep(step.tuned, step.time_s) for step in found.steps]),
         device=measure_saving(samples),
         outputs=_summarise(found.outputs),
@@ -377,7 +377,7 @@ def _describe(
         step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
     return Verification(
         way=PROCESSES,
-        predicted_s=sum_predicted(kernels),
+        predicted_s=predicted_saving_s(kernels),
         step=step,
         device=device,
         outputs=PinnedOutputs(reason=NOT_COMPARED),

@@ -37,7 +37,7 @@ from inductor_bench.workflows.pins import (
     read_states,
     with_mode,
 )
-from inductor_bench.workflows.proof import describe_kernels, sum_predicted
+from inductor_bench.workflows.proof import describe_kernels, predicted_saving_s
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -220,7 +220,7 @@ def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> N
         ("aten_call_1", "pinned"),
         ("aten_call_2", "unpinnable"),
     ]
-    assert sum_predicted(kernels) == pytest.approx(1.1e-4)
+    assert predicted_saving_s(kernels) == pytest.approx(1.1e-4)
     dropped = describe_kernels(pinned, states, (pin.kernel_id,), {})
     run = with_verification(replace(folder.load(), retunes=tuple(retunes)), Verification("steps", 0.0, kernels=dropped))
     (left_over,) = make_pins(run, folder).pins.all
