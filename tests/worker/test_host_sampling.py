@@ -108,7 +108,8 @@ def test_a_deep_recursion_costs_the_outer_frames_only(sampler: HostSampler) -> N
         sys.setrecursionlimit(limit)
     deep = [names for names in stacks(tree) if "recurse" in names]
     assert deep and max(map(len, deep)) <= MOST_FRAMES
-    assert all(names[-1] in ("count_to", "recurse") for names in deep)
+    # A callback of the garbage collection may stand above them: hypothesis has one.
+    assert all({"count_to", "recurse"}.intersection(names[-3:]) for names in deep)
 
 
 def test_generated_code_has_a_name_and_no_file(sampler: HostSampler) -> None:
