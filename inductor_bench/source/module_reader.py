@@ -32,6 +32,7 @@ from .generated_text import (
     read_comment,
     read_threads,
     read_vector_lanes,
+    walk_tree,
 )
 
 # Reads compiled modules with a C++ wrapper, whose kernels and calls are in strings of the Python file.
@@ -243,7 +244,7 @@ def find_undefined(tree: ast.Module) -> tuple[tuple[str, int], ...]:
     """The names that the module calls, as ``name(...)`` or ``name.run(...)``, but never defines, with their counts."""
     known = set(dir(builtins))
     called: Counter[str] = Counter()
-    for node in ast.walk(tree):
+    for node in walk_tree(tree):
         if isinstance(node, ast.Call):
             head, *rest = dotted(node.func) or ("",)
             called.update([head] if head and rest in ([], ["run"]) else ())
@@ -346,9 +347,9 @@ _CAPTURE_HINT = "a compiled module is what a 'Compiled module path:' line names"
 _INDUCTOR = re.compile(r"\bAsyncCompile\(\)|\bCppWrapperCodeCache\b|^ +args\.clear\(\)", re.MULTILINE)
 
 
-@functools.lru_cache(maxsize=4)  # reading a module of hundreds of kernels takes a second
+@functools.lru_cache(maxsize=64)  # a program's modules are read in turn by several stages, each of which reads all
 def read_module(text: str) -> ModuleSource:
-    """The facts that the text of a compiled module holds. The last four results are cached.
+    """The facts that the text of a compiled module holds. The last 64 results are cached: one takes up to a second.
 
     Raises:
         InductorBenchError: the text is not a compiled module; the message says what it is, if that is known.
