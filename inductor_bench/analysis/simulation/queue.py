@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -69,6 +70,11 @@ class StepQueue:
     def steps(self) -> int:
         return sum(action.kind == BOUNDARY for action in self.actions)
 
+    @cached_property
+    def before(self) -> tuple[tuple[float, int], ...]:
+        """``before_s`` and ``events`` of each action, which are asked for with many hosts."""
+        return tuple((action.before_s, action.events) for action in self.actions)
+
 
 # The host without the profiler.
 
@@ -96,8 +102,8 @@ AT_ONCE = HostModel(scale=0.0)
 def host_time_s(queue: StepQueue, host: HostModel) -> float:
     """The host's own time in a step, without waiting."""
     times = (
-        host.time_of(action.before_s, action.events) + host.time_of(action.own_s, 1) * (action.own_s > 0)
-        for action in queue.actions
+        host.time_of(before_s, events) + host.time_of(action.own_s, 1) * (action.own_s > 0)
+        for action, (before_s, events) in zip(queue.actions, queue.before, strict=True)
     )
     return math.fsum(times) / queue.steps
 
@@ -184,8 +190,8 @@ def compile_queue(queue: StepQueue, host: HostModel = AS_PROFILED) -> CompiledQu
 
 
 def _rows(queue: StepQueue, host: HostModel) -> Iterator[_Row]:
-    for action in queue.actions:
-        before = host.time_of(action.before_s, action.events)
+    for action, (before_s, events) in zip(queue.actions, queue.before, strict=True):
+        before = host.time_of(before_s, events)
         own = host.time_of(action.own_s, 1)
         if action.kind == LAUNCH and action.works:
             for number, place in enumerate(action.works):
