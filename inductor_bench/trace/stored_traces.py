@@ -22,7 +22,7 @@ from typing import IO, NamedTuple, TypeVar
 from ..errors import InductorBenchError
 from ..records.traced import ProgramTrace, Range, Trace, UserCall
 from .attribution import align_calls
-from .events import DEVICE_KINDS, ChunkReader, Event, EventReader
+from .events import CHUNK_BYTES, DEVICE_KINDS, ChunkReader, Event, EventReader
 from .iterations import split_iterations
 from .program_trace import NODE, Markers, Owners, find_graph_calls, find_window, read_program_trace
 from .rows import read_trace_and_origin
@@ -250,21 +250,26 @@ def _write(source: Path, partial: Path, selection: _Selection, limit: int, amend
     bare = selection.detail >= _Detail.NO_ARGUMENTS
     between = b""
     with _gzip_writer(partial) as (file, raw):
+        held, size = [], 0  # a call of the compressor for each event would take as long as the compression
         for event, start, _, text in reader:
             if not selection.keeps(event, start):
                 continue
             if not between:
-                file.write(reader.header + b'"traceEvents": [\n  ')
+                held.append(reader.header + b'"traceEvents": [\n  ')
             text = _without_arguments(text) if bare and event.ph != "M" else text
             if amend is not None and event.cat in DEVICE_KINDS and start is not None and event.args.correlation >= 0:
                 text = amend(start, event.args.correlation, text)
-            file.write(between + text)
+            held += between, text
+            size += len(text)
             between = b",\n  "
-            if raw.tell() > 2 * limit:
-                break
+            if size >= CHUNK_BYTES:
+                file.write(b"".join(held))
+                held, size = [], 0
+                if raw.tell() > 2 * limit:
+                    break
         if not between:
-            file.write(reader.header + b'"traceEvents": [')
-        file.write(b"\n  ]" + (reader.tail if _closes(reader.tail) else b"\n}\n"))
+            held.append(reader.header + b'"traceEvents": [')
+        file.write(b"".join(held) + b"\n  ]" + (reader.tail if _closes(reader.tail) else b"\n}\n"))
     return partial.stat().st_size
 
 
