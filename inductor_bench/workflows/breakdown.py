@@ -424,7 +424,7 @@ class _Breakdown:
         return CapturedProgram(modules, Capture(), failures)
 
     def _prepare_answer(self, captured: CapturedProgram) -> None:
-        """Reads the profile while the program's steps are timed, so that the answer need not."""
+        """Reads for the answer what was compiled, while the steps are profiled, and then their profile."""
         with suppress(InductorBenchError):  # what cannot be read or written now is tried again for the answer
             self._keep(captured, early=True)
             describe_program(self._evidence, self._files)

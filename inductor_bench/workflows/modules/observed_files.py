@@ -86,7 +86,8 @@ class StepWatch:
         folder: the folder of the observations.
         stops: whether the program is ended then.
         tell: called once where the program goes on for :data:`PATIENCE_S` seconds without need.
-        prepare: called at each new trace of a program of one process that leaves cores free, before the answer.
+        prepare: called before the answer, when the profile of a program of one process that leaves cores free begins,
+            and at each new trace of it.
         answer: called once when the steps are measured, while the program still runs.
         end: called once when the Python of all processes with steps has ended, while a process is torn down.
     """
@@ -106,7 +107,7 @@ class StepWatch:
         self._done_s: float | None = None
         self._sampled_s: float | None = None
         self._answered = self._told = self._has_ended = False
-        self._prepared = ("", "")
+        self._prepared: tuple[str, str] | None = None  # the traces of the last call of ``prepare``
         self._known: dict[Path, tuple[tuple[int, int, int], ObservedSteps]] = {}
 
     @property
@@ -149,8 +150,10 @@ class StepWatch:
             self._answered = True
             self._answer()
             return
-        traces = (steps[0].trace, steps[0].lines_trace) if len(steps) == 1 else ("", "")
-        if traces[0] and traces != self._prepared and not _has_few_cores():
+        if len(steps) != 1 or _has_few_cores():
+            return
+        traces = steps[0].trace, steps[0].lines_trace
+        if traces != self._prepared and (traces[0] or steps[0].state == PROFILING):
             self._prepared = traces
             if not device_of(steps[0].device).runs_on_host:
                 self._prepare()

@@ -247,7 +247,7 @@ class CapturedProgram:
 class Looks(NamedTuple):
     """What is told while a program runs, each with what is known of it by then, and once but the first."""
 
-    prepare: Callable[[CapturedProgram], None]  # its steps are profiled and not timed yet
+    prepare: Callable[[CapturedProgram], None]  # its steps are being profiled, or are profiled and not timed yet
     answer: Callable[[CapturedProgram], None]  # its steps are measured
     end: Callable[[CapturedProgram], None]  # its Python has ended, and its process is torn down
 

@@ -124,8 +124,8 @@ def test_a_program_that_is_stopped_is_answered_before(tmp_path: Path, monkeypatc
     assert seen.answers == 1 and seen.watch.is_finished()
 
 
-@pytest.mark.parametrize(("device", "cores", "preparations"), [("cuda", 8, 2), ("cuda", 2, 0), ("cpu", 8, 0)])
-def test_each_trace_is_read_while_the_steps_are_timed_if_that_disturbs_nothing(
+@pytest.mark.parametrize(("device", "cores", "preparations"), [("cuda", 8, 3), ("cuda", 2, 0), ("cpu", 8, 0)])
+def test_what_was_compiled_and_each_trace_are_read_before_the_answer_if_that_disturbs_nothing(
     device: str, cores: int, preparations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observed_files, "cores_of_this_process", lambda: cores)
