@@ -1,13 +1,21 @@
 """The search for faster settings, over programs whose steps are drawn."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.judging import time_of_round
-from inductor_bench.analysis.optimization.search import MOST_FINALISTS, NO_TIME, OptimizationSearch
+from inductor_bench.analysis.optimization.costs import time_of_round
+from inductor_bench.analysis.optimization.judging import LOOKS
+from inductor_bench.analysis.optimization.search import (
+    MOST_FINALISTS,
+    NO_TIME,
+    NOT_COMBINED,
+    OptimizationSearch,
+)
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan, conflict
+from inductor_bench.analysis.optimization.warming import CompileAhead
 from inductor_bench.records.optimization import (
     COMBINE,
     CONFIRM,
@@ -229,17 +237,98 @@ def test_what_had_no_time_says_so() -> None:
     late = [row for row in search.rows if row.state == UNTRIED]
     assert late and all(row.reason == NO_TIME for row in late)
     assert search.spent_s <= 300.0
-    hurried = searched(DrawnProgram(0, {"row-2": 0.1}), ROWS, 70.0)
+    hurried = searched(compiling_program(0, {"row-2": 0.1}), rows[:8], 150.0)
     assert hurried.winner is None and states(hurried)["row-2"] == UNPROVEN
 
 
 def test_a_proof_of_few_rows_takes_less_time_than_the_ranking_of_all() -> None:
     rows = [menu_row(f"row-{number}") for number in range(8)]
-    program = DrawnProgram(0, {"row-2": 0.1, "row-5": 0.05}, seconds=130.0)  # ten variants compile for 100 s of them
+    program = compiling_program(0, {"row-2": 0.1, "row-5": 0.05})
     search = searched(program, rows, 220.0)
     assert search.winner is not None and search.winner.slugs == ("row-2",)
     assert [plan.slugs for plan in program.asked if plan.purpose == PROVE] == [("placebo", "row-2")] * 2
     assert states(search)["row-5"] == UNPROVEN
+
+
+# The best first
+
+
+def compiling_program(seed: int, savings: dict[str, float], compile_s: float = 10.0, **more: Any) -> DrawnProgram:
+    """A program whose processes start for 10 s, and compile what none has compiled."""
+    return DrawnProgram(seed, savings, compile_s=compile_s, cached=0.1, start_s=10.0, check_s=2.0, **more)
+
+
+def promising_rows() -> list[MenuRow]:
+    graphs = replace(menu_row("cudagraphs"), group="cudagraphs", bound=0.6)
+    return [*(menu_row(f"row-{number}") for number in range(8)), graphs]
+
+
+def test_what_promises_most_is_ranked_and_proven_before_others_are_ranked() -> None:
+    program = compiling_program(0, {"cudagraphs": 0.5, "row-3": 0.1})
+    search = searched(program, promising_rows())
+    first = [(plan.purpose, plan.slugs) for plan in program.asked[:4]]
+    proof = (PROVE, ("placebo", "cudagraphs"))
+    assert first[:3] == [(SCREEN, ("placebo", "cudagraphs")), proof, proof]
+    assert first[3][0] == SCREEN and "row-3" in first[3][1] and "cudagraphs" not in first[3][1]
+    assert search.winner is not None and search.winner.slugs == ("cudagraphs", "row-3")
+
+
+def test_a_short_time_ends_with_the_large_saving_that_is_promised() -> None:
+    """Five minutes, of a program that compiles for 30 s and takes 80 s until its step is known."""
+    for seed in range(5):
+        program = compiling_program(seed, {"cudagraphs": 0.5, "row-3": 0.02}, 30.0)
+        search = searched(program, promising_rows(), 300.0, spent_s=80.0, ahead=CompileAhead(0, 30.0))
+        assert search.winner is not None and search.winner.slugs == ("cudagraphs",)
+
+
+def test_a_row_is_not_looked_at_more_often_because_its_proof_began_early() -> None:
+    program = compiling_program(0, {"cudagraphs": 0.12}, between=0.2)
+    searched(program, promising_rows(), 7200.0)
+    looks = [plan for plan in program.asked if plan.purpose == PROVE and "cudagraphs" in plan.slugs]
+    assert len(looks) <= 2 * LOOKS
+
+
+def test_a_proof_that_began_early_proves_nothing_where_there_is_nothing() -> None:
+    """Rows that promise much, ranked by so much noise that each is proven at once."""
+    rows = [replace(row, group="cudagraphs") for row in promising_rows()]
+    kinds: list[dict[str, float]] = [{"between": 0.1}, {"between": 0.2, "held": 3, "shared": 0.1}]
+    found = [
+        searched(program := compiling_program(seed, {}, **kind), rows, budget_s) and program  # type: ignore[arg-type]
+        for kind in kinds
+        for seed in range(25)
+        for budget_s in (300.0, 1200.0)
+    ]
+    early = [one for one in found if PROVE in [plan.purpose for plan in one.asked[:3]]]
+    assert len(early) > 10
+    assert sum(any(plan.purpose == CONFIRM for plan in one.asked) for one in found) <= 1
+
+
+def test_what_excludes_a_proven_setting_that_saves_more_is_not_proven() -> None:
+    *others, graphs = promising_rows()
+    rows = [*others[:3], replace(others[3], settings=graphs.settings), *others[4:], graphs]
+    program = compiling_program(0, {"cudagraphs": 0.5, "row-3": 0.2})
+    search = searched(program, rows)
+    assert not [plan for plan in program.asked if plan.purpose == PROVE and "row-3" in plan.slugs]
+    assert (states(search)["cudagraphs"], states(search)["row-3"]) == (KEPT, REDUNDANT)
+
+
+def test_what_there_is_no_time_to_combine_is_left_to_a_longer_search() -> None:
+    program = compiling_program(0, {"cudagraphs": 0.5, "row-3": 0.3}, 30.0)
+    found = searched(program, promising_rows(), 1200.0)
+    assert found.winner is not None and found.winner.slugs == ("cudagraphs", "row-3")
+    begun = next(plan for plan in program.asked if plan.purpose == COMBINE)
+    search = OptimizationSearch(promising_rows(), program.step_s, 1200.0)
+    plans, program = search.plans(), compiling_program(0, {"cudagraphs": 0.5, "row-3": 0.3}, 30.0)
+    asked = next(plans)
+    with pytest.raises(StopIteration):
+        while True:
+            trials = [program.run(plan) for plan in asked]
+            if len(search.trials) == int(begun.name[:2]) - 2:  # the last proof took all the time that was left
+                trials = [replace(trial, time_s=1200.0) for trial in trials]
+            asked = plans.send(trials)
+    assert search.winner is not None and search.winner.slugs == ("cudagraphs",)
+    row = next(row for row in search.rows if row.slug == "row-3")
+    assert (row.state, row.reason) == (UNPROVEN, NOT_COMBINED)
 
 
 def test_only_the_best_are_proven() -> None:

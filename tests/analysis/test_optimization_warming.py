@@ -8,7 +8,7 @@ import pytest
 import step_runs
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.judging import time_of_round
+from inductor_bench.analysis.optimization.costs import time_of_round
 from inductor_bench.analysis.optimization.warming import CompileAhead, processes_ahead
 from inductor_bench.records.optimization import CONFIRM, KEPT, PROVE, SCREEN, WARMING, Trial
 from inductor_bench.records.run import Run
@@ -100,10 +100,10 @@ def test_compiling_ahead_is_spent_time_and_ends_in_time() -> None:
     search = searched(program, ROWS, 1200.0, ahead=CompileAhead(4, 30.0))
     assert search.spent_s == 60.0 * program.rounds, "four at once take the time of one"
     limits = [plan.limit_s for plan in program.asked if plan.only_compiles]
-    assert limits == pytest.approx([0.7 * 600.0, *[0.7 * 540.0] * 4])
+    assert limits == pytest.approx([0.7 * 1200.0, *[0.7 * 1140.0] * 4])
     program = DrawnProgram(0)
     searched(program, ROWS, 160.0, ahead=CompileAhead(4, 30.0))
-    assert not compiled_ahead(program), "56 s are too few for two compilations of 30 s"
+    assert not compiled_ahead(program), "112 s are too few for two processes that compile for 30 s or more"
 
 
 def test_processes_that_only_compile_run_beside_each_other() -> None:
@@ -112,32 +112,37 @@ def test_processes_that_only_compile_run_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("processes", "compile_s", "time_s", "rows"),
+    ("processes", "compile_s", "budget_s", "rows"),
     [
-        (0, 0.0, 100.0, 8),  # nothing is known
-        (0, 40.0, 200.0, 3),  # the original, the placebo and three rows
-        (0, 30.0, 600.0, 8),
-        (0, 300.0, 200.0, 2),
-        (4, 40.0, 200.0, 4),  # the original and the placebo, and then four at once
+        (0, 30.0, 1200.0, 8),
+        (0, 40.0, 400.0, 4),  # one after the other, with time for proofs
+        (0, 300.0, 400.0, 1),
+        (4, 40.0, 400.0, 5),  # the original and the placebo, and then the rows in four processes
         (4, 40.0, 600.0, 8),
     ],
 )
-def test_the_ranking_takes_as_many_rows_as_compile_in_its_time(
-    processes: int, compile_s: float, time_s: float, rows: int
+def test_the_ranking_takes_as_many_rows_as_there_is_time_to_prove(
+    processes: int, compile_s: float, budget_s: float, rows: int
 ) -> None:
-    assert CompileAhead(processes, compile_s).rows_at_once(time_s) == rows
+    program = DrawnProgram(0, start_s=15.0, compile_s=compile_s, cached=0.1, check_s=2.0)
+    searched(program, ROWS, budget_s, ahead=CompileAhead(processes, compile_s))
+    assert len(next(plan for plan in program.asked if plan.purpose == SCREEN).slugs) - 1 == rows
 
 
-def test_a_program_that_compiles_for_long_is_ranked_in_smaller_groups() -> None:
-    program = DrawnProgram(0, seconds=160.0)
-    searched(program, ROWS, 400.0, ahead=CompileAhead(0, 40.0))
-    assert [len(plan.slugs) - 1 for plan in program.asked if plan.purpose == SCREEN] == [3]
+def test_what_promises_most_is_ranked_where_it_is_compiled_and_the_others_are_compiled_ahead() -> None:
+    graphs = replace(menu_row("cudagraphs"), group="cudagraphs", bound=0.6)
+    program = DrawnProgram(0, {"cudagraphs": 0.5}, start_s=10.0, compile_s=20.0, cached=0.1, check_s=1.0)
+    searched(program, [*ROWS, graphs], ahead=CompileAhead(4, 20.0))
+    assert [plan.purpose for plan in program.asked[:8]] == [SCREEN, PROVE, PROVE, *[WARMING] * 4, SCREEN]
+    assert program.asked[0].slugs == ("placebo", "cudagraphs")
+    assert all("placebo" not in plan.slugs for plan in program.asked[3:7]), "the first process has compiled it"
 
 
 def test_a_proof_is_expected_to_take_what_the_ranking_compiled_and_not_a_cold_compilation() -> None:
-    program = DrawnProgram(0, {f"row-{number}": 0.2 for number in range(6)}, cached=0.05, seconds=40.0)
-    searched(program, ROWS, 200.0, ahead=CompileAhead(4))
-    assert len(next(plan for plan in program.asked if plan.purpose == PROVE).slugs) > 4
+    savings = {f"row-{number}": 0.2 for number in range(6)}
+    program = DrawnProgram(0, savings, cached=0.05, start_s=10.0, check_s=1.0)
+    searched(program, ROWS, 300.0, ahead=CompileAhead(4))
+    assert len(next(plan for plan in program.asked if plan.purpose == PROVE).slugs) == 4
     assert program.asked[-1].purpose == CONFIRM
 
 

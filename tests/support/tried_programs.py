@@ -45,7 +45,8 @@ class DrawnProgram:
     processes; ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
     A variant has ``held`` steps in each of its turns, which are disturbed together by ``shared``. Each further device
     is slower by the logarithm ``slower``. A variant compiles for ``compile_s``, and for the share ``cached`` of that if
-    it was compiled ahead; ``dies_ahead`` end the processes that compile them ahead.
+    it was compiled ahead; ``dies_ahead`` end the processes that compile them ahead. A process takes ``seconds``. With
+    ``start_s`` it takes these, its compilations, ``check_s`` for each variant and its steps; all share a cache then.
     """
 
     seed: int = 0
@@ -72,6 +73,8 @@ class DrawnProgram:
     compile_s: float = 10.0
     cached: float = 1.0
     dies_ahead: Sequence[str] = ()
+    start_s: float = 0.0
+    check_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -106,8 +109,15 @@ class DrawnProgram:
             noise = self.random.gauss(offsets[name] + self.drift * share, self.scatter) + together
             times[name].append(level * math.exp(noise) * long)
             places[name].append(place + place // self.held)
+        if plan.cold:
+            self.compiled.clear()
         variants = tuple(self._variant(name, times[name], places[name]) for name in names)
         digests = self._digests(plan) if plan.losses and self.is_compared else ()
+        took_s = self.seconds
+        if self.start_s:
+            self.compiled.update(names)
+            took_s = self.start_s + sum(one.compile_time_s for one in variants)
+            took_s += plan.alternates * self.check_s * len(names) + sum(map(sum, times.values()))
         return Trial(
             plan.name,
             plan.purpose,
@@ -115,7 +125,7 @@ class DrawnProgram:
             plan.slugs,
             variants,
             digests,
-            self.seconds,
+            took_s,
             "cuda",
             "optimizer",
             cold=plan.cold,
@@ -127,9 +137,13 @@ class DrawnProgram:
         trial = Trial(plan.name, plan.purpose, True, plan.slugs, time_s=self.seconds, gpu=str(plan.lane))
         if set(plan.slugs) & set(self.dies_ahead):
             return replace(trial, failure=Failure("optimize", "exit", "the program died"))
-        self.compiled.update(plan.slugs)
-        variants = tuple(TrialVariant(name, compile_time_s=self.compile_s) for name in (ORIGINAL, *plan.slugs))
-        return replace(trial, variants=variants)
+        names = (ORIGINAL, *plan.slugs)
+        known = self.compiled if self.start_s else ()
+        took_s = {name: self.compile_s * (self.cached if name in known else 1.0) for name in names}
+        self.compiled.update(names if self.start_s else plan.slugs)
+        variants = tuple(TrialVariant(name, compile_time_s=took_s[name]) for name in names)
+        time_s = self.start_s + sum(took_s.values()) if self.start_s else self.seconds
+        return replace(trial, variants=variants, time_s=time_s)
 
     def _log(self, name: str) -> float:
         rows = [] if name in (ORIGINAL, PLACEBO) else name.split("+")

@@ -23,7 +23,6 @@ from ...records.optimization import (
     SAME,
     SLOWER,
     UNDECIDED,
-    WARMING,
     MeasuredGain,
     StepDigest,
     Trial,
@@ -414,36 +413,6 @@ def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | No
     cold = next((one.compile_time_s for trial, one in found if trial.cold and one.compile_time_s), None)
     memory = [one.peak_memory_bytes for _, one in found if one.peak_memory_bytes is not None]
     return cold, max(memory, default=None)
-
-
-def time_of_round(trials: Sequence[Trial]) -> float:
-    """Seconds of processes that ran at once; those of one device ran one after the other, unless they only compiled."""
-    times_s: defaultdict[str, float] = defaultdict(float)
-    for trial in trials:
-        before_s = times_s[trial.gpu]
-        times_s[trial.gpu] = max(before_s, trial.time_s) if trial.purpose == WARMING else before_s + trial.time_s
-    return max(times_s.values(), default=0.0)
-
-
-def time_of_process(trials: Sequence[Trial], purpose: str, compile_s: Sequence[float]) -> float:
-    """Seconds that a process takes, as far as earlier ones tell: those of its purpose, or those with other rows.
-
-    ``compile_s`` has the seconds in which each of its rows compiles; empty if all rows of a process count as equal.
-    """
-    timed = [trial for trial in trials if trial.purpose != WARMING]
-    alike = [trial.time_s for trial in timed if trial.purpose == purpose]
-    others = [trial for trial in timed if trial.alternates]
-    if alike or not (compile_s and others):
-        return statistics.median(alike or [trial.time_s for trial in timed] or [0.0])
-    compiled = (trial.compile_time_s for trial in others)
-    rest = [max(0.0, trial.time_s - one) for trial, one in zip(others, compiled, strict=True)]
-    return statistics.median(rest) + math.fsum(compile_s)
-
-
-def latest_compile_s(trials: Sequence[Trial], slug: str) -> float:
-    """Seconds in which the latest process that timed a variant compiled it: few if it found it in a cache."""
-    timed = (trial.variant(slug) for trial in reversed(trials) if trial.purpose != WARMING)
-    return next((one.compile_time_s for one in timed if one is not None), 0.0)
 
 
 def waterfall(

@@ -12,9 +12,7 @@ search that was interrupted goes on from its trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from ... import units
 from ...records.optimization import (
@@ -22,6 +20,7 @@ from ...records.optimization import (
     CONFIRM,
     DIFFERS,
     FAILED,
+    FASTER,
     INDUCTOR,
     KEPT,
     LOST,
@@ -41,8 +40,8 @@ from ...records.optimization import (
     MenuRow,
     OptimizedProgram,
     Trial,
-    TrialVariant,
 )
+from .costs import expected_share, in_order
 from .judging import (
     LOOKS,
     digests_differ,
@@ -50,198 +49,129 @@ from .judging import (
     judge,
     judge_alone,
     lacks_memory,
-    latest_compile_s,
     needs_of,
     process_gains,
     seems_faster,
-    time_of_process,
-    time_of_round,
     waterfall,
 )
-from .row_states import fault_of, is_faster, lost, needed, proven_share
+from .row_states import is_faster, lost, needed, proven_share
+from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions, SearchRounds
 from .trial_plans import (
-    TrialCandidate,
-    TrialPlan,
+    AT_ONCE,
     conflict,
     deal,
     in_turn,
     name_of,
-    prefixes,
+    parts_of,
     screening_turns,
     without,
 )
-from .warming import CompileAhead
-
-COSTLY = ("max-autotune", "cpp-wrapper")
-"""Groups whose rows compile for minutes: they are ranked after all others."""
 
 MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
 
-SCREENING = 0.5
-"""The share of the time after which no further row is ranked."""
-
-USUAL_S = 1200.0
-"""The time limit for which the timed seconds below are meant."""
-
-SCREENED_S, PROVEN_S = 2.5, 6.0
-"""Seconds of timed steps of each variant in one process: to rank, and to prove."""
-
-SHORT_STEP_S, LEAST = 0.1, 48
-"""Steps up to this time are timed at least so often in a process, longer ones half as often."""
-
 FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
 """The number of optimizer steps whose gradients are kept, and about how long they take."""
 
+FIRST_ROWS, PROMISING, SLOW_S = 2, 0.1, 15.0
+"""The number of rows that are ranked and proven before all others, the share of the step that they may be expected to
+save, and the seconds of a compilation from which on it is a single one."""
+
+CLEARLY = 0.1
+"""The share that a row has to save in the ranking to be proven at once, before others are ranked."""
+
 NO_TIME = "no time was left for it: a longer --budget tries it"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
+NOT_RUN = "it is faster by itself; nothing was run from the program's start with it yet"
+NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 
 
-Answer = TypeVar("Answer")
-Asking = Generator[tuple[TrialPlan, ...], Sequence[Trial], Answer]
-"""Asks for rounds of trials, and returns an answer."""
-
-Questions = Asking[None]
-
-
-class OptimizationSearch:
-    """The state of a search. ``rows`` and ``winner`` can be read at any time.
-
-    Args:
-        rows: the menu. Rows whose state is ``untried`` and that have no reason are tried.
-        step_time_s: the step of the program.
-        budget_s: the seconds after which nothing new is begun.
-        spent_s: seconds that were spent before.
-        max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
-        lanes: the number of devices.
-        ahead: what is compiled ahead; nothing by default.
-    """
-
-    def __init__(
-        self,
-        rows: Sequence[MenuRow],
-        step_time_s: float,
-        budget_s: float,
-        spent_s: float = 0.0,
-        max_memory_bytes: int | None = None,
-        lanes: int = 1,
-        ahead: CompileAhead | None = None,
-    ) -> None:
-        self._rows = {row.slug: row for row in rows}
-        self._step_s, self._budget_s, self._before_s = step_time_s, budget_s, spent_s
-        self._max_memory_bytes, self._lanes = max_memory_bytes, lanes
-        self._ahead = ahead or CompileAhead()
-        self._rounds_s: list[float] = []
-        self.trials: list[Trial] = []
-        self.winner: OptimizedProgram | None = None
-        self.notes: list[str] = []
-
-    @property
-    def rows(self) -> tuple[MenuRow, ...]:
-        """The menu with what is known by now."""
-        return tuple(self._rows.values())
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds that the search has taken."""
-        return self._before_s + math.fsum(self._rounds_s)
+class OptimizationSearch(SearchRounds):
+    """A search; see :class:`SearchRounds`. ``rows`` and ``winner`` can be read at any time."""
 
     def plans(self) -> Questions:
         """The trials to run: rounds of at most one for each device, or of those that only compile."""
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
-        tried.sort(key=lambda row: (row.group in COSTLY, -(math.inf if row.bound is None else row.bound)))
-        yield from self._screen([row.slug for row in tried if row.alternates])
-        yield from self._screen_alone([row.slug for row in tried if not row.alternates])
+        order = in_order(tried)
+        alone = [row.slug for row in order if not row.alternates]
+        if order and not order[0].alternates and expected_share(order[0]) >= PROMISING:
+            yield from self._screen_alone(alone[:1])
+            alone = alone[1:]
+        yield from self._screen([row.slug for row in order if row.alternates], goes_on=bool(alone))
+        yield from self._screen_alone(alone)
         finalists = self._choose_finalists()
         yield from self._prove([slug for slug in finalists if self._rows[slug].alternates])
         yield from self._prove_alone([slug for slug in finalists if not self._rows[slug].alternates])
         proven = [slug for slug in finalists if is_faster(self._rows[slug].proven)]
         yield from self._conclude(self._without_conflicts(proven))
 
-    def _set(self, slug: str, **fields: object) -> None:
-        self._rows[slug] = replace(self._rows[slug], **fields)  # type: ignore[arg-type]
-
-    def _ask(
-        self,
-        purpose: str,
-        candidates: Sequence[Iterable[TrialCandidate]],
-        *,
-        alternates: bool,
-        timed_s: float | None = None,
-        losses: int = 0,
-        cold: Sequence[bool] = (),
-    ) -> Asking[Sequence[Trial]]:
-        """Asks for a round: a process with each of these groups of candidates, the first on the first device."""
-        groups = [[*([TrialCandidate(PLACEBO)] if alternates else []), *group] for group in candidates]
-        if alternates:
-            yield from self._compile_ahead(groups, SCREENING if purpose == SCREEN else 1.0)
-        factor = min(4.0, max(0.2, self._budget_s / USUAL_S))
-        least = LEAST if self._step_s <= SHORT_STEP_S else LEAST // 2
-        plans = tuple(
-            TrialPlan(
-                f"{len(self.trials) + lane + 1:02}-{purpose}",
-                purpose,
-                tuple(group),
-                alternates,
-                (timed_s or SCREENED_S) * factor,
-                least,
-                losses,
-                bool(cold) and cold[lane],
-                lane,
-            )
-            for lane, group in enumerate(groups)
-        )
-        trials = yield plans
-        self._note_round(trials)
-        return trials
-
-    def _compile_ahead(self, groups: Sequence[Sequence[TrialCandidate]], share: float) -> Questions:
-        """Asks for processes that compile what no process has compiled, if there is time and reason for them."""
-        while plans := self._ahead.plans(groups, len(self.trials) + 1, self._left_s(share)):
-            trials = yield plans
-            self._note_round(trials)
-            self._ahead.round_s = self._rounds_s[-1]
-
-    def _note_round(self, trials: Sequence[Trial]) -> None:
-        self.trials += trials
-        self._ahead.note_compile_times(trials)
-        self._rounds_s.append(time_of_round(trials))
-
-    def _candidate(self, *slugs: str) -> TrialCandidate:
-        """The variant with the settings of these rows; without any the original."""
-        settings = tuple(setting for slug in slugs for setting in self._rows[slug].settings)
-        return TrialCandidate(name_of(slugs), settings)
-
-    def _has_time(
-        self, purpose: str, rounds: int = 1, share: float = 1.0, slugs: Sequence[str] = (), ahead_s: float = 0.0
-    ) -> bool:
-        """Whether so many rounds of processes with these rows end within this share of the search's time."""
-        compile_s = [latest_compile_s(self.trials, slug) for slug in slugs]
-        return ahead_s + rounds * time_of_process(self.trials, purpose, compile_s) <= self._left_s(share)
-
-    def _left_s(self, share: float = 1.0) -> float:
-        """Seconds that are left of this share of the search's time."""
-        return self._before_s + share * (self._budget_s - self._before_s) - self.spent_s
-
-    def _rounds(self, processes: int) -> int:
-        """The number of rounds in which so many processes run."""
-        return math.ceil(processes / self._lanes)
-
     # Ranking.
 
-    def _screen(self, slugs: Sequence[str]) -> Questions:
-        groups = deal(slugs, self._lanes, self._ahead.rows_at_once(self._left_s(SCREENING)))
-        while groups and self._has_time(SCREEN, share=SCREENING, ahead_s=self._ahead.round_s):
-            now, groups = groups[: self._lanes], groups[self._lanes :]
-            asked = [map(self._candidate, group) for group in now]
+    def _screen(self, slugs: Sequence[str], *, goes_on: bool) -> Questions:
+        """Ranks rows that take turns. What clearly saves much is proven at once, if the ranking goes on after it."""
+        waiting, again = list(slugs), list[list[str]]()
+        while waiting or again:
+            repeated, again = again[: self._lanes], again[self._lanes :]
+            groups = repeated or self._next_groups(waiting)
+            if not groups or (repeated and not self._has_time(SCREEN, self._turns_s(groups[0], SCREENED_S))):
+                return
+            waiting = [slug for slug in waiting if not any(slug in group for group in groups)]
+            asked = [map(self._candidate, group) for group in groups]
             trials = yield from self._ask(SCREEN, asked, alternates=True)
-            again = [
-                part for trial, group in zip(trials, now, strict=True) for part in self._screen_again(trial, group)
-            ]
-            groups = again + groups
+            for trial, group in zip(trials, groups, strict=True):
+                again += self._screen_again(trial, group)
+            if waiting or again or goes_on:
+                yield from self._prove(self._clear_rows(), 1, CLEAR_S)
+
+    def _next_groups(self, waiting: Sequence[str]) -> list[list[str]]:
+        """The rows that are ranked next, by device: first few that promise much, then as many as there is time for."""
+        best = waiting[: FIRST_ROWS * self._lanes]
+        promising = sum(expected_share(self._rows[slug]) >= PROMISING for slug in best)
+        if not self.trials and promising:
+            first = 1 if self._ahead.costs.new_s() >= SLOW_S else FIRST_ROWS
+            return deal(waiting[: min(promising, first * self._lanes)], self._lanes, FIRST_ROWS)
+        for count in range(min(AT_ONCE, math.ceil(len(waiting) / self._lanes)), 0, -1):
+            groups = deal(waiting[: count * self._lanes], self._lanes, count)
+            candidates = [list(map(self._candidate, group)) for group in groups]
+            ahead_s = self._ahead.expected_s(candidates, self._left_s())
+            needed_s = (ahead_s or 0.0) + self._turns_s(groups[0], SCREENED_S, cached=ahead_s is not None)
+            if self._has_time(SCREEN, needed_s + self._proofs_s()) or (count == 1 and not self.trials):
+                return groups
+        return []
+
+    def _proofs_s(self) -> float:
+        """Seconds that the proof of a further row, and its combination with what is proven, would take."""
+        further = [""]
+        return self._rounds(2) * self._turns_s(further, cached=True) + self._combination_s(further)
+
+    def _combination_s(self, slugs: Sequence[str]) -> float:
+        """Seconds in which these rows would be combined with what is proven."""
+        proven = [row.slug for row in self.rows if is_faster(row.proven) and row.state == UNPROVEN and row.alternates]
+        rows = list(dict.fromkeys([*proven, *slugs]))
+        if len(rows) < 2:
+            return 0.0
+        names = [name_of(part) for part in parts_of(rows)]
+        return self._turns_s(names) + (self._rounds(2) - 1) * self._turns_s(names, cached=True)
+
+    def _clear_rows(self) -> list[str]:
+        """Rows that were ranked, and seem to save much."""
+        found = [row for row in self._ranked() if row.alternates and not self._looks[row.slug]]
+        clear = [row for row in found if row.screened is not None and row.screened.share >= CLEARLY]
+        return [row.slug for row in clear[: max(0, MOST_FINALISTS - len(self._looks))]]
+
+    def _ranked(self) -> list[MenuRow]:
+        """The rows that seem faster, the best first, without those that exclude a better one that is proven."""
+        found = [row for row in self.rows if row.state == UNPROVEN and row.screened is not None]
+        found.sort(key=lambda row: -(row.screened.share if row.screened else 0.0))
+        proven = [row for row in found if is_faster(row.proven)]
+        for row in found:
+            better = next((one for one in proven if conflict(one, row) and one.slug != row.slug), None)
+            if better is not None and row.screened is not None and row.screened.share < proven_share(better):
+                self._exclude(row.slug, better)
+        return [row for row in found if self._rows[row.slug].state == UNPROVEN]
 
     def _screen_again(self, trial: Trial, group: list[str]) -> list[list[str]]:
         """Notes what became of the rows of a process; returns those that have to run once more, by process."""
@@ -275,69 +205,59 @@ class OptimizationSearch:
         fast = {"state": UNPROVEN, "reason": NO_PROOF} if seems_faster(gain, alternated=alternated) else lost(gain)
         self._set(slug, screened=gain, **fast)
 
-    def _note_variant(self, slug: str, found: TrialVariant) -> None:
-        """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
-        self._set(slug, compile_time_s=self._ahead.compile_s(slug), peak_memory_bytes=found.peak_memory_bytes)
-        self._set(slug, **fault_of(self._rows[slug], found, self._max_memory_bytes))
-
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
         """Ranks the rows that cannot change within a process: A B C D A, or a part of them on each device."""
-        if not slugs or not self._has_time(SCREEN, 3 if self._lanes == 1 else 2, SCREENING):
+        each_s = self._ahead.costs.alone_s(SCREEN)
+        if not slugs or not self._has_time(SCREEN, (3 if self._lanes == 1 else 2) * each_s, SCREENING):
             return
         turns = screening_turns(slugs, self._lanes)
         for place in range(max(map(len, turns))):
             names = [turn[place] for turn in turns if place < len(turn)]
             is_last = all(name == ORIGINAL for name in names)
-            if is_last or self._has_time(SCREEN, 2, SCREENING + 0.1):
+            if is_last or self._has_time(SCREEN, 2 * self._ahead.costs.alone_s(SCREEN), SCREENING + 0.1):
                 yield from self._run_alone(SCREEN, names)
         trials = [trial for trial in self.trials if trial.purpose == SCREEN]
         for slug in slugs:
             if self._rows[slug].state == UNTRIED and any(trial.variant(slug) for trial in trials):
                 self._rank(slug, judge_alone(trials, slug), alternated=False)
 
-    def _run_alone(
-        self, purpose: str, names: Sequence[str], *, losses: int = 0, cold: Sequence[bool] = ()
-    ) -> Questions:
-        """Runs rows, or the original, each from the start of a process to its end, and each on another device."""
-        asked = [[self._candidate(*([] if name == ORIGINAL else name.split("+")))] for name in names]
-        trials = yield from self._ask(purpose, asked, alternates=False, losses=losses, cold=cold)
-        for trial, name in zip(trials, names, strict=True):
-            if name in self._rows:
-                found = trial.variant(name)
-                if found is not None:
-                    self._note_variant(name, found)
-                elif trial.failure is not None:
-                    self._set(name, state=FAILED, reason=trial.failure.message)
-
     def _choose_finalists(self) -> list[str]:
-        """The rows that seem fastest."""
-        found = [row for row in self.rows if row.state == UNPROVEN and row.screened is not None]
-        found.sort(key=lambda row: -(row.screened.share if row.screened else 0.0))
+        """The rows that seem fastest, and those that were proven before."""
+        found = sorted(self._ranked(), key=lambda row: not self._looks[row.slug])
         for row in found[MOST_FINALISTS:]:
             self._set(row.slug, reason=TOO_MANY)
         return [row.slug for row in found[:MOST_FINALISTS]]
 
     # Proofs from fresh processes.
 
-    def _prove(self, slugs: Sequence[str]) -> Questions:
-        for look in range(LOOKS):
+    def _prove(self, slugs: Sequence[str], looks: int = LOOKS, timed_s: float = PROVEN_S) -> Questions:
+        """Looks at rows up to so many times; at each of them :data:`LOOKS` times at most, in all."""
+        for look in range(looks):
             slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN and not self._is_decided(slug)]
-            slugs = self._fitting(slugs) if look == 0 else slugs
+            slugs = [slug for slug in slugs if self._looks[slug] < LOOKS]
+            slugs = self._fitting(slugs, timed_s) if look == 0 else slugs
             jobs = self._jobs(slugs)
-            if not slugs or (look and not self._has_time(PROVE, self._rounds(len(jobs)), 0.75)):
+            if not slugs or (
+                look and not self._has_time(PROVE, self._rounds(len(jobs)) * self._turns_s(jobs[0]), 0.75)
+            ):
                 return
-            yield from self._prove_once(jobs)
+            self._looks.update(slugs)
+            yield from self._prove_once(jobs, timed_s)
             for slug in slugs:
                 if self._rows[slug].state == UNPROVEN:
                     self._set(slug, proven=self._judge_fresh(PROVE, slug))
-                    self._note_proof(slug, is_last=look + 1 == LOOKS)
+                    self._note_proof(slug, is_last=self._looks[slug] == LOOKS)
             self._without_conflicts([slug for slug in slugs if self._rows[slug].state == UNPROVEN])
 
-    def _fitting(self, slugs: Sequence[str]) -> Sequence[str]:
-        """The first rows whose proof there is time for."""
+    def _fitting(self, slugs: Sequence[str], timed_s: float) -> Sequence[str]:
+        """The first rows whose proof, and combination with what is proven, there is time for.
+
+        Before anything is proven the last processes of a single row may end after the time.
+        """
         for count in range(len(slugs), 0, -1):
-            jobs = self._jobs(slugs[:count])
-            if self._has_time(PROVE, self._rounds(len(jobs)), slugs=jobs[0]):
+            jobs, combination_s = self._jobs(slugs[:count]), self._combination_s(slugs[:count])
+            rounds = self._rounds(len(jobs)) - (not combination_s)
+            if self._has_time(PROVE, rounds * self._turns_s(jobs[0], timed_s) + combination_s):
                 return slugs[:count]
         return ()
 
@@ -346,7 +266,7 @@ class OptimizationSearch:
         parts = min(max(1, self._lanes // 2), len(slugs))
         return [list(slugs[part::parts]) for part in range(parts)] * max(2, self._lanes // max(1, parts))
 
-    def _prove_once(self, jobs: list[list[str]]) -> Questions:
+    def _prove_once(self, jobs: list[list[str]], timed_s: float) -> Questions:
         """Runs these processes; what a variant took with it that ended a process runs once more without it."""
         while jobs:
             now, jobs = jobs[: self._lanes], jobs[self._lanes :]
@@ -355,7 +275,7 @@ class OptimizationSearch:
             if not now:
                 continue
             asked = [map(self._candidate, job) for job in now]
-            trials = yield from self._ask(PROVE, asked, alternates=True, timed_s=PROVEN_S)
+            trials = yield from self._ask(PROVE, asked, alternates=True, timed_s=timed_s)
             again = []
             for trial, job in zip(trials, now, strict=True):
                 known = [slug for slug in job if trial.variant(slug) is not None]
@@ -380,6 +300,8 @@ class OptimizationSearch:
             self._set(slug, **lost(gain))
         elif gain.verdict == UNDECIDED and is_last:
             self._set(slug, reason=f"it seems to save {units.percent(gain.share)}, and its interval includes 0%")
+        elif gain.verdict == FASTER:
+            self._set(slug, reason=NOT_RUN)
 
     def _prove_alone(self, slugs: Sequence[str]) -> Questions:
         """Proves rows that cannot change within a process, in turn with the original: A B B A, B A A B."""
@@ -387,7 +309,7 @@ class OptimizationSearch:
             for look in range(LOOKS):
                 names = (ORIGINAL, slug) if look % 2 == 0 else (slug, ORIGINAL)
                 turns = in_turn(names, self._lanes)
-                if not self._has_time(PROVE, len(turns)):
+                if not self._has_time(PROVE, len(turns) * self._ahead.costs.alone_s(PROVE)):
                     break
                 for turn in turns:
                     if self._rows[slug].state == UNPROVEN:
@@ -411,17 +333,21 @@ class OptimizationSearch:
             if better is None:
                 kept.append(slug)
             else:
-                title = self._rows[better].title
-                self._set(slug, state=REDUNDANT, reason=f"it excludes {title}, which saves more")
+                self._exclude(slug, self._rows[better])
         return kept
+
+    def _exclude(self, slug: str, better: MenuRow) -> None:
+        self._set(slug, state=REDUNDANT, reason=f"it excludes {better.title}, which saves more")
 
     def _conclude(self, kept: list[str]) -> Questions:
         """Combines what is proven, and runs the result from the program's start, until nothing has to go."""
         while kept:
-            alternating = [slug for slug in kept if self._rows[slug].alternates]
-            gain, steps = yield from self._combine(alternating)
+            for slug in kept:
+                self._set(slug, reason=NOT_RUN)
+            gain, steps = yield from self._combine([slug for slug in kept if self._rows[slug].alternates])
             kept = [slug for slug in kept if self._rows[slug].state != REDUNDANT]
-            gone = yield from self._confirm(kept, gain, steps)
+            combined = [slug for slug in kept if self._rows[slug].reason != NOT_COMBINED]
+            gone = yield from self._confirm(combined, gain, steps)
             if not gone:
                 return
             self.winner = None
@@ -431,11 +357,19 @@ class OptimizationSearch:
         """Takes each of several rows out of their combination, and drops those that it does not need."""
         while len(slugs) > 1:
             full = name_of(slugs)
-            parts = dict.fromkeys([*prefixes(slugs), *(without(slugs, slug) for slug in slugs)])
+            parts = parts_of(slugs)
             begun = len(self.trials)
             candidates = [self._candidate(*part) for part in parts]
+            each_s = self._turns_s(list(map(name_of, parts)))
+            if not self._has_time(COMBINE, each_s if self._lanes == 1 else 0.0):
+                for slug in slugs[1:]:
+                    self._set(slug, reason=NOT_COMBINED)
+                slugs = slugs[:1]
+                break
             for look in range(LOOKS):
-                if look and not self._has_time(COMBINE, self._rounds(2), 0.9):
+                if look and not self._has_time(
+                    COMBINE, self._rounds(2) * self._turns_s(list(map(name_of, parts))), 0.9
+                ):
                     break
                 for _ in range(self._rounds(2)):
                     asked = [candidates] * self._lanes
@@ -516,13 +450,15 @@ class OptimizationSearch:
         turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
         for place, turn in enumerate(turns):
             cold = [name not in {*seen, *turn[:lane]} for lane, name in enumerate(turn)]
-            if place < len(names) or self._has_time(CONFIRM):
+            if place < len(names) or self._has_time(CONFIRM, self._ahead.costs.alone_s(CONFIRM)):
                 yield from self._run_alone(CONFIRM, turn, losses=losses, cold=cold)
             seen.update(turn)
         for _ in range(LOOKS - 1 if alone else 0):
             trials = self.trials[begun:]
             gains = [judge_alone(trials, names[1], name, self.trials) for name in names if name != names[1]]
-            if all(is_faster(gain) for gain in gains) or not self._has_time(CONFIRM, len(turns)):
+            if all(is_faster(gain) for gain in gains) or not self._has_time(
+                CONFIRM, len(turns) * self._ahead.costs.alone_s(CONFIRM)
+            ):
                 break
             for turn in turns:
                 yield from self._run_alone(CONFIRM, turn)

@@ -68,6 +68,11 @@ def prefixes(slugs: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(slugs[:count]) for count in range(1, len(slugs) + 1))
 
 
+def parts_of(slugs: Sequence[str]) -> list[tuple[str, ...]]:
+    """The combinations that say what each of these rows does beside the others: the first ones, and all but one."""
+    return list(dict.fromkeys([*prefixes(slugs), *(without(slugs, slug) for slug in slugs)]))
+
+
 # What runs where, if there are several devices.
 
 

@@ -13,8 +13,9 @@ from ...records.code import total_s
 from ...records.optimization import PLACEBO, WARMING, Trial
 from ...records.run import GRAPH, Run
 from ..step_costs import runs_on_host
+from .costs import CACHED, START_S, ProcessCosts
 from .step_facts import StepFacts
-from .trial_plans import AT_ONCE, TrialCandidate, TrialPlan
+from .trial_plans import TrialCandidate, TrialPlan
 
 CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
 """Cores for each process that compiles ahead, cores without which none does, and the most of them on one device."""
@@ -25,14 +26,8 @@ LEAST_VARIANTS = 3
 TIMING_WORDS = ("autotune", "coordinate_descent", "multi_kernel", "benchmark")
 """Parts of the names of settings with which torch times kernels while it compiles."""
 
-LEAST_ROWS = 2
-"""The least number of rows that a process of the ranking gets."""
-
 SHARE, LEAST_S = 0.7, 10.0
 """The share of the time that is left in which variants may be compiled ahead, and seconds below which none are."""
-
-START_S = 15.0
-"""About the seconds until a program runs and its steps are found, which each of the two rounds of processes costs."""
 
 RESERVE, CONTEXT_BYTES = 0.2, 1 << 30
 """The share of a device's memory that processes beside each other leave, and what each takes beside its tensors."""
@@ -93,40 +88,48 @@ class CompileAhead:
     def __init__(self, processes: int = 0, compile_s: float = 0.0) -> None:
         self._processes, self._compile_s = processes, compile_s
         self._asked: set[str] = set()
-        self._cold_s: dict[str, float] = {}
-        self.round_s = 0.0
-        """Seconds of the latest round of such processes."""
+        self.costs = ProcessCosts(compile_s)
+        """What processes take."""
 
     @classmethod
     def of(cls, run: Run, cores: int, lanes: int) -> CompileAhead:
         """That of a program; see :func:`processes_ahead`."""
         return cls(processes_ahead(run, cores, lanes), total_s(run.capture.compile_phases))
 
-    def rows_at_once(self, time_s: float) -> int:
-        """How many rows a process of the ranking gets, so that they compile in this time: from 2 to ``AT_ONCE``."""
-        if not self._compile_s:
-            return AT_ONCE
-        if self._processes > 1:  # after a process with the original and the placebo
-            count = self._processes * math.floor(SHARE * time_s / self._compile_s - 2)
-        else:
-            count = math.floor(time_s / self._compile_s) - 2
-        return max(LEAST_ROWS, min(AT_ONCE, count))
+    def expected_s(self, groups: Sequence[Sequence[TrialCandidate]], time_s: float) -> float | None:
+        """Seconds in which the next processes would compile ahead; ``None`` if none would.
+
+        Args:
+            groups: the variants that are timed next, on each device.
+            time_s: seconds that are left.
+        """
+        parts = self._parts(groups)
+        if not parts or not self._pays(parts):
+            return None
+        most = max(len(part) for _, part in parts)
+        own_s = self._compile_s * (CACHED if self._knows_placebo else 1.0)
+        expected_s = START_S + own_s + most * (self.costs.new_s() or self._compile_s)
+        if not self._knows_placebo:
+            expected_s += START_S + self._compile_s
+        return expected_s if max(LEAST_S, expected_s) <= SHARE * time_s else None
+
+    @property
+    def _knows_placebo(self) -> bool:
+        return PLACEBO in self._asked
 
     def plans(self, groups: Sequence[Sequence[TrialCandidate]], number: int, time_s: float) -> tuple[TrialPlan, ...]:
         """The next processes that compile what no earlier process has compiled; none if that does not pay.
 
-        Before all others, one process compiles the original and the placebo by itself: what torch decides by timing
-        kernels is decided on a quiet device, and the others take it from the cache.
+        Before all others, one process compiles the original and the placebo: what torch decides by timing kernels is
+        decided on a quiet device, and the others take it from the cache. A process that is timed does so, too.
 
         Args:
             groups: the variants that are timed next, on each device.
             number: the number of the first process.
             time_s: seconds that are left.
         """
-        parts = [(lane, part) for lane, share in enumerate(self._shares(groups)) for part in self._divided(share)]
-        if SHARE * time_s < max(LEAST_S, 2 * self._compile_s) or not self._pays(parts):
-            parts = []
-        if parts and PLACEBO not in self._asked:
+        parts = self._parts(groups) if self.expected_s(groups, time_s) is not None else []
+        if parts and not self._knows_placebo:
             parts = [(0, [TrialCandidate(PLACEBO)])]
             self._asked.add(PLACEBO)
         else:
@@ -146,6 +149,10 @@ class CompileAhead:
             for place, (lane, part) in enumerate(parts)
         )
 
+    def _parts(self, groups: Sequence[Sequence[TrialCandidate]]) -> list[tuple[int, Sequence[TrialCandidate]]]:
+        """The variants of each process that would compile, with its device."""
+        return [(lane, part) for lane, share in enumerate(self._shares(groups)) for part in self._divided(share)]
+
     def _divided(self, share: Sequence[TrialCandidate]) -> list[Sequence[TrialCandidate]]:
         """The variants of each of a device's processes; nothing if they are too few."""
         count = min(self._processes, len(share))
@@ -157,7 +164,8 @@ class CompileAhead:
         """Whether as many processes at once save more time than it takes to start them, if that can be told."""
         lanes = [[len(part) for lane, part in parts if lane == other] for other in {lane for lane, _ in parts}]
         saved = max((sum(sizes) - max(sizes) for sizes in lanes), default=0)
-        return not self._compile_s or saved * self._compile_s > 2 * START_S
+        rounds = 1 if self._knows_placebo else 2
+        return not self._compile_s or saved * self._compile_s > rounds * START_S
 
     def _shares(self, groups: Sequence[Sequence[TrialCandidate]]) -> list[list[TrialCandidate]]:
         """The variants that each device compiles: those of its own processes, and each variant on one device only."""
@@ -171,10 +179,7 @@ class CompileAhead:
         return shares
 
     def note_compile_times(self, trials: Sequence[Trial]) -> None:
-        """Notes how long variants were compiled; a cold compilation is the longest."""
-        for one in (one for trial in trials for one in trial.variants):
-            self._cold_s[one.slug] = max(one.compile_time_s, self._cold_s.get(one.slug, 0.0))
-
-    def compile_s(self, slug: str) -> float | None:
-        """Seconds in which a variant was compiled by the process that found it in no cache."""
-        return self._cold_s.get(slug) or None
+        """Notes what processes have compiled, and what that took."""
+        self.costs.note_times(trials)
+        timed = (trial for trial in trials if trial.purpose != WARMING and not trial.cold and trial.alternates)
+        self._asked.update(one.slug for trial in timed for one in trial.variants)

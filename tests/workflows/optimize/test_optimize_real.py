@@ -40,10 +40,9 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimization:
     monkeypatch.setattr(optimize, "look", lambda *_: (Environment(), None))
     # The pace of the machine decides nothing, and the result runs once from the program's start.
     monkeypatch.setattr(search.OptimizationSearch, "_has_time", lambda self, purpose, *_, **__: purpose != CONFIRM)
-    monkeypatch.setattr(search, "SCREENED_S", 0.1)
+    monkeypatch.setattr(search.OptimizationSearch, "_timed_s", lambda self, usual_s: usual_s / 20)
     quick = tuple(entry for entry in menu.MENU if entry.slug != "compiled-optimizer")  # it compiles 300 parameters
     monkeypatch.setattr(menu, "MENU", quick)
-    monkeypatch.setattr(search, "PROVEN_S", 0.3)
     run = step_runs.cpu()
     asked = BreakdownRequest(str(PROGRAM), "script")
     RunFolder(tmp_path).save(replace(run, target=str(PROGRAM), request=asked))

@@ -281,7 +281,7 @@ def test_trials_are_spread_over_all_gpus(run: Path, program: DrawnProgram, monke
     assert found.winner is not None and found.winner.slugs == ("cudagraphs", "fused-optimizer")
     assert {trial.gpu for trial in found.trials} == {"0", "3"}
     both = [trial.gpu for trial in found.trials if trial.purpose == "prove"]
-    assert both == ["0", "3"]
+    assert both == ["0", "3"] * (len(both) // 2)
 
 
 def test_named_gpus_are_used(run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch) -> None:

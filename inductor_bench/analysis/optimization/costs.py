@@ -1,0 +1,122 @@
+"""What processes of a program take, as far as earlier ones tell, and which rows are worth their time first."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from ...records.optimization import ORIGINAL, PLACEBO, WARMING, MenuRow, Trial
+
+USUAL_SHARES = {
+    **{"cudagraphs": 0.8, "optimizer": 0.7, "functions": 0.4, "cpp-wrapper": 0.3, "freezing": 0.3, "layout": 0.3},
+    **{"loader": 0.8, "allocator": 0.5, "dynamic": 0.5, "threads": 0.5, "convolutions": 0.2, "attention": 0.3},
+    **{"max-autotune": 0.2, "memory": 0.3, "kernels": 0.1, "padding": 0.1, "tf32": 0.6, "reduced-precision": 0.1},
+}
+"""By group, the part of its bound that a row may be expected to save; of other groups all of it. A bound says what it
+saves at most: waits for launches nearly end with CUDA graphs, and kernels far from their limits mostly stay so."""
+
+COSTLY, COSTS_MORE = ("max-autotune", "cpp-wrapper"), 4.0
+"""Groups whose rows compile for minutes, and how many other rows could be ranked in that time."""
+
+CACHED = 0.15
+"""Share of a compilation that is left when its graphs come from a cache (measured: 0.02 to 0.13)."""
+
+START_S = 15.0
+"""About the seconds until a program runs and its steps are found, before any process has told."""
+
+TIMED_SHARE = 1.6
+"""Seconds of steps for one timed second: the first step of a turn does not count, and the original has more turns."""
+
+START_VARIANTS = 4
+"""The number of variants whose comparison and steps take as long as the program's start (measured: 4 to 6)."""
+
+
+def expected_share(row: MenuRow) -> float:
+    """The share of the step that a row may be expected to save; what the user adds comes first."""
+    if row.group not in USUAL_SHARES:
+        return 1.0 if row.bound is None else row.bound
+    return USUAL_SHARES[row.group] * (1.0 if row.bound is None else row.bound)
+
+
+def in_order(rows: Iterable[MenuRow]) -> list[MenuRow]:
+    """Rows in the order in which they are tried: what may save most for its time comes first."""
+    return sorted(rows, key=lambda row: -expected_share(row) / (COSTS_MORE if row.group in COSTLY else 1.0))
+
+
+class ProcessCosts:
+    """What processes take.
+
+    Args:
+        compile_s: seconds in which the program's own graphs compile; 0 if that is unknown.
+    """
+
+    def __init__(self, compile_s: float = 0.0) -> None:
+        self._usual_s = compile_s
+        self._timed: list[Trial] = []
+        self._cold_s: dict[str, float] = {}
+
+    def note_times(self, trials: Iterable[Trial]) -> None:
+        """Notes what processes took. The longest compilation of a variant was a cold one."""
+        for trial in trials:
+            for one in trial.variants:
+                self._cold_s[one.slug] = max(one.compile_time_s, self._cold_s.get(one.slug, 0.0))
+            if trial.purpose != WARMING:
+                self._timed.append(trial)
+
+    def cold_s(self, slug: str) -> float | None:
+        """Seconds in which a variant was compiled by the process that found it in no cache."""
+        return self._cold_s.get(slug) or None
+
+    def new_s(self) -> float:
+        """Seconds in which a variant compiles that no process has compiled."""
+        known = [time_s for slug, time_s in self._cold_s.items() if slug != ORIGINAL and time_s]
+        return statistics.median(known) if known else self._usual_s
+
+    def compile_s(self, slug: str) -> float:
+        """Seconds in which a variant compiles, or is taken from the cache."""
+        return CACHED * self._cold_s[slug] if slug in self._cold_s else self.new_s()
+
+    def turns_s(self, slugs: Sequence[str], timed_s: float, *, cached: bool = False) -> float:
+        """Seconds of a process in which these variants take turns with the original and the placebo.
+
+        Args:
+            slugs: the variants, without both.
+            timed_s: seconds of timed steps of each.
+            cached: whether other processes compile all of them before.
+        """
+        names = [ORIGINAL, PLACEBO, *slugs]
+        compiled_s = CACHED * self.new_s() * len(names) if cached else math.fsum(map(self.compile_s, names))
+        return self._rest_s(len(names)) + compiled_s + TIMED_SHARE * timed_s * len(names)
+
+    def alone_s(self, purpose: str) -> float:
+        """Seconds of a process with one variant from its start to its end."""
+        known = [trial for trial in self._timed if not trial.alternates]
+        alike = [trial.time_s for trial in known if trial.purpose == purpose]
+        if known:
+            return statistics.median(alike or [trial.time_s for trial in known])
+        return self._rest_s(1) + self.compile_s(ORIGINAL)
+
+    def _rest_s(self, variants: int) -> float:
+        """Seconds of a process with so many variants in which it neither compiles nor is timed."""
+        known = [
+            (trial.time_s - trial.compile_time_s - _stepped_s(trial)) / (START_VARIANTS + len(trial.slugs) + 1)
+            for trial in self._timed
+            if trial.alternates and trial.failure is None
+        ]
+        each_s = max(0.0, statistics.median(known)) if known else START_S / START_VARIANTS
+        return each_s * (START_VARIANTS + variants)
+
+
+def _stepped_s(trial: Trial) -> float:
+    return math.fsum(time_s for one in trial.variants for time_s in one.times_s)
+
+
+def time_of_round(trials: Sequence[Trial]) -> float:
+    """Seconds of processes that ran at once; those of one device ran one after the other, unless they only compiled."""
+    times_s: defaultdict[str, float] = defaultdict(float)
+    for trial in trials:
+        before_s = times_s[trial.gpu]
+        times_s[trial.gpu] = max(before_s, trial.time_s) if trial.purpose == WARMING else before_s + trial.time_s
+    return max(times_s.values(), default=0.0)
