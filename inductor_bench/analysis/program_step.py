@@ -505,6 +505,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
             for one in observed.clocks
             if one.step in observed.step_numbers
         ),
+        peak_memory_bytes=observed.peak_memory_bytes,
         other_steps=tuple(_kinds(leading, observed.other_steps)),
         step_kinds=tuple(_kinds(leading, observed.step_kinds)),
         stretches=leading.stretches,

@@ -193,6 +193,8 @@ class ObservedSteps:
     # their median on the host's clock; shorter than on the device's where the host runs ahead and waits for nothing
     host_step_time_s: float | None = None
     clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
+    # the most that torch allocated on the device until these steps ended; on a CPU the process's largest size
+    peak_memory_bytes: int | None = None
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
     optimizers: tuple[ObservedOptimizer, ...] = ()  # those whose steps ran eagerly, in the order of their first step

@@ -286,6 +286,8 @@ class Program:
     # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
     level: tuple[int, int] = (0, 0)
     clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
+    # the most that torch allocated on the device until the timed steps ended; on a CPU the process's largest size
+    peak_memory_bytes: int | None = None
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     # the steps of ``step_times_s`` by the graphs that they called, the most frequent first; empty if those are the same
     step_kinds: tuple[StepKind, ...] = ()

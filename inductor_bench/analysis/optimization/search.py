@@ -36,6 +36,7 @@ from ...records.optimization import (
     UNDECIDED,
     UNPROVEN,
     UNTRIED,
+    WARMING,
     MeasuredGain,
     MenuRow,
     OptimizedProgram,
@@ -107,6 +108,9 @@ class OptimizationSearch(SearchRounds):
         yield from self._prove_alone([slug for slug in finalists if not self._rows[slug].alternates])
         proven = [slug for slug in finalists if is_faster(self._rows[slug].proven)]
         yield from self._conclude(self._without_conflicts(proven))
+        if self._ahead.obstacle and not any(trial.purpose == WARMING for trial in self.trials):
+            said = "settings were compiled one after the other, and not ahead in several processes"
+            self.notes.append(f"{said}: {self._ahead.obstacle}")
 
     # Ranking.
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from ... import units
 from ...records.code import total_s
 from ...records.optimization import PLACEBO, WARMING, Trial
 from ...records.run import GRAPH, Run
@@ -33,21 +35,35 @@ RESERVE, CONTEXT_BYTES = 0.2, 1 << 30
 """The share of a device's memory that processes beside each other leave, and what each takes beside its tensors."""
 
 
-def processes_ahead(run: Run, cores: int, lanes: int) -> int:
-    """The number of processes that may compile at once for each device of a search; less than 2 for none.
+class ProcessesAhead(NamedTuple):
+    """How many processes may compile at once for each device of a search; fewer than 2 for none, and why."""
+
+    number: int
+    obstacle: str = ""
+
+
+def processes_ahead(run: Run, cores: int, lanes: int) -> ProcessesAhead:
+    """The processes that may compile at once for each device of a search.
 
     Args:
         run: the program. Nothing is compiled ahead for one of several ranks.
         cores: the cores that the search may use.
         lanes: the number of devices of the search, which share the cores.
     """
-    if cores < LEAST_CORES or (run.program is not None and len(run.program.ranks) > 1):
-        return 0
-    found = min(cores // CORES // lanes, MOST_PROCESSES)
+    if run.program is not None and len(run.program.ranks) > 1:
+        return ProcessesAhead(0, "the program has several processes")
+    wanted = min(cores // CORES // lanes, MOST_PROCESSES)
+    if cores < LEAST_CORES or wanted < 2:
+        gpus = f" for {lanes} GPUs" if lanes > 1 else ""
+        return ProcessesAhead(0, f"there are {cores} cores{gpus}, and {LEAST_CORES * lanes} are needed")
     fit = _that_fit(run)
     if fit is None:
-        return found if runs_on_host(run) else 0
-    return min(found, fit)
+        if runs_on_host(run):
+            return ProcessesAhead(wanted)
+        return ProcessesAhead(0, "the RUN does not say how much memory the program takes")
+    if fit < 2:
+        return ProcessesAhead(0, f"the program takes {units.size(_memory_of(run))}, and two would not fit into memory")
+    return ProcessesAhead(min(wanted, fit))
 
 
 def _that_fit(run: Run) -> int | None:
@@ -59,11 +75,14 @@ def _that_fit(run: Run) -> int | None:
 
 
 def _memory_of(run: Run) -> float:
-    """Bytes that the program takes, estimated from its modules in runs of their own; 0 if they are unknown.
+    """Bytes that the program takes: its peak in the RUN, or an estimate from its modules; 0 if both are unknown.
 
-    A forward and a backward graph count with the weights and activations of each, which is about what a step takes with
-    its gradients and its optimizer's state. While a program trains, the activations of all calls in a step are kept.
+    In runs of their own, a forward and a backward graph count with the weights and activations of each, which is about
+    what a step takes with its gradients and its optimizer's state. While a program trains, the activations of all calls
+    in a step are kept.
     """
+    if run.program is not None and run.program.peak_memory_bytes:
+        return run.program.peak_memory_bytes
     peaks = {module.slug: module.peak_memory_bytes or 0 for module in run.modules}
     if runs_on_host(run):  # the memory of the whole process
         return max(peaks.values(), default=0)
@@ -88,13 +107,18 @@ class CompileAhead:
     def __init__(self, processes: int = 0, compile_s: float = 0.0) -> None:
         self._processes, self._compile_s = processes, compile_s
         self._asked: set[str] = set()
+        self.obstacle = ""
+        """Why nothing was compiled ahead when there was reason for it, in words."""
         self.costs = ProcessCosts(compile_s)
         """What processes take."""
 
     @classmethod
     def of(cls, run: Run, cores: int, lanes: int) -> CompileAhead:
         """That of a program; see :func:`processes_ahead`."""
-        return cls(processes_ahead(run, cores, lanes), total_s(run.capture.compile_phases))
+        found = processes_ahead(run, cores, lanes)
+        ahead = cls(found.number, total_s(run.capture.compile_phases))
+        ahead.obstacle = found.obstacle
+        return ahead
 
     def expected_s(self, groups: Sequence[Sequence[TrialCandidate]], time_s: float) -> float | None:
         """Seconds in which the next processes would compile ahead; ``None`` if none would.
@@ -111,7 +135,10 @@ class CompileAhead:
         expected_s = START_S + own_s + most * (self.costs.new_s() or self._compile_s)
         if not self._knows_placebo:
             expected_s += START_S + self._compile_s
-        return expected_s if max(LEAST_S, expected_s) <= SHARE * time_s else None
+        if max(LEAST_S, expected_s) <= SHARE * time_s:
+            return expected_s
+        self.obstacle = f"{units.duration(time_s)} were left, too few for further processes"
+        return None
 
     @property
     def _knows_placebo(self) -> bool:

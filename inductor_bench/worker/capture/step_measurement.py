@@ -433,6 +433,7 @@ class Measurement:
     def _complete(self, state: str, moment: Moment | None = None) -> None:
         """Ends the measurement; if the host is to be sampled, from this boundary on, once that is done."""
         self._read_steps()
+        self.found = replace(self.found, peak_memory_bytes=self._clock.peak_memory_bytes())
         if state == DONE and self._samples and moment is not None and len(set(self._threads)) <= 1:
             self._sampling = HostSampling(moment, self._clock.device, self._schedule.step_s, self)
             state = SAMPLING

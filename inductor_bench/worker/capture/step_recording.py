@@ -68,6 +68,12 @@ class StepClock:
         """Whether the program records a CUDA graph at this time, in which no event may be timed."""
         return self._is_capturing is not None and self._is_capturing()
 
+    def peak_memory_bytes(self) -> int | None:
+        """The most that torch allocated on the device; the largest size of this process on a CPU."""
+        from ..device.runtimes import runtime_of
+
+        return runtime_of(self.device).peak_memory_bytes() if self.device else None
+
     def read(self, number: int, arrived_s: float) -> Moment:
         """Marks a boundary on both clocks."""
         event = None
