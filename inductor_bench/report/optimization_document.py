@@ -264,13 +264,19 @@ def _whole(gain: MeasuredGain) -> str:
 
 
 def searched(found: Optimization) -> str:
-    """How long the search took, in how many processes, and how much of their time they compiled."""
+    """How long the search took, in how many processes, and how much of their time they compiled.
+
+    Both times are in seconds if the limit was not given in whole minutes.
+    """
     gpus = len({trial.gpu for trial in found.trials if trial.gpu})
     on = f" on {gpus} GPUs" if gpus > 1 else ""
     ran_s = sum(trial.time_s for trial in found.trials)
     compiled_s = sum(trial.compile_time_s for trial in found.trials)
     share = f", {units.whole_percent(compiled_s / ran_s)} of their time compiling" if compiled_s and ran_s else ""
-    took = f"{units.duration(found.spent_s)} of {units.duration(found.budget_s)}"
+    if found.budget_s % 60:
+        took = f"{found.spent_s:.0f} s of {found.budget_s:g} s"
+    else:
+        took = f"{units.duration(found.spent_s)} of {units.duration(found.budget_s)}"
     return f"{took}, {processes(len(found.trials))}{on}{share}"
 
 

@@ -67,10 +67,8 @@ def test_the_time_is_that_of_all_devices_and_says_what_compiled() -> None:
     found = optimization(two_winners(), budget_s=200.0, spent_s=200.2)
     first, *others = found.trials
     spread = replace(found, trials=(replace(first, gpu="0"), *(replace(one, gpu="3") for one in others)))
-    assert searched_for(spread) == "3 min 20 s of 3 min 20 s, 9 processes on 2 GPUs, 52% of their time compiling"
-    assert (
-        searched_for(replace(found, trials=(Trial("1", "screen", True, ()),))) == "3 min 20 s of 3 min 20 s, 1 process"
-    )
+    assert searched_for(spread) == "200 s of 200 s, 9 processes on 2 GPUs, 52% of their time compiling"
+    assert searched_for(replace(found, trials=(Trial("1", "screen", True, ()),))) == "200 s of 200 s, 1 process"
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -101,3 +99,9 @@ def test_secrets_are_kept_out_of_the_record(tmp_path: Path) -> None:
         replace(optimization(two_winners()), rows=(row,), winner=None), lambda text: text.replace("hunter2", "***")
     )
     assert "hunter2" not in folder.record.read_text() and folder.load().rows[0].title == "***"
+
+
+@pytest.mark.parametrize(("budget_s", "said"), [(200.0, "of 200 s"), (300.0, "of 5 min"), (1200.0, "of 20 min")])
+def test_the_time_limit_is_said_as_it_was_given(budget_s: float, said: str) -> None:
+    found = optimization(two_winners(), budget_s=budget_s)
+    assert f" {said}, " in searched_for(found)
