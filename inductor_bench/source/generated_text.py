@@ -9,7 +9,6 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from ..errors import InductorBenchError
 from ..records.code import Launch
@@ -94,32 +93,13 @@ def _check_digits(text: str) -> None:
 def _check_limits(tree: ast.Module) -> None:
     level: list[ast.AST] = [tree]
     for _ in range(_DEEPEST):
-        level = [child for node in level for child in child_nodes(node) if not isinstance(child, _LEAVES)]
+        level = [child for node in level for child in ast.iter_child_nodes(node) if not isinstance(child, _LEAVES)]
         for node in level:
             if isinstance(node, ast.Constant) and not _is_usable(node.value):
                 raise InductorBenchError(f"line {node.lineno} holds {_words(node.value)}")
         if not level:
             return
     raise InductorBenchError(f"it is nested more than {_DEEPEST} deep")
-
-
-def walk_tree(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node of a parsed text in the order of ``ast.walk``, in half of its time."""
-    level = [tree]
-    while level:
-        yield from level
-        level = [child for node in level for child in child_nodes(node)]
-
-
-def child_nodes(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly below a node of a parsed text, in the order of ``ast.iter_child_nodes``."""
-    found: list[ast.AST] = []
-    for value in vars(node).values():
-        if isinstance(value, ast.AST):
-            found.append(value)
-        elif type(value) is list:
-            found += [one for one in value if isinstance(one, ast.AST)]
-    return found
 
 
 def _is_usable(value: object) -> bool:
@@ -249,7 +229,7 @@ def triton_kernel_id(source: str) -> str:
     parts = _parts_of(source)
     if parts is None:
         return _digest(("text", _plain_lines(source)))
-    return _digest(("triton", *parts.facts, parts.text))
+    return _digest(("triton", *parts[0], parts[1]))
 
 
 def module_id(text: str) -> str:
@@ -274,11 +254,9 @@ def family_id(language: str, source: str, name: str) -> str:
     alignment.
     """
     if language == "triton":
-        parts = _parts_of(source)
-        if parts is not None:
-            heuristic, *facts = parts.facts
-            types = [fact for fact in facts if fact.startswith("signature=")]
-            return _digest(("triton family", heuristic, *types, without_sizes(parts.text)))
+        if (parts := _parts_of(source)) is not None:
+            types = [fact for fact in parts[0][1:] if fact.startswith("signature=")]
+            return _digest(("triton family", parts[0][0], *types, without_sizes(parts[1])))
     if language.startswith("cpp"):
         return _digest(("cpp family", without_sizes(_cpp_text(source))))
     return _digest((f"{language} family", without_sizes(_plain_lines(_anonymous(source, name)))))
@@ -314,21 +292,14 @@ def _anonymous(source: str, name: str) -> str:
     return re.sub(rf"\b{re.escape(name)}\b", "kernel", source)
 
 
-class _TritonParts(NamedTuple):
-    """What the ids of a Triton kernel are made of."""
-
-    facts: tuple[str, ...]  # of its decorator, the heuristic first
-    text: str  # of its function
-
-
 @lru_cache(maxsize=1)  # a kernel has two ids, and parsing its decorator takes longer than all else
-def _parts_of(source: str) -> _TritonParts | None:
+def _parts_of(source: str) -> tuple[tuple[str, ...], str] | None:
     start = _DEFINITION.search(source)
     function = _FUNCTION.search(source, start.end()) if start else None
-    decorator = _parse_decorator(source[start.start() + 1 : function.start()]) if start and function else None
-    if start is None or function is None or decorator is None:
+    if start is None or function is None:
         return None
-    return _TritonParts(tuple(_facts(decorator)), _jit_text(source, start.start(), function))
+    decorator = _parse_decorator(source[start.start() + 1 : function.start()])
+    return (tuple(_facts(decorator)), _jit_text(source, start.start(), function)) if decorator is not None else None
 
 
 def _parse_decorator(text: str) -> ast.Call | None:

@@ -32,7 +32,6 @@ from .generated_text import (
     read_comment,
     read_threads,
     read_vector_lanes,
-    walk_tree,
 )
 
 # Reads compiled modules with a C++ wrapper, whose kernels and calls are in strings of the Python file.
@@ -244,7 +243,7 @@ def find_undefined(tree: ast.Module) -> tuple[tuple[str, int], ...]:
     """The names that the module calls, as ``name(...)`` or ``name.run(...)``, but never defines, with their counts."""
     known = set(dir(builtins))
     called: Counter[str] = Counter()
-    for node in walk_tree(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             head, *rest = dotted(node.func) or ("",)
             called.update([head] if head and rest in ([], ["run"]) else ())
