@@ -141,7 +141,7 @@ def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module_measurements, "are_measured_beside", lambda modules: True)
-    monkeypatch.setattr(module_measurements, "most_timing_workers", lambda cores: 3)
+    monkeypatch.setattr(module_measurements, "modules_at_once", lambda cores: 3)
     pool = SurveyPool(tmp_path)
     captured = CapturedProgram((FoundModule(tmp_path / "no_module.py", "no module"),), Capture())
     begun = ModuleMeasurements(
@@ -161,7 +161,7 @@ def test_the_survey_is_taken_early_and_completed_by_what_the_modules_runs_show(
 
 def test_no_module_has_the_device_before_the_program_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_measurements, "are_measured_beside", lambda modules: True)
-    monkeypatch.setattr(module_measurements, "most_timing_workers", lambda cores: 3)
+    monkeypatch.setattr(module_measurements, "modules_at_once", lambda cores: 3)
     captured = CapturedProgram((), Capture())
     pool = cast(WorkerPool, SurveyPool(tmp_path))
     begun = ModuleMeasurements(captured, pool, RunFolder(tmp_path / "run"), BreakdownRequest("train.py"))

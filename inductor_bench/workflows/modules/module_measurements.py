@@ -441,6 +441,16 @@ def _result_of(future: Future[T]) -> T:
 # The measurements of a program's modules, which may begin before the program's process is gone.
 
 
+MOST_MODULES, CORES_OF_A_MODULE = 6, 2
+"""Maximum number of modules that load beside the one on the device, which takes several times as long as its turn; and
+cores for each."""
+
+
+def modules_at_once(cores: int) -> int:
+    """Number of modules whose processes are under way at once, on an accelerator of which each takes its turn."""
+    return 1 if most_timing_workers(cores) == 1 else min(MOST_MODULES, cores // CORES_OF_A_MODULE)
+
+
 class ModuleMeasurements:
     """The runs of modules by themselves, and the survey of the machine.
 
@@ -467,7 +477,7 @@ class ModuleMeasurements:
         self.modules = labelled(captured.modules)
         self.is_elsewhere = request.trace is not None
         self.is_beside = are_measured_beside(captured.modules)
-        self.at_once = most_timing_workers(cores_of_this_process()) if self.is_beside and not self.is_elsewhere else 1
+        self.at_once = modules_at_once(cores_of_this_process()) if self.is_beside and not self.is_elsewhere else 1
         self._turn, variables = DeviceTurn(pool.folder / "device-turn"), {}
         if self.at_once > 1 and TURN not in pool.environment:  # a batch has turns of its own, for all of its models
             self._turn.take()
