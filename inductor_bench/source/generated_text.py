@@ -253,10 +253,9 @@ def family_id(language: str, source: str, name: str) -> str:
     It is a hash of the code with every whole number replaced (also the count of a mean), without size hints and
     alignment.
     """
-    if language == "triton":
-        if (parts := _parts_of(source)) is not None:
-            types = [fact for fact in parts[0][1:] if fact.startswith("signature=")]
-            return _digest(("triton family", parts[0][0], *types, without_sizes(parts[1])))
+    if language == "triton" and (parts := _parts_of(source)) is not None:
+        types = [fact for fact in parts[0][1:] if fact.startswith("signature=")]
+        return _digest(("triton family", parts[0][0], *types, without_sizes(parts[1])))
     if language.startswith("cpp"):
         return _digest(("cpp family", without_sizes(_cpp_text(source))))
     return _digest((f"{language} family", without_sizes(_plain_lines(_anonymous(source, name)))))
