@@ -181,7 +181,7 @@ OWN_FILES = {
     "": (PAGE, EVIDENCE),
     "modules": ("*.py", "*.provenance.json", "*.layers.json"),
     "kernels": (),  # the files that the index lists, without edited ones
-    "traces": ("*.trace.json.gz", "*.details.json", "*.timeline.json", "operator_costs.json"),
+    "traces": ("*.trace.json.gz", "*.details.json", "*.timeline.json", "*.speedscope.json", "operator_costs.json"),
     "logs": ("*.log", "*.p.txt"),
     "tables": ("*.csv",),
     "plots": ("*.png",),
@@ -258,11 +258,23 @@ def _irreplaceable_reason(folder: RunFolder) -> str:
     for name in ("batch.json", ".git"):
         if os.path.lexists(real / name):
             return f"it holds {name}"
+    if _was_killed(folder):
+        return ""
     try:
         folder.load()
     except InductorBenchError as error:
         return error.message
     return ""
+
+
+def _was_killed(folder: RunFolder) -> bool:
+    """Whether a folder holds only what a run left that was killed before it had a record: its lock, and own files."""
+    lock = folder.path / LOCK
+    if folder.record.exists() or not lock.is_file():
+        return False
+    own = {lock, folder.work, *leftovers_of(folder.record), *_own_files(folder)}
+    own.update(folder.path / name for name in OWN_FILES)
+    return all(path in own or folder.work in path.parents for path in folder.path.rglob("*"))
 
 
 def remove_run(folder: RunFolder) -> None:

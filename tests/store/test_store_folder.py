@@ -71,6 +71,20 @@ def test_with_force_all_of_a_run_goes(run: Path) -> None:
     assert list(run.iterdir()) == []
 
 
+def test_with_force_what_a_killed_run_left_goes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / ".work" / "cache").mkdir(parents=True)
+    (run / "traces").mkdir()
+    for name in (".lock", ".record.json.a1b2c3d4", ".work/cache/a.py", "traces/host.speedscope.json"):
+        (run / name).write_text("")
+    make(run)
+    assert list(run.iterdir()) == []
+    for name in (".lock", "thesis.tex"):
+        (run / name).write_text("")
+    with pytest.raises(UsageError, match="holds no record.json"):
+        make(run)
+
+
 def test_with_force_what_is_somebody_elses_stays(run: Path) -> None:
     theirs = ["thesis.tex", "kernels/mine.py", "modules/notes.md", "logs/old.txt", "plots/mine.pdf", "notes/a.txt"]
     for name in theirs:

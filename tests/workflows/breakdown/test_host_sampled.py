@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
+from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
 
+from inductor_bench.store.folder import RunFolder, remove_run
 from inductor_bench.store.run_files import HOST
 
 pytestmark = pytest.mark.slow
@@ -61,6 +64,12 @@ def test_a_run_has_the_stacks_for_speedscope_and_a_flame_graph() -> None:
     assert all(len(one["samples"]) == len(one["weights"]) for one in trace["profiles"])
     page = (done.folder / "report.html").read_text()
     assert 'class="flame"' in page and "S3CRET" not in page
+
+
+def test_a_run_goes_with_all_of_its_files(tmp_path: Path) -> None:
+    copy = RunFolder(shutil.copytree(sampled().folder, tmp_path / "run"))
+    remove_run(copy)
+    assert not copy.path.exists()
 
 
 def test_nothing_is_sampled_if_that_is_not_wanted() -> None:
