@@ -51,7 +51,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inh
     os.environ["INDUCTOR_BENCH_TESTS_FORKS"] = os.path.join(_folder.name, f"forks-{os.getpid()}")
     os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves each fresh cache a trial compilation of 7 s
     os.environ["TORCH_DYNAMO_RUN_GC_AFTER_COMPILE"] = "0"  # a search for garbage after each compilation takes 0.3 s
-    compiler_cache.install(_folder.name)
+    compiler_cache.install(_folder.name, str(ROOT / ".pytest_cache" / "compiled"))
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
 

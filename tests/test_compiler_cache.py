@@ -104,6 +104,31 @@ def test_other_requests_are_the_compilers(words: str, compiler: Compiler) -> Non
     assert compiler.started == 2
 
 
+def test_another_compiler_or_torch_has_a_store_of_its_own(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = shutil.copy(tmp_path / "g++", tmp_path / "another")
+    keys = [compiler_cache.surroundings_key(str(each)) for each in (tmp_path / "g++", tmp_path / "g++", other)]
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"{name} of tomorrow")
+    keys.append(compiler_cache.surroundings_key(str(tmp_path / "g++")))
+    assert keys[0] == keys[1] and len(set(keys)) == 3
+
+
+def test_what_nobody_has_asked_for_goes_and_what_is_asked_for_again_stays(compiler: Compiler) -> None:
+    compiler.compile("asked for once")
+    compiler.compile("asked for twice")
+    store = compiler.folder / "store"
+    for path in store.iterdir():
+        os.utime(path, (1, 1))
+    assert compiler.compile("asked for twice") == 0 and compiler.started == 2
+    (store / compiler_cache.STUBS).mkdir()
+    (store / compiler_cache.STUBS / "libtorch.so").touch()
+    os.utime(store / compiler_cache.STUBS / "libtorch.so", (1, 1))
+    compiler_cache.forget_old(str(compiler.folder), before=2.0)
+    (kept,) = (path for path in store.iterdir() if path.is_file())
+    assert kept.read_text() == "asked for twice" and (store / compiler_cache.STUBS / "libtorch.so").exists()
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 def test_programs_of_the_tests_get_it() -> None:
     found = shutil.which("g++")

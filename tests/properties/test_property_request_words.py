@@ -64,13 +64,14 @@ VERBS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 seconds = st.floats(min_value=1e-9, max_value=1e9)
 counts = st.integers(min_value=1, max_value=10**9)
+shards = st.integers(min_value=1, max_value=10**9 - 1)
 BY_KIND: dict[str, st.SearchStrategy[Any]] = {
     "duration": st.integers(1, 10**6).map(float),
     "seconds": seconds,
     "size": counts,
     "file": st.just(Path(__file__)),
     "pairs": st.tuples(st.text("ABC_", min_size=1, max_size=4), texts),
-    "shard": st.tuples(counts, counts).map(lambda pair: (min(pair), max(pair))),
+    "shard": st.tuples(shards, shards).map(lambda pair: (min(pair), max(pair))),
     "names": st.lists(st.from_regex(r"\d{1,3}", fullmatch=True), max_size=3).map(tuple),
     "rounds": st.integers(1, 9),
     "method": st.sampled_from(list(METHODS)),

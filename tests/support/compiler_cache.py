@@ -1,15 +1,19 @@
-"""A C++ compiler that compiles nothing twice in a session of tests.
+"""A C++ compiler that compiles nothing twice.
 
 Programs that the tests start compile the same kernels again and again, and each process with a C++ kernel asks for the
 preprocessed text of torch's headers. As a program this file stands before g++ on ``PATH``: it hands a compilation to
 g++, keeps what that wrote, and copies it when the same text is to be compiled with the same arguments. Everything else
 goes to g++: other requests, precompiled headers (torch keeps them), and whatever fails.
+
+What it keeps lies in ``.pytest_cache`` of the checkout, for later sessions as well, apart for each g++, torch and
+processor. What no test has asked for in two weeks goes.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
 SOURCES = (".cpp", ".hpp")
 STUBS = "stubs"
@@ -19,10 +23,16 @@ TRIAL = b"_chk_kernel"
 """What is in the sources with which torch tries the processor's vectors: a small process loads their libraries."""
 
 TORCH = ("torch", "torch_cpu", "torch_python", "c10")
+KEPT_S = 14 * 24 * 3600.0
 
 
-def install(folder: str) -> None:
-    """Puts a ``g++`` that keeps its results in a folder before the one that there is, for the processes from now on."""
+def install(folder: str, kept: str) -> None:
+    """Puts a ``g++`` that keeps its results before the one that there is, for the processes from now on.
+
+    Args:
+        folder: where the session keeps its ``g++``.
+        kept: where sessions keep what was compiled.
+    """
     import shlex
     import shutil
 
@@ -31,12 +41,20 @@ def install(folder: str) -> None:
         return
     programs = os.path.join(folder, "bin")
     os.makedirs(programs)
-    store = os.path.join(folder, "compiled")
-    os.makedirs(os.path.join(store, STUBS))
+    store = os.path.join(kept, surroundings_key(real))
+    try:
+        os.makedirs(os.path.join(store, STUBS), exist_ok=True)
+    except OSError:  # a checkout that nobody may write to
+        store = os.path.join(folder, "compiled")
+        os.makedirs(os.path.join(store, STUBS))
+    forget_old(kept, time.time() - KEPT_S)
     for name in TORCH:
         library = os.path.join(store, STUBS, f"lib{name}.so")
-        words = ["-shared", "-nostdlib", f"-Wl,-soname,lib{name}.so", "-o", library, "-x", "c++", os.devnull]
-        os.spawnv(os.P_WAIT, real, [real, *words])
+        if not os.path.exists(library):
+            part = f"{library}.{os.getpid()}"
+            words = ["-shared", "-nostdlib", f"-Wl,-soname,lib{name}.so", "-o", part, "-x", "c++", os.devnull]
+            if os.spawnv(os.P_WAIT, real, [real, *words]) == 0:
+                os.replace(part, library)
     script = os.path.join(programs, "g++")
     words = [sys.executable, "-IS", os.path.abspath(__file__), real, store]
     with open(script, "w") as file:
@@ -44,6 +62,32 @@ def install(folder: str) -> None:
         file.write(f'exec {shlex.quote(real)} "$@"\n')  # it is only asked what it is
     os.chmod(script, 0o755)
     os.environ["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
+
+
+def surroundings_key(compiler: str) -> str:
+    """Names what decides, beside texts and arguments, what is compiled: g++, torch's headers, and the processor."""
+    import hashlib
+    import subprocess
+    from importlib.metadata import version
+
+    said = subprocess.run([compiler, "-v"], capture_output=True, text=True).stderr
+    with open("/proc/cpuinfo") as file:
+        processor = [line for line in file if line.startswith(("model name", "flags", "Features"))][:2]
+    told = "\n".join([os.path.realpath(compiler), said, version("torch"), *processor])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def forget_old(kept: str, before: float) -> None:
+    """Removes what was last asked for before a moment, in seconds since the epoch; libraries without symbols stay."""
+    for folder, names, files in os.walk(kept):
+        if STUBS in names:
+            names.remove(STUBS)
+        for path in (os.path.join(folder, file) for file in files):
+            try:
+                if os.stat(path).st_mtime < before:
+                    os.unlink(path)
+            except OSError:
+                continue  # another session has removed it
 
 
 def main(compiler: str, store: str, arguments: list[str]) -> int:
@@ -58,6 +102,7 @@ def main(compiler: str, store: str, arguments: list[str]) -> int:
         _copy(output, kept)
     else:
         _copy(kept, output)
+        os.utime(kept)
     return 0
 
 
