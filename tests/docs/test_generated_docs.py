@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import sys
@@ -29,17 +30,21 @@ markdown = importlib.import_module("documentation.markdown")
 fields = importlib.import_module("documentation.fields")
 record = importlib.import_module("documentation.record")
 
-PAGES: dict[str, str] = {name: make() for name, make in docs.PAGES.items()}
+
+@functools.cache
+def page(name: str) -> str:
+    made: str = docs.PAGES[name]()
+    return made
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", docs.PAGES)
 def test_a_page_is_current(name: str) -> None:
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == PAGES[name], "run scripts/docs"
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(name), "run scripts/docs"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", docs.PAGES)
 def test_a_page_names_its_command_and_can_be_read(name: str) -> None:
-    lines = PAGES[name].splitlines()
+    lines = page(name).splitlines()
     assert "`scripts/docs`" in lines[0]
     assert [line for line in lines if len(line) > markdown.WIDTH] == []
     headings = [line.lstrip("# ") for line in lines if line.startswith("#")]
@@ -49,8 +54,8 @@ def test_a_page_names_its_command_and_can_be_read(name: str) -> None:
 def test_the_script_writes_what_differs_and_its_check_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert docs.main(["--check"], tmp_path) == 1 and list(tmp_path.iterdir()) == []
     assert docs.main([], tmp_path) == 0 and docs.main(["--check"], tmp_path) == 0
-    page = tmp_path / "record.md"
-    page.write_text(page.read_text() + "one more line\n")
+    written = tmp_path / "record.md"
+    written.write_text(written.read_text() + "one more line\n")
     capsys.readouterr()
     assert docs.main(["--check"], tmp_path) == 1
     assert capsys.readouterr().out == "differs: docs/record.md\n"
@@ -59,16 +64,16 @@ def test_the_script_writes_what_differs_and_its_check_fails(tmp_path: Path, caps
 # Commands
 
 
-def section(page: str, heading: str) -> str:
+def section(text: str, heading: str) -> str:
     """The text below a heading of the second level."""
-    return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_of_a_command_is_described(verb: str) -> None:
     command = group.get_command(click.Context(group), verb)
     assert command is not None
-    text = section(PAGES["commands.md"], verb)
+    text = section(page("commands.md"), verb)
     options = [one for one in command.params if isinstance(one, click.Option)]
     missing = [
         name for one in options for name in (*one.opts, *one.secondary_opts) if not re.search(rf"{name}\b", text)

@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEED = os.environ.get("INDUCTOR_BENCH_FUZZ_SEED", "")
-PARTS, INPUTS = (4, 500) if SEED else (1, 120)
+PARTS, INPUTS = (2, 1000) if SEED else (1, 120)
 """Several processes of pytest-xdist run the parts of a campaign."""
 READ = (
     "record",

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 STEPS = str(runs.PROGRAMS / "steps.py")
 RANKS = str(runs.PROGRAMS / "ranks.py")
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", RANKS, "160")
 
 
 @functools.cache
@@ -55,10 +54,10 @@ def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
     return observations(folder, ended), ended.stdout
 
 
-def start_ranks() -> list[ObservedSteps]:
+def start_ranks(**variables: str) -> list[ObservedSteps]:
     """Data-parallel training in two forks that find each other by a file."""
     folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
-    shared = {"INDUCTOR_BENCH_CAPTURE": folder, "STORE": f"file://{folder / 'store'}", **cache()}
+    shared = {"INDUCTOR_BENCH_CAPTURE": folder, "STORE": f"file://{folder / 'store'}", **cache(), **variables}
     shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     words = [forking_python.interpreter(), RANKS, "160"]
     ranks = [
@@ -257,12 +256,12 @@ def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
     assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
     assert whole_window(found)
     assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
-    (found,), _ = start(STEPS, "marks", "240", **EAGER)
+    found, _ = observe("marks", 240, **EAGER)
     assert (found.state, found.source) == (DONE, MARKS)
 
 
 def test_ranks_without_compilation_time_the_same_steps() -> None:
-    ranks, _ = start(*TORCHRUN, **EAGER)
+    ranks = start_ranks(**EAGER)
     assert {(one.rank, one.state, one.source) for one in ranks} == {
         (0, DONE, ranks[0].source),
         (1, DONE, ranks[0].source),

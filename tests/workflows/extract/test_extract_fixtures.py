@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import gzip
 import importlib.util
 import json
@@ -61,6 +62,7 @@ OTHER_CONFIGS = "mixnet_l_p10/"
 SWITCHES = {"matmul_tf32": True, "cudnn_tf32": True, "cudnn_benchmark": True, "cudnn_deterministic": False}
 
 
+@functools.cache
 def launches_of(name: str) -> tuple[Launch, ...]:
     return read_static_launches(text_of(GPU / f"{name}.py"), module_of(GPU / f"{name}.py"))
 
