@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import breakdown_runs as runs
@@ -78,25 +80,49 @@ def are_gone(processes: list[psutil.Process], within_s: float = LIMIT_S) -> bool
 
 
 TOOLS = """
-import contextlib, os, sys
+import contextlib, json, os, signal, sys
 from inductor_bench.cli import apply, batch, breakdown, compare, kernel, main, modes
 from inductor_bench.records.run import Environment
 from inductor_bench.workflows import apply
 apply.read_environment = lambda python: Environment()  # a worker would import torch for it
 sys.executable = os.environ["INDUCTOR_BENCH_TESTS_PYTHON"] or sys.executable
-for folder in sys.argv[1].split():
+signal.signal(signal.SIGCHLD, lambda *_: reap())
+def reap():
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+for line in sys.stdin:
+    folder, words = json.loads(line)
     tool = os.fork()
     if tool == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.chdir(folder)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in (1, 2):
             os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-        sys.exit(main.main(sys.argv[2:]))
+        sys.exit(main.main(words))
     print(tool, flush=True)
-with contextlib.suppress(ChildProcessError):
-    while True:
-        os.wait()
 """
-"""Runs a command in each of some folders at once: forks of one process that has imported the tool."""
+"""Runs commands, each in a folder, as forks of this process, which has imported the tool."""
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Callable[[Path, Sequence[str]], psutil.Process]]:
+    """Starts a command in a folder, and returns its process."""
+    environment = runs.environment(**runs.forks(own_program=True))
+    words = [sys.executable, "-c", TOOLS]
+    with subprocess.Popen(words, env=environment, stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        read, write = process.stdout, process.stdin
+
+        def start_tool(folder: Path, command: Sequence[str]) -> psutil.Process:
+            write.write(json.dumps([str(folder), command]) + "\n")
+            write.flush()
+            return psutil.Process(int(read.readline()))
+
+        yield start_tool
+        write.close()
+
 
 STARTS = {
     "breakdown": ("breakdown", "program.py", "-o", "run"),
@@ -115,30 +141,28 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SI
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(name: str, tmp_path: Path) -> None:
-    for number in STOPS:
-        folder = tmp_path / number.name
+def test_however_a_command_is_stopped_nothing_that_it_started_lives_on(
+    name: str, tmp_path: Path, starter: Callable[[Path, Sequence[str]], psutil.Process]
+) -> None:
+    folders = {number: tmp_path / number.name for number in STOPS}
+    for folder in folders.values():
         folder.mkdir()
         (folder / "program.py").write_text(f"RECORDED = {{}}\n{FAMILY}")  # `kernel` takes it for a kernel's file
         (folder / "list.txt").write_text("program.py\n")
-    words = [sys.executable, "-c", TOOLS, " ".join(number.name for number in STOPS), *STARTS[name]]
-    environment = runs.environment(**runs.forks(own_program=True))
-    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        tools = {number: psutil.Process(int(starter.stdout.readline())) for number in STOPS}
-        with contextlib.ExitStack() as ends:
-            for tool in tools.values():
-                ends.callback(end, tool)
-            started = {number: started_by(tool, tmp_path / number.name) for number, tool in tools.items()}
-            for number, tool in tools.items():
-                tool.send_signal(number)
-            for number, tool in tools.items():
-                tool.wait(timeout=LIMIT_S)
-                assert are_gone(started[number]), number.name
-                said = (tmp_path / number.name / "said").read_text()
-                assert said.count("Traceback") == 0 or name.startswith("apply"), "the program's own, after Ctrl-C"
-                if number not in (signal.SIGQUIT, signal.SIGKILL):
-                    assert not (tmp_path / number.name / "run" / ".work").exists()
+    with contextlib.ExitStack() as ends:
+        tools = {number: starter(folder, STARTS[name]) for number, folder in folders.items()}
+        for tool in tools.values():
+            ends.callback(end, tool)
+        started = {number: started_by(tool, folders[number]) for number, tool in tools.items()}
+        for number, tool in tools.items():
+            tool.send_signal(number)
+        for number, tool in tools.items():
+            tool.wait(timeout=LIMIT_S)
+            assert are_gone(started[number]), number.name
+            said = (folders[number] / "said").read_text()
+            assert said.count("Traceback") == 0 or name.startswith("apply"), "the program's own, after Ctrl-C"
+            if number not in (signal.SIGQUIT, signal.SIGKILL):
+                assert not (folders[number] / "run" / ".work").exists()
 
 
 def started_by(tool: psutil.Process, folder: Path) -> list[psutil.Process]:
