@@ -39,7 +39,7 @@ from .comparison_sides import Side, SideKernel, has_other_calls
 from .findings.doubts import largest_load
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
-from .statistics import EFFECT
+from .statistics import EFFECT, above_limit
 from .step_costs import runs_on_host
 
 # What differs between the environments and the requests of two sides, and what makes them incomparable.
@@ -308,15 +308,21 @@ def headline(comparison: RunComparison, limit: float | None = None) -> str:
     return f"Undecided: {times} ({change}). The noise between runs is {noise}."
 
 
-def is_above(comparison: RunComparison, limit: float) -> bool:
-    """Whether B is reliably slower by more than ``limit``, a share of A's step, or cannot be compared."""
-    too_slow = comparison.verdict == SLOWER and comparison.step.delta_s > limit * comparison.step.a_s
-    return too_slow or comparison.verdict == NOT_COMPARABLE
+def beyond(comparison: RunComparison, limit: float) -> str:
+    """What keeps B from a limit, a share of A's step: ``slower``, ``undecided`` or ``not comparable``; empty if none.
+
+    See :func:`inductor_bench.analysis.statistics.above_limit`.
+    """
+    step = comparison.step
+    if comparison.verdict == NOT_COMPARABLE:
+        return NOT_COMPARABLE
+    return above_limit(step.delta_s / step.a_s if step.a_s else 0.0, comparison.verdict, limit)
 
 
 def _judged(comparison: RunComparison, limit: float) -> str:
-    if is_above(comparison, limit):
-        return "failed"
+    found = beyond(comparison, limit)
+    if found:
+        return UNDECIDED if found == UNDECIDED else "failed"
     high_s = comparison.step.high_s
     is_open = high_s is None or high_s > limit * comparison.step.a_s
     return "passed, although the interval reaches above it" if is_open else "passed"

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from ..analysis.statistics import above_limit
 from ..errors import EXIT_OK, UsageError
 from ..records.request import ApplyRequest
+from ..records.retune import UNDECIDED, Verification
 from ..report.formats import View
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
@@ -16,18 +18,27 @@ from ..report.terminal import document_text
 from ..store.program_folders import OptimizationFolder
 from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
-from .presentation import ResultFolder, format_option, make_request, request_options, show
+from .presentation import (
+    ResultFolder,
+    fail_above_option,
+    format_option,
+    limit_code,
+    make_request,
+    request_options,
+    show,
+)
 
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)
 @click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
 @click.option("--known", is_flag=True, help="Instead of RUN: all tunings that are known for this machine.")
 @request_options(ApplyRequest)
+@fail_above_option("the step with the configs is longer by more")
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the program's output, or the result.")
 @click.pass_context
-def command(context: click.Context, /, run: Path | None, known: bool, **values: Any) -> int:
+def command(context: click.Context, /, run: Path | None, known: bool, fail_above: float | None, **values: Any) -> int:
     """Put the configs that a RUN's retunes found into a program.
 
     \b
@@ -41,11 +52,13 @@ def command(context: click.Context, /, run: Path | None, known: bool, **values: 
     RUN may also be the folder RUN/optimized of a search: the program runs with the settings that `optimize` found.
 
     Exit code: that of the program; 0 or 1 without one, and with --verify; 2 for a request that cannot be carried out.
+    With --fail-above 4 if the step is longer by more than that with the configs, 5 if it measured longer by more and
+    that may be noise, or could not be timed.
     """
     from ..workflows.apply import run_apply
 
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
-    _check(request, known)
+    _check(request, known, fail_above)
     if run is not None and OptimizationFolder(run).exists():
         return _run_optimized(request, run, Console(quiet=values["quiet"], verbose=values["verbose"]))
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
@@ -57,7 +70,15 @@ def command(context: click.Context, /, run: Path | None, known: bool, **values: 
         else:
             for line in document_text(states_document(outcome.kernels), console.columns).splitlines():
                 console.note(line)  # stdout is the program's
-    return EXIT_OK if outcome.exit_code is None else outcome.exit_code
+    if outcome.exit_code is not None:
+        return outcome.exit_code
+    return EXIT_OK if fail_above is None else limit_code([beyond(outcome.verification, fail_above)])
+
+
+def beyond(found: Verification | None, limit: float) -> str:
+    """What keeps the configs from a limit, a share of the step without them: ``slower``, ``undecided`` or nothing."""
+    step = found.step if found is not None else None
+    return above_limit(-step.saving_s / step.own_s, step.verdict, limit) if step is not None else UNDECIDED
 
 
 def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int:
@@ -77,7 +98,7 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
     return found.exit_code
 
 
-def _check(request: ApplyRequest, known: bool) -> None:
+def _check(request: ApplyRequest, known: bool, fail_above: float | None) -> None:
     if known == (request.run is not None):
         raise UsageError("give either a RUN or --known", "inductor-bench apply --known -- python train.py")
     if known and not request.command:
@@ -85,5 +106,7 @@ def _check(request: ApplyRequest, known: bool) -> None:
     if (request.verify or request.stop or request.timeout_s) and not request.command:
         example = f"inductor-bench apply {request.run or '--known'} --verify -- python train.py"
         raise UsageError("--verify, --stop and --timeout need a program", example)
+    if fail_above is not None and not request.verify:
+        raise UsageError("--fail-above needs --verify: without it nothing is measured", "add --verify")
     if request.stop and not request.verify:
         raise UsageError("--stop needs --verify: without it nothing is measured", "leave out --stop")

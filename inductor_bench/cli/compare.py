@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.comparison_words import is_above
-from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.comparison import BatchComparison, RunComparison
+from ..analysis.comparison_words import beyond
+from ..errors import EXIT_FAILURE, UsageError
+from ..records.comparison import NOT_COMPARABLE, BatchComparison, RunComparison
 from ..records.request import CompareRequest
 from ..report.comparison_document import BATCH_FORMATS, FORMATS
 from ..report.formats import View, as_json, as_markdown, as_page
@@ -22,8 +22,10 @@ from .breakdown import ARGUMENTS, ProgramCommand, target_of
 from .console import Console
 from .presentation import (
     complete_path,
+    fail_above_option,
     format_option,
     given_options,
+    limit_code,
     make_request,
     place_view,
     request_options,
@@ -51,22 +53,10 @@ With one TARGET the runs are made here, interleaved (A B B A), each as `breakdow
 --python, B under the second; only B has the variables of --env. With neither option, A and B are the
 same, and the difference is noise.
 
-Exit code: 0; 1 with --fail-above, if B is reliably slower by more than that or not comparable, or a batch B lacks a
-model that A ran; otherwise as `breakdown`.
+Exit code: 0. With --fail-above 4 if B is slower by more than that, 5 if it measured slower by more and that may be
+noise, and 1 if it is not comparable, or a batch B lacks a model that A ran; of several models the first of 1, 4 and 5.
+Otherwise as `breakdown`.
 """
-
-
-def read_percent(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Reads ``5%`` or ``5`` as a share of 1."""
-    if value is None:
-        return None
-    try:
-        share = float(value.strip().removesuffix("%")) / 100
-    except ValueError:
-        share = float("nan")
-    if not 0 <= share < float("inf"):
-        raise click.BadParameter(f"{value!r} is no percentage such as 5%", context, parameter)
-    return share
 
 
 RECORD_IN_BUNDLE = "comparison.json"
@@ -75,7 +65,7 @@ RECORD_IN_BUNDLE = "comparison.json"
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="A B | TARGET", nargs=-1, shell_complete=complete_path)
 @request_options(CompareRequest)
-@click.option("--fail-above", metavar="PERCENT", callback=read_percent, help="Exit with 1 if B is slower by more.")
+@fail_above_option("B is slower by more")
 @click.option(
     "--bundle",
     metavar="FILE.zip",
@@ -141,8 +131,9 @@ def _compare_batches(targets: tuple[str, ...], name: str, view: View, limit: flo
 
     batch: BatchComparison = compare_batches(Path(targets[0]), Path(targets[1]), console)
     show(form, batch, place_view(view, Path(), console), console)
-    found = exit_code([model.comparison for model in batch.models if model.comparison is not None], limit)
-    return EXIT_FAILURE if limit is not None and any(model.lost for model in batch.models) else found
+    if limit is not None and any(model.lost for model in batch.models):
+        return EXIT_FAILURE
+    return exit_code([model.comparison for model in batch.models if model.comparison is not None], limit)
 
 
 def _texts(compared: Compared) -> dict[str, str]:
@@ -167,7 +158,6 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
 
 
 def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int:
-    """Returns 1 if a limit is given, and a B is reliably slower by more than that, or cannot be compared."""
-    if fail_above is None:
-        return EXIT_OK
-    return EXIT_FAILURE if any(is_above(found, fail_above) for found in comparisons) else EXIT_OK
+    """Returns 0 without a limit; else 1 if a B cannot be compared, or the code of :func:`limit_code`."""
+    found = {beyond(one, fail_above) for one in comparisons} if fail_above is not None else set()
+    return EXIT_FAILURE if NOT_COMPARABLE in found else limit_code(found)

@@ -6,21 +6,32 @@ from typing import Any
 
 import click
 
+from ..analysis.statistics import above_limit
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import KernelRequest
 from ..report.formats import View
 from ..report.kernel_document import COMPARED, MEASURED
 from .console import Console
-from .presentation import AutotuneCommand, complete_path, format_option, make_request, request_options, show
+from .presentation import (
+    AutotuneCommand,
+    complete_path,
+    fail_above_option,
+    format_option,
+    limit_code,
+    make_request,
+    request_options,
+    show,
+)
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
 @click.argument("targets", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_path)
 @request_options(KernelRequest)
+@fail_above_option("OTHER of --compare is slower by more")
 @format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
-def command(**values: Any) -> int:
+def command(fail_above: float | None, **values: Any) -> int:
     """Time standalone kernel files, and retune them.
 
     FILE is a file that `extract` or `breakdown` wrote, a folder of them, or RUN#NAME, where NAME may be a glob.
@@ -33,7 +44,8 @@ def command(**values: Any) -> int:
 
     Exit code: 0, 1 if a kernel could not be measured or retuned (the others are) or computes something else than
     its reference or than the other, 2 for a request that cannot be carried out as typed, 130 if it was interrupted
-    (what was measured until then is shown).
+    (what was measured until then is shown). With --compare and --fail-above 4 if the other is slower by more than that,
+    5 if it measured slower by more and that may be noise.
     """
     from ..workflows.kernel import KernelsInterrupted, run_kernel
 
@@ -41,9 +53,11 @@ def command(**values: Any) -> int:
     if request.other and (request.configs or request.save):
         refused = "--configs" if request.configs else "--save"
         raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave out one of them")
+    if fail_above is not None and not request.other:
+        raise UsageError("--fail-above is for --compare: one kernel by itself is not slower", "add --compare OTHER")
     with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
         if request.other:
-            return _compare(request, console, form)
+            return _compare(request, console, form, fail_above)
         try:
             outcome = run_kernel(request, console)
         except KernelsInterrupted as stop:
@@ -54,10 +68,15 @@ def command(**values: Any) -> int:
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
 
 
-def _compare(request: KernelRequest, console: Console, form: str) -> int:
+def _compare(request: KernelRequest, console: Console, form: str, limit: float | None) -> int:
     from ..workflows.kernel_comparison import run_comparison
 
     comparison = run_comparison(request, console)
     show(COMPARED.get(form), comparison, View(columns=console.columns), console)
     wrong = any(kernel.checked is False for kernel in (comparison.first, comparison.second))
-    return EXIT_FAILURE if wrong or comparison.failures or comparison.alike is False else EXIT_OK
+    if wrong or comparison.failures or comparison.alike is False:
+        return EXIT_FAILURE
+    pair = comparison.as_they_stand
+    if limit is None:
+        return EXIT_OK
+    return limit_code([above_limit(pair.ratio.median - 1, pair.verdict, limit)]) if pair.ratio else EXIT_FAILURE

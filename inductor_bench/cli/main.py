@@ -97,6 +97,9 @@ def group() -> None:
     inductor-bench breakdown timm:mixnet_s --training    a timm model
     inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
+
+    Exit code: 0, 1 if something failed, 2 for a request that cannot be carried out as typed, 3 for a bug in this tool,
+    4 for slower and 5 for undecided with --fail-above, 130 after Ctrl-C and 143 after SIGTERM.
     """
     interruption.install()  # after the import of the verb's file, during which there is nothing to clean up
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 from .. import units
 from ..analysis.mode_conclusion import MOST_ROUNDS
 from ..devices.table import DEVICES
-from ..errors import UsageError
-from ..records.comparison import MODES
+from ..errors import EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
+from ..records.comparison import MODES, SLOWER, UNDECIDED
 from ..records.optimization import GROUPS
 from ..records.request import TARGET
 from ..records.request_fields import (
@@ -281,6 +281,30 @@ def format_option(formats: Formats[Any]) -> Callable[[F], F]:
         show_default=True,
         help=formats.help or None,
     )
+
+
+def fail_above_option(when: str) -> Callable[[F], F]:
+    """Adds ``--fail-above``, a share of 1 or ``None``; ``when`` says what must not be slower. See `limit_code`."""
+    said = f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_UNDECIDED} if that may be noise."
+    return click.option("--fail-above", metavar="PERCENT", callback=_read_percent, help=said)
+
+
+def _read_percent(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Reads ``5%`` or ``5`` as a share of 1."""
+    if value is None:
+        return None
+    try:
+        share = float(value.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = float("nan")
+    if not 0 <= share < float("inf"):
+        raise click.BadParameter(f"{value!r} is no percentage such as 5%", context, parameter)
+    return share
+
+
+def limit_code(found: Collection[str]) -> int:
+    """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.statistics.above_limit`."""
+    return EXIT_SLOWER if SLOWER in found else EXIT_UNDECIDED if UNDECIDED in found else EXIT_OK
 
 
 def top_option(help: str) -> Callable[[F], F]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from inductor_bench.cli.apply import beyond
 from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.document import Document
 from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
@@ -21,6 +22,21 @@ KERNELS = (
     AppliedKernel("triton_for_2", "f" * 16, {}, "missing", "the program has no such kernel", 0.0),
 )
 FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, PinnedOutputs(2, 143, 3e-4, 1e-4, 3e-2), KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (STEP, ""),
+        (SAME, ""),
+        (replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower"), "slower"),
+        (replace(STEP, saving_s=-0.9e-3, low_s=-3e-3, high_s=0.8e-3, verdict="undecided"), "undecided"),
+        (replace(STEP, saving_s=-0.1e-3, low_s=-3e-3, high_s=0.8e-3, verdict="undecided"), ""),
+        (None, "undecided"),
+    ],
+)
+def test_a_limit_refuses_configs_that_make_the_step_longer(step: Saving | None, said: str) -> None:
+    assert beyond(replace(FOUND, step=step), 0.05) == said
 
 
 def text_of(found: Verification, width: int = 100) -> str:

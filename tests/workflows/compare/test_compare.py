@@ -18,7 +18,8 @@ import run_builder as build
 from click.testing import CliRunner
 
 import inductor_bench
-from inductor_bench.cli.compare import command
+from inductor_bench.analysis.comparison_words import headline
+from inductor_bench.cli.compare import command, exit_code
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch import DONE, FAILED, Batch, BatchModel
@@ -169,7 +170,7 @@ def invoke(*words: str | Path) -> tuple[int, str]:
 
 def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> None:
     assert invoke(a, b, "-q")[0] == 0
-    assert invoke(a, b, "-q", "--fail-above", "5%")[0] == 1
+    assert invoke(a, b, "-q", "--fail-above", "5%")[0] == 4
     assert invoke(a, b, "-q", "--fail-above", "50")[0] == 0
     assert invoke(a, a, "-q", "--fail-above", "0%")[0] == 0
     other = save(tmp_path / "cpu", pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")))
@@ -178,6 +179,17 @@ def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> N
         for limit, word in (("5%", "Limit of 5%: failed."), ("50.25%", "Limit of 50.25%: passed.")):
             assert word in " ".join(invoke(a, b, "-q", "--format", form, "--fail-above", limit)[1].split())
         assert "Limit of" not in invoke(a, b, "-q", "--format", form)[1]
+
+
+def test_a_difference_above_the_limit_that_may_be_noise_has_an_exit_code_of_its_own(a: Path, b: Path) -> None:
+    comparison = compare_records(a, b).comparison
+    for verdict, code in (("slower", 4), ("undecided", 5), ("same", 0), ("not comparable", 1)):
+        assert exit_code([replace(comparison, verdict=verdict)], 0.05) == code
+        assert exit_code([replace(comparison, verdict=verdict)], None) == 0
+        assert exit_code([replace(comparison, verdict=verdict)], 0.9) == (1 if code == 1 else 0)
+    undecided, slower = (replace(comparison, verdict=verdict) for verdict in ("undecided", "slower"))
+    assert exit_code([undecided, slower], 0.05) == 4
+    assert headline(undecided, 0.05).endswith("Limit of 5%: undecided.")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +272,7 @@ def test_batches_are_compared_model_by_model(tmp_path: Path) -> None:
     a = save_batch(tmp_path / "a", one=pairs.run(), two=pairs.run(), three=pairs.run(), four=None)
     b = save_batch(tmp_path / "b", two=slower(), one=pairs.run(), four=pairs.run())
     code, text = invoke(a, b, "-q", "--fail-above", "5%")
-    assert code == 1
+    assert code == 1, "a model that B lacks stands before one that is slower"
     assert "Of 4 models: 1 slower, 1 undecided, 2 not compared." in " ".join(text.split())
     found = json.loads(invoke(a, b, "-q", "--format", "json")[1])
     assert [model["name"] for model in found["models"]] == ["one", "two", "three", "four"]

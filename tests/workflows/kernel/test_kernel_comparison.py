@@ -15,6 +15,7 @@ from fake_device import Line, Silent
 from measured_kernels import OWN, measured
 
 from inductor_bench.autotune.variants import TritonVariants
+from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.job_requests import Answer, WorkerRequest
 from inductor_bench.messages.kernel_requests import (
@@ -244,6 +245,21 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
     assert "most of the difference is the config" in words and "both compute the same" in words
     text = shown(TimedPair(first, second, "cold", standing, standing, standing, "they differ", False))
     assert re.search("same config +as they are", text) and "outputs: they differ" in text
+
+
+@pytest.mark.parametrize(
+    ("median", "verdict", "code"), [(1.2, "slower", 4), (1.2, "undecided", 5), (1.02, "slower", 0), (0.9, "faster", 0)]
+)
+def test_fail_above_decides_the_exit_code_of_a_comparison(
+    median: float, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = TimedPair(*[measured(Path("first.py"), None)] * 2, "cold", *[pairing(median, verdict)] * 2, None, "", True)
+    monkeypatch.setattr(kernel_comparison, "run_comparison", lambda request, progress: found)
+    words = ["kernel", "a.py", "--compare", "b.py", "-q"]
+    assert main([*words, "--fail-above", "5%"]) == code and main(words) == 0
+    found = replace(found, alike=False)
+    assert main([*words, "--fail-above", "5%"]) == 1, "wrong comes before slow"
+    assert main(["kernel", "a.py", "--fail-above", "5%"]) == 2
 
 
 def test_files_that_are_no_kernels_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
