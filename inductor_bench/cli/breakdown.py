@@ -17,6 +17,7 @@ from .console import Console
 from .presentation import (
     AutotuneCommand,
     complete_path,
+    console_for,
     make_request,
     place_view,
     presentation_options,
@@ -76,8 +77,8 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C and 143 after SIGTERM (
 def command(context: click.Context, /, **values: Any) -> int:
     request = make_request(BreakdownRequest, values, **target_of(context, values))
     name, view = take_view(values)
-    form = FORMATS.get(name)
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    form = FORMATS.get(name, brief=view.brief)
+    with console_for(values, form, brief=view.brief) as console:
         from ..workflows.breakdown import StoppedBreakdown, run_breakdown
 
         try:
@@ -87,7 +88,7 @@ def command(context: click.Context, /, **values: Any) -> int:
                 show(form, stop.outcome.run, place_view(view, stop.outcome.folder, console), console)
             raise
         show(form, outcome.run, place_view(view, outcome.folder, console), console)
-        if not form.names_folder:
+        if not form.names_folder or view.brief:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from itertools import pairwise
@@ -264,7 +265,7 @@ class ResultFolder(click.Path):
         except click.BadParameter as error:
             what = "is a file, not a folder" if os.path.isfile(value) else "does not exist, or cannot be read"
             hint = "give a folder that `breakdown` or `batch` wrote: runs/NAME"
-            raise UsageError(f"{value} {what}", hint) from error
+            raise UsageError(f"{value} {what}", hint, "no-such-folder") from error
 
 
 def complete_path(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -313,7 +314,7 @@ def top_option(help: str) -> Callable[[F], F]:
 
 
 def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
-    """Adds ``--format``, ``--by``, ``--sort`` and ``--top``; see :func:`take_view`."""
+    """Adds ``--format``, ``--brief``, ``--by``, ``--sort`` and ``--top``; see :func:`take_view`."""
 
     def add(function: F) -> F:
         sort = click.option(
@@ -332,15 +333,36 @@ def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             help="What the step's device time is divided by: kernels, the model's own modules as a tree, or the lines "
             "of the program.",
         )
-        return format_option(formats)(by(sort(top_option("How many kernels.")(function))))
+        brief = click.option(
+            "--brief",
+            is_flag=True,
+            help="Of a run: only what answers what to do next, in under 2,000 tokens: the step, its parts, kernels, "
+            "findings with the commands that try them, and what to type. With --format json the same as data.",
+        )
+        return format_option(formats)(brief(by(sort(top_option("How many kernels.")(function)))))
 
     return add
 
 
 def take_view(values: dict[str, Any]) -> tuple[str, View]:
     """Removes the presentation options from the parsed values and returns the format's name and the view."""
-    view = View(sort=values.pop("sort", "time"), top=values.pop("top"), by=values.pop("by", "kernel"))
+    view = View(
+        sort=values.pop("sort", "time"),
+        top=values.pop("top"),
+        by=values.pop("by", "kernel"),
+        brief=values.pop("brief", False),
+    )
     return values.pop("format"), view
+
+
+def console_for(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:
+    """The console of a verb for click's ``--quiet`` and ``--verbose``.
+
+    If programs read the result, and stderr is no terminal, there is no progress on it.
+    """
+    verbose = bool(values.get("verbose"))
+    piped = (form.is_data or brief) and not verbose and not sys.stderr.isatty()
+    return Console(quiet=bool(values.get("quiet")) or piped, verbose=verbose)
 
 
 def show(form: Format[Result], result: Result, view: View, console: Console) -> None:

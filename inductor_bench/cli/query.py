@@ -12,8 +12,7 @@ import click
 from ..errors import EXIT_OK
 from ..report.formats import View
 from ..report.table_documents import QUERY_FORMATS, QueryResult
-from .console import Console
-from .presentation import ResultFolder, format_option, place_view, show
+from .presentation import ResultFolder, console_for, format_option, place_view, show
 
 
 @click.command("query", no_args_is_help=True)
@@ -23,7 +22,8 @@ from .presentation import ResultFolder, format_option, place_view, show
 def command(folder: Path, sql: str, format: str) -> int:
     """Query the tables of a batch or a run with SQL.
 
-    They are models, graphs, categories, kernels, families and retunes. Without SQL they and their columns are listed.
+    They are models, graphs, categories, kernels, families, retunes and settings, and what the screens of the runs say:
+    headline, parts, findings and next_commands. Without SQL they and their columns are listed.
     DuckDB answers in memory: no query changes the folder.
 
     \b
@@ -33,14 +33,15 @@ def command(folder: Path, sql: str, format: str) -> int:
     """
     from ..workflows.query import open_tables
 
-    with Console() as console:
-        tables = open_tables(folder)
+    with console_for({}, QUERY_FORMATS.get(format)) as console:
+        typed = _decode_utf8(sql)
+        tables = open_tables(folder, typed.strip())
         for note in tables.notes:
             console.note(note)
         answer = None
-        if sql.strip():
+        if typed.strip():
             with _default_signals():
-                answer = tables.ask(_decode_utf8(sql))
+                answer = tables.ask(typed)
         show(
             QUERY_FORMATS.get(format), QueryResult(tables.tables, answer), place_view(View(), folder, console), console
         )

@@ -15,8 +15,16 @@ from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
 from ..store.folder import BATCH
 from ..store.program_folders import ModesFolder, OptimizationFolder, ProgramFolder
-from .console import Console
-from .presentation import ResultFolder, place_view, presentation_options, show, show_batch, show_program, take_view
+from .presentation import (
+    ResultFolder,
+    console_for,
+    place_view,
+    presentation_options,
+    show,
+    show_batch,
+    show_program,
+    take_view,
+)
 
 PROGRAM_FORMATS: tuple[tuple[type[ProgramFolder[Any]], Formats[Any]], ...] = (
     (ModesFolder, MODES_FORMATS),
@@ -40,13 +48,13 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     for kind, formats in PROGRAM_FORMATS:
         if kind(folder).exists():
             _refuse_order(view, folder, f"a {kind.HOLDS}")
-            with Console() as console:
+            with console_for({}, formats.get(name)) as console:
                 show_program(kind(folder).load(), formats, folder, name, view, console)
             return EXIT_OK
-    form = FORMATS.get(name)
+    form = FORMATS.get(name, brief=view.brief)
     from ..workflows.query import run_report
 
-    with Console() as console:
+    with console_for({}, form, brief=view.brief) as console:
         run, problem = run_report(folder, plots=plots)
         show(form, run, place_view(view, folder, console), console)
         if problem is not None:
@@ -55,6 +63,8 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 
 
 def _refuse_order(view: View, folder: Path, what: str) -> None:
+    if view.brief:
+        raise UsageError(f"--brief is for a run, and {folder} is {what}", "give a run")
     if view.by != "kernel":
         raise UsageError(f"--by {view.by} is for a run, and {folder} is {what}", "give a run")
     if view.sort != "time":
@@ -66,7 +76,7 @@ def _report_batch(folder: Path, name: str, view: View) -> int:
     from ..workflows.batch_state import report_batch
 
     _refuse_order(view, folder, "a batch")
-    with Console() as console:
+    with console_for({}, form) as console:
         report = report_batch(folder)
         show_batch(report, console, form, view)
         if report.problem is not None:

@@ -60,7 +60,7 @@ from .document import (
     sentences,
     words,
 )
-from .formats import View, as_json, as_markdown, as_page, document_formats
+from .formats import View, as_markdown, as_page, document_formats
 from .run.retune_document import caution_words, left_words, speedup_words
 from .run.run_words import bound_name
 
@@ -487,7 +487,7 @@ def _written(folder: Path) -> Facts:
 
 FORMATS = document_formats(
     batch_document,
-    json=lambda view, _: as_json(view.results.batch),
+    of_record=lambda view: view.results.batch,
     csv=lambda view, _: models_csv(view.models),
     record="batch.json",
     rows="a row for each model as CSV",

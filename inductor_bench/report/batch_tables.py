@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..analysis.batch_aggregation import (
@@ -22,7 +23,9 @@ from ..analysis.optimization.batch_settings import SettingSummary, summarize_set
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
 from ..records.batch import BatchResults, GraphResult
 from ..records.optimization import Optimization
-from .formats import table_text
+from ..records.run import Run
+from .formats import View, table_text
+from .run.run_summary import run_summary
 
 
 class Field(NamedTuple):
@@ -391,6 +394,63 @@ class BatchView:
     def tables(self) -> tuple[QueryTable, ...]:
         """Returns the tables for queries: models, graphs, categories, kernels, families, retunes, settings."""
         return batch_tables(self.models, self.families, self.suite_s, self.settings)
+
+
+# --- what the screens of the runs say ---------------------------------------------------------------------------------
+
+
+_HEADLINES: Mapping[str, Field] = {
+    "id": Field(TEXT, "what kind of first line it is", attrgetter("headline_id")),
+    "text": Field(TEXT, "the first line of the run's screen", attrgetter("headline")),
+}
+_STEP_PARTS: Mapping[str, Field] = {
+    "id": Field(TEXT, "the same for the same part, whatever it takes"),
+    "kind": Field(TEXT, "graph, eager, optimizer, collective, copy or idle"),
+    "label": Field(TEXT, "its name on the screen"),
+    "calls": Field(NUMBER, "calls in a step"),
+    "time_s": Field(NUMBER, "time of the step"),
+    "share": Field(NUMBER, "share of the step"),
+    "place": Field(TEXT, "the line or the module, or how a graph is launched"),
+}
+_FINDINGS: Mapping[str, Field] = {
+    "id": Field(TEXT, "the same for the same statement about the same graphs and kernels"),
+    "kind": Field(TEXT, "a fixed name"),
+    "level": Field(TEXT, "advice, caution, note or fine"),
+    "text": Field(TEXT, "the statement"),
+    "saving_s": Field(NUMBER, "what the step saves at most"),
+    "graphs": Field(TEXT, "slugs of the graphs that it is about", lambda row: "; ".join(row.graphs)),
+    "kernels": Field(TEXT, "names of the kernels that it is about", lambda row: "; ".join(row.kernels)),
+    "command": Field(TEXT, "the command that tries it"),
+}
+_COMMANDS: Mapping[str, Field] = {
+    "id": Field(TEXT, "the verb and the options, without values"),
+    "command": Field(TEXT, "what to type"),
+    "why": Field(TEXT, "what it does"),
+}
+SUMMARY_TABLES = ("headline", "parts", "findings", "next_commands")
+"""The tables of :func:`summary_tables`."""
+
+
+def summary_tables(runs: Iterable[tuple[str, Run, Path]]) -> tuple[QueryTable, ...]:
+    """What the screen of each run says: its first line, parts, findings and next commands.
+
+    Args:
+        runs: the name of each model, its record, and its folder as the user would type it.
+    """
+    found = [(name, run_summary(run, View(folder=folder))) for name, run, folder in runs]
+    parts = [(name, one) for name, summary in found for one in summary.parts]
+    findings = [(name, one) for name, summary in found for one in summary.findings]
+    commands = [(name, one) for name, summary in found for one in summary.next_commands]
+    rows: Sequence[tuple[str, Mapping[str, Field], Sequence[tuple[str, Any]]]] = (
+        ("for the first line of each model's screen", _HEADLINES, found),
+        ("for each part of a model's step, the longest first", _STEP_PARTS, parts),
+        ("for each finding of a model, in the order of its screen", _FINDINGS, findings),
+        ("for each command to type next, the most useful of a model first", _COMMANDS, commands),
+    )
+    return tuple(
+        QueryTable(name, about, (_model(pairs), *_columns(fields, [one for _, one in pairs])))
+        for name, (about, fields, pairs) in zip(SUMMARY_TABLES, rows, strict=True)
+    )
 
 
 # --- CSV -------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,10 @@ class On(Flag):
     TERMINAL = auto()
     MARKDOWN = auto()
     PAGE = auto()
+    BRIEF = auto()
     PAPER = MARKDOWN | PAGE
-    EVERYWHERE = TERMINAL | MARKDOWN | PAGE
+    SCREEN = TERMINAL | BRIEF
+    EVERYWHERE = TERMINAL | MARKDOWN | PAGE | BRIEF
 
 
 LEAD, GOOD, BAD, WARN, NOTE = "lead", "good", "bad", "warn", "note"
@@ -68,6 +70,7 @@ class Item:
     log: str = ""  # lines that a page shows on demand, and a terminal the last of
     place: str = ""  # the file with the whole log, for a terminal
     on: On = On.EVERYWHERE
+    command: str = ""  # what tries it, for the brief form
 
     @property
     def numbered(self) -> str:
@@ -201,7 +204,7 @@ class Table(Block):
     total: Row | None = None  # a last row that stays at the end
     filter: str = ""  # what a filter looks for, in words; empty for none
     most: int = 0  # the number of rows that formats of ``cut_on`` show; 0 for all
-    cut_on: On = On.TERMINAL | On.MARKDOWN
+    cut_on: On = On.SCREEN | On.MARKDOWN
     more: str = ""  # what to say of the rows that are left out: ``in tables/retunes.csv``
     every: int = 0  # the number of all rows, if ``rows`` has only the first of them
     rest: Row | None = None  # a row for all that are left out, instead of those words

@@ -6,7 +6,6 @@ Each kind of result has a table of formats, a :class:`Formats`. It provides the 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .. import units
 from ..errors import UsageError
+from ..records.summary import Summary
 from ..store.codec import encode
+from .brief import document_brief
 from .document import Document
 from .markdown import document_markdown
+from .summary import document_summary, json_text, summarized_json
 
 _LINE_END = "\r\n"
 _FORMULA = ("=", "@", "+", "-", "\t", "\r")
@@ -66,6 +68,7 @@ class View:
     columns: int = 100  # the width of the console
     # the texts of files that the result is about, by the path that the report gives them
     files: Mapping[str, str] = field(default_factory=dict)
+    brief: bool = False  # whether to show only what answers "what next?"
     limit: float | None = None  # the slowdown, as a share, from which a comparison fails; ``None`` for no limit
 
 
@@ -88,6 +91,8 @@ class Format(Generic[Result]):
     shows: str = ""  # the content in a few words, for the help
     names_folder: bool = False  # whether the text names the folder of the result
     shows_files: bool = False  # whether the text holds the files of :class:`View`
+    has_brief: bool = False  # whether it has a brief form; see :class:`View`
+    is_data: bool = False  # whether programs read it
 
 
 @dataclass(frozen=True)
@@ -107,9 +112,16 @@ class Formats(Generic[Result]):
         shown = [row.shows for row in self.rows if row.shows]
         return f"{self.about} {', '.join(shown[:-1])}, or {shown[-1]}." if shown else self.about
 
-    def get(self, name: str) -> Format[Result]:
-        """The format of a name. Raises: UsageError: the name is that of another kind of result's format."""
+    def get(self, name: str, *, brief: bool = False) -> Format[Result]:
+        """The format of a name.
+
+        Raises:
+            UsageError: the name is that of another kind of result's format, or it has no ``brief`` form.
+        """
         for row in self.rows:
+            if row.name == name and brief and not row.has_brief:
+                having = ", ".join(row.name for row in self.rows if row.has_brief)
+                raise UsageError(f"--brief is not for --format {name}", f"give one of: {having}")
             if row.name == name:
                 return row
         raise UsageError(f"--format {name} is not for {self.of}", f"give one of: {', '.join(self.names)}")
@@ -125,8 +137,10 @@ def document_formats(
     *,
     page: Callable[[Result, View], Document] | None = None,
     json: Renderer[Result] | None = None,
+    of_record: Callable[[Result], Any] = lambda result: result,
+    summary: Callable[[Result, View], Summary] | None = None,
     csv: Renderer[Result] | None = None,
-    summary: str = "the summary for the terminal",
+    screen: str = "the summary for the terminal",
     record: str = "the record",
     rows: str = "CSV",
     of: str = "this result",
@@ -138,9 +152,11 @@ def document_formats(
     Args:
         document: makes the document.
         page: makes the document for the page, if that has more than the others.
-        json: renders JSON; by default the record.
+        json: renders JSON; by default the record with the summary.
+        of_record: the record of the result, if that holds more.
+        summary: makes the summary; by default that of the document.
         csv: renders CSV; without it there is none.
-        summary, record, rows: what the terminal, JSON and CSV show, for the help.
+        screen, record, rows: what the terminal, JSON and CSV show, for the help.
         of: as in :class:`Formats`.
         names_folder: whether the document names the folder of the result.
         shows_files: whether the page holds the files of :class:`View`.
@@ -154,19 +170,28 @@ def document_formats(
 
         return document_page((page or document)(result, view))
 
+    def summarized(result: Result, view: View) -> str:
+        folder = str(view.folder) if view.folder not in (None, Path()) else ""
+        said = summary(result, view) if summary else document_summary(document(result, view), folder)
+        return summarized_json(of_record(result), said, brief=view.brief)
+
+    def shown(result: Result, view: View) -> str | Document:
+        made = document(result, view)
+        return document_brief(made) if view.brief else made
+
     formats: list[Format[Result]] = [
-        Format("table", document, summary, names_folder=names_folder),
-        Format("json", json or as_json, record),
-        *([Format("csv", csv, rows)] if csv else []),
+        Format("table", shown, screen, names_folder=names_folder, has_brief=True),
+        Format("json", json or summarized, record, has_brief=json is None, is_data=True),
+        *([Format("csv", csv, rows, is_data=True)] if csv else []),
         Format("md", markdown, "Markdown"),
         Format("html", html, "a page", shows_files=shows_files),
     ]
     return Formats(tuple(formats), "What is printed:", of)
 
 
-def as_json(result: Any, view: View = View()) -> str:
-    """Renders a record as JSON text. For a run it equals the content of ``record.json``."""
-    return units.printable_json(json.dumps(encode(result), indent=2, ensure_ascii=False, allow_nan=False))
+def as_json(result: Any) -> str:
+    """A record as JSON text, as its file has it."""
+    return json_text(encode(result))
 
 
 def as_page(formats: Formats[Result], result: Result, view: View = DEFAULT_VIEW) -> str:

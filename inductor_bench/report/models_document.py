@@ -139,7 +139,7 @@ def _model_csv(model: ModelModes) -> list[object]:
 LIST_FORMATS = document_formats(
     models_document,
     csv=models_csv,
-    summary="which mode for which model, for the terminal",
+    screen="which mode for which model, for the terminal",
     record="what each modes.json holds",
     rows="a row for each model",
     of="a list of models",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ from .document import (
     words,
 )
 from .formats import DEFAULT_VIEW, Renderer, View, document_formats, table_text
+from .summary import json_text
 
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 
@@ -347,7 +347,7 @@ def answer_json(answer: Answer) -> str:
     """Renders the rows as a JSON list of objects."""
     titles = _unique(answer.columns)
     rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
-    return units.printable_json(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False))
+    return json_text(rows)
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
@@ -416,7 +416,7 @@ QUERY_FORMATS = document_formats(
     query_document,
     json=_of_answer(answer_json),
     csv=_of_answer(answer_csv),
-    summary="a table for the terminal",
+    screen="a table for the terminal",
     record="a list of objects",
     of="a query",
 )

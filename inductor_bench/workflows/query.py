@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from ..records.base import Answer, QueryTable
 from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults
 from ..records.request import ModelRequest
 from ..records.run import Run
-from ..report.batch_tables import BatchView
+from ..report.batch_tables import SUMMARY_TABLES, BatchView, summary_tables
 from ..report.run.run_document import write_report
 from ..store.digest import read_digest, without_collection
 from ..store.files import refuse_link
-from ..store.folder import BATCH, RECORD, RunFolder
+from ..store.folder import BATCH, RECORD, BatchFolder, RunFolder
 from ..store.tables import ask
 from .batch_state import read_view
 
@@ -40,31 +41,47 @@ class Tables:
         return ask(self.tables, sql)
 
 
-def open_tables(path: Path) -> Tables:
+def open_tables(path: Path, sql: str = "") -> Tables:
     """The tables of a batch folder or a RUN folder, from its present records.
+
+    Args:
+        path: the folder.
+        sql: the query. Of a batch, what the screens of its runs say is read only for a query that names it, or none.
 
     Raises:
         InductorBenchError: the folder is neither, or its record cannot be read.
     """
+    runs: Iterable[tuple[str, Run, Path]]
     with without_collection():
         if (path / BATCH).is_file():
             view = read_view(path)
+            runs = _runs_of(view, path) if not sql or any(name in sql.lower() for name in SUMMARY_TABLES) else ()
         elif (path / RECORD).is_file():
-            view = _run_view(path)
+            run = RunFolder(path).load()
+            view, runs = _run_view(path, run), [(path.resolve().name, run, path)]
         else:
             raise InductorBenchError(
                 f"{path} holds neither {BATCH} nor {RECORD}",
                 "give a folder that `inductor-bench batch` or `inductor-bench breakdown` wrote",
+                "no-record",
             )
         notes = [f"left out: {model.problem.message}" for model in view.results.models if model.problem]
         if not any(model.graphs for model in view.results.models):
             notes.append(f"nothing is measured in {path} yet: of its tables only models has rows")
-        return Tables(view.tables(), tuple(notes))
+        return Tables((*view.tables(), *summary_tables(runs)), tuple(notes))
 
 
-def _run_view(path: Path) -> BatchView:
+def _runs_of(view: BatchView, path: Path) -> Iterator[tuple[str, Run, Path]]:
+    """The records of a batch that can be read, one after the other."""
+    for result in view.results.models:
+        name = result.model.request.name
+        folder = BatchFolder(path).run(name)
+        with contextlib.suppress(InductorBenchError):  # `models` says what is wrong, or was not measured
+            yield name, folder.load(), folder.path
+
+
+def _run_view(path: Path, run: Run) -> BatchView:
     """A run as a batch of one model."""
-    run = RunFolder(path).load()
     request = ModelRequest(**{**vars(run.request), "target": run.target}, name=path.resolve().name)
     model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))

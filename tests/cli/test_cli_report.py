@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import mode_rows
 import pytest
 import run_builder
 from conftest import Tool
+from printed import recorded
 from tried_programs import optimization, two_winners
 
 from inductor_bench.cli import main as entry
@@ -53,7 +55,9 @@ def test_no_folder_of_results(
 
 
 def test_json_is_the_record_on_disk(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(capsys, folder, "--format", "json") == (folder / "record.json").read_text()
+    printed = report(capsys, folder, "--format", "json")
+    assert recorded(printed) == json.loads((folder / "record.json").read_text())
+    assert next(iter(json.loads(printed))) == "schema" and list(json.loads(printed))[-1] == "summary"
 
 
 def test_csv_has_every_kernel_however_few_are_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +104,7 @@ def test_a_search_and_a_comparison_of_modes_are_drawn_again(tmp_path: Path, caps
     search.save(optimization(two_winners()), str)
     shown = report(capsys, search.path)
     assert "train.py" in shown and "What each setting saves" in shown and (search.path / "report.html").is_file()
-    assert report(capsys, search.path, "--format", "json") == search.record.read_text()
+    assert recorded(report(capsys, search.path, "--format", "json")) == json.loads(search.record.read_text())
     assert entry.main(["report", str(search.path), "--sort", "gain"]) == 2
     assert "--sort gain is for a run" in capsys.readouterr().err
     modes = ModesFolder(tmp_path / "modes")

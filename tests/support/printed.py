@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,12 @@ def printed(form: Format[Any], result: Any, view: View | None = None) -> str:
         return document_text(shown, view.columns)
     assert isinstance(shown, str)
     return shown
+
+
+def recorded(text: str) -> Any:
+    """The record in what ``--format json`` prints, without the schema's name and the summary."""
+    data = json.loads(text)
+    return {name: value for name, value in data.items() if name not in ("schema", "summary")}
 
 
 def run_screen(run: Run, width: int = 100, folder: Path | None = None, **options: Any) -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 from ... import units
 from ...devices.table import common_device
 from ...records.base import ELSEWHERE, VERIFY, Category, Failure
-from ...records.comparison import CUDNN_BENCHMARK
+from ...records.comparison import CHANNELS_LAST, CUDNN_BENCHMARK, TF32
 from ...records.module import Kernel, ModuleRecord
 from ...records.request import RetuneRequest
-from ...records.request_fields import COMPILED_HERE
+from ...records.request_fields import COMPILED_HERE, PROGRAMS
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
-from ...records.run import GRAPH, Program, Run
+from ...records.run import GRAPH, Program, ProgramChange, Run
 from ..step_costs import (
     GENERATED_KERNELS,
     Cost,
@@ -420,3 +420,65 @@ def _may_succeed_live(run: Run, failure: Failure) -> bool:
     """Whether a module may be profiled in the program, which is not possible where that replays a CUDA graph."""
     replayed = any(part.replays and failure.subject in (part.graph, part.label) for part in parts_of(run, GRAPH))
     return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory") and not replayed
+
+
+# What tries the change of a finding.
+
+
+SWITCHED = {
+    "torch.set_float32_matmul_precision": TF32,
+    "torch.backends.cudnn.benchmark": CUDNN_BENCHMARK,
+    "Module.to.memory_format": CHANNELS_LAST,
+}
+"""The switch of ``modes`` that makes a change, by the name of what the change sets."""
+
+OPTIMIZED = ("DataLoader.num_workers", "DataLoader.pin_memory", "torch.nn.attention.sdpa_kernel", "dynamic", "compile")
+"""What changes set that ``optimize`` sets from outside of the program, beside the arguments of optimizers."""
+
+OPTIMIZED_KINDS = ("eager-optimizer",)
+"""The kinds of findings for which ``optimize`` has settings, whatever their changes are."""
+
+TUNED_KINDS = ("below-memory-limit", "below-compute-limit", "few-blocks", "spills")
+"""The kinds of findings whose kernels another config may make faster."""
+
+
+def try_command(run: Run, finding: Finding, folder: str) -> str:
+    """The command that tries what a finding says to change; empty if no command does.
+
+    Args:
+        run: the record.
+        finding: the finding.
+        folder: the RUN folder, as the user would type it; empty if there is none.
+    """
+    command = next(filter(None, (_change_trial(run, change) for change in finding.changes)), "")
+    if command or not folder:
+        return command
+    set_by_it = finding.kind in OPTIMIZED_KINDS or any(
+        one.setting in OPTIMIZED or one.setting.endswith(".fused") for one in finding.changes
+    )
+    if set_by_it and run.request.kind in PROGRAMS:
+        return f"inductor-bench optimize {shlex.quote(folder)}"
+    return _kernel_trial(run, finding, folder) if finding.kind in TUNED_KINDS else ""
+
+
+def _change_trial(run: Run, change: ProgramChange) -> str:
+    """Measures a change on the step, if ``modes`` can make it."""
+    value = change.value.strip("'")
+    if change.kind == "compile" and change.setting == "mode":
+        return modes_command(run, "", tuple(dict.fromkeys((run.request.mode or "default", value))))
+    if change.kind == "environment":
+        return modes_command(run, f"{change.setting}={value}")
+    switch = SWITCHED.get(change.setting, "")
+    return modes_command(run, switch) if switch else ""
+
+
+def _kernel_trial(run: Run, finding: Finding, folder: str) -> str:
+    """Retunes the first kernel of a finding that Inductor generated, if the RUN has its file."""
+    files = {
+        (module.slug, kernel.name): kernel.file or ""
+        for module in run.modules
+        for kernel in module.kernels
+        if kernel.category not in UNTUNABLE
+    }
+    first = next((place for place in finding.kernels if files.get(place, "").startswith("kernels/")), None)
+    return f"inductor-bench kernel {shlex.quote(f'{folder}#{first.name}')} --autotune" if first else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -420,9 +421,9 @@ def proof_section(found: Verification | None, top: int) -> Section:
         "Proof in the program",
         (
             Sentence(f"{lead_words(found)}.", LEAD),
-            Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found))),
-            *((table,) if pinned else (Table(columns, rows, on=On.PAPER),)),
-            Items(tuple(shown)),
+            Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found)), on=On.EVERYWHERE & ~On.BRIEF),
+            *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
+            Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
             *sentences((hidden,), NOTE, On.TERMINAL),
         ),
         short="Proof",

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from ... import units
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
-from ...analysis.findings.next_commands import headline, next_commands
-from ...analysis.findings.rule_table import findings_beside, saving_s
+from ...analysis.findings.next_commands import headline, next_commands, try_command
+from ...analysis.findings.rule_table import findings_beside
 from ...analysis.step_costs import (
     calls_differ,
     category_totals,
@@ -21,7 +21,6 @@ from ...analysis.step_costs import (
     module_time_s,
     step_of,
     weight_s,
-    whole_time_s,
 )
 from ...devices.table import common_device
 from ...errors import InductorBenchError
@@ -64,11 +63,13 @@ from ..document import (
 from ..formats import DEFAULT_VIEW, View, document_formats
 from .layers_document import KERNEL, layers_section
 from .retune_document import proof_section, retune_section
+from .run_summary import few_findings, run_summary
 from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
 from .run_words import (
     Entry,
     bar_parts,
     failure_text,
+    finding_words,
     folded,
     heading,
     idle_name,
@@ -77,7 +78,6 @@ from .run_words import (
     method_notes,
     rank,
     rows_of,
-    saving_words,
     sentence,
     where_words,
     whole_words,
@@ -94,13 +94,6 @@ TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
 TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-C leaves them out."
 NAME_WIDTH = 64
 MOST_PLACES = 6
-MOST_FINDINGS = 6
-WORTH_SHOWING = 0.03
-"""Share of the step from which what a finding saves is shown whatever else there is."""
-
-REFUSED = ("cuda-graphs-refused",)
-"""What Inductor refused to do, which is shown whatever else there is."""
-
 MOST_FAILURES = 8
 MOST_GRAPHS = 12
 
@@ -150,10 +143,11 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
     graphs, proof, retunes = _graphs(run), proof_section(run.verification, view.top), retune_section(run, view.top)
     kernels = kernel_section(run, entries, sources, view.sort, view.top)
-    findings = _findings(run, lead, entries, view.top)
+    findings = _findings(run, lead, entries, view)
     layers = layers_section(run, view.by)
     if view.by != KERNEL:
         kernels = replace(kernels, on=On.PAGE)
+    graphs, retunes, layers = _at_length(graphs), _at_length(retunes), tuple(map(_at_length, layers))
     # A page has the long tables last; a terminal and Markdown end with what to do.
     on_page = (replace(one, on=one.on & On.PAGE) for one in (findings, proof, *layers, graphs, retunes, kernels))
     shown = (graphs, *layers, kernels, retunes, proof, findings)
@@ -165,10 +159,10 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             _failures(run, view.folder),
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             step_section(run, parts.timeline),
-            host_section(run, parts.host),
-            rank_section(run),
+            _at_length(host_section(run, parts.host)),
+            _at_length(rank_section(run)),
             *(*on_page, *elsewhere),
-            _not_run(run, view.folder),
+            _at_length(_not_run(run, view.folder)),
             _missing(run),
             Section("Plots", drawings, on=On.PAGE),
             Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
@@ -176,6 +170,11 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
         ),
         sources,
     )
+
+
+def _at_length(section: Section) -> Section:
+    """A section that is left out of the brief form."""
+    return replace(section, on=section.on & ~On.BRIEF)
 
 
 def answer_document(run: Run) -> Document:
@@ -210,7 +209,7 @@ def _failures(run: Run, folder: Path | None) -> Section:
     more = f"and {left} more in record.json" if left > 0 else ""
     measured = f"{len(run.modules)} graph{'s' * (len(run.modules) != 1)} measured" if run.modules else ""
     blocks = (
-        *(Items(tuple(few), on=On.TERMINAL), *sentences((more,), NOTE, On.TERMINAL)),
+        *(Items(tuple(few), on=On.SCREEN), *sentences((more,), NOTE, On.SCREEN)),
         Items(tuple(items), on=On.PAPER),
     )
     return Section("Failed", blocks, BAD, note=measured)
@@ -267,20 +266,15 @@ def _log_of(failure: Failure, folder: Path | None) -> str:
     return ""
 
 
-def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], top: int) -> Section:
+def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: View) -> Section:
     """The advice with the largest gains first, then cautions, and what was found in order."""
     found = findings_beside(run, lead)
-    advice, cautions, fine = ([one for one in found if one.level == level] for level in (ADVICE, CAUTION, FINE))
-    room = MOST_FINDINGS - len(fine)
-    # At least two cautions are shown: a wrong figure misleads more than a missing advice.
-    first = advice[: room - min(2, len(cautions))]
-    worth = [one for one in advice if one not in first and saving_s(one, run) >= WORTH_SHOWING * whole_time_s(run)]
-    refused = [one for one in cautions[room - len(first) :] if one.kind in REFUSED]
-    few = [*first, *worth, *cautions[: room - len(first)], *refused, *fine]
-    every = [*advice, *cautions, *fine]
+    few, every = few_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
-    shown = [entry for entry in entries[:top] if entry.cost.calls]
+    shown = [entry for entry in entries[: view.top] if entry.cost.calls]
     items = [_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
+    folder = str(view.folder) if view.folder is not None else ""
+    items = [replace(item, command=try_command(run, one, folder)) for item, one in zip(items, every, strict=True)]
     said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(every) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
@@ -288,7 +282,7 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], top: int
         "Findings",
         (
             Items(tuple(items)),
-            *sentences((f"and {others} more in report.html" if others else "",), NOTE, On.TERMINAL),
+            *sentences((f"and {others} more in report.html" if others else "",), NOTE, On.SCREEN),
             *((Fold(title, (Items(tuple(said)),), on=On.PAPER),) if said else ()),
         ),
         note=f"what could win most comes first; shares are of {whole_words(run)}" if items else "",
@@ -301,7 +295,7 @@ def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Seq
         entry, name = numbers.get((place.slug, place.name)), names.short(place.name, NAME_WIDTH)
         places.append((f"{entry.number} {name}", anchor(entry)) if entry else (name, ""))
     return Item(
-        " ".join(filter(None, (sentence(finding.text, run), saving_words(finding, run)))),
+        finding_words(finding, run),
         TONES[finding.level],
         places=tuple(places),
         more=len(finding.kernels) - len(places),
@@ -474,7 +468,7 @@ def _next(run: Run, view: View) -> Iterator[Block]:
     if view.folder is None:
         return
     commands = tuple((one.command, one.why) for one in next_commands(run, view.folder, view.sort))
-    yield Commands(commands, on=On.TERMINAL)
+    yield Commands(commands, on=On.SCREEN)
     single = [files.pattern for files in RUN_FILES if "/" not in files.pattern]
     things = [name for name in single if (view.folder / name).is_file()]
     for pattern in (files.pattern for files in RUN_FILES if "/" in files.pattern):
@@ -487,6 +481,7 @@ def _next(run: Run, view: View) -> Iterator[Block]:
 FORMATS = document_formats(
     run_document,
     page=lambda run, view: run_document(run, view, page_parts(run, view.folder or Path())),
+    summary=run_summary,
     csv=lambda run, view: rows_text(run, view.by, view.sort),
     rows="every kernel, layer or line as CSV",
     of="a run",

@@ -34,7 +34,7 @@ from ..document import (
 )
 from ..formats import table_text
 from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
-from .run_words import Entry, alone, idle_name, kernel_caption, of_peak, rank, rate, step_saving
+from .run_words import Entry, alone, idle_name, kernel_caption, of_peak, origin_words, rank, rate, step_saving
 
 NAME_WIDTH = 64
 LAYER_WIDTH = 48
@@ -66,7 +66,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
         *([words("layer", most=LAYER_WIDTH, on=On.PAPER)] if layered else []),
         *(Column("calls", spare=4), Column("time"), Column("share")),
         *(Column("bandwidth", on=On.PAGE), Column("compute", on=On.PAGE)),
-        Column("rate", spare=2, on=On.PAGE if roofs else On.TERMINAL | On.MARKDOWN),
+        Column("rate", spare=2, on=On.PAGE if roofs else On.SCREEN | On.MARKDOWN),
         Column("of peak", spare=3, on=judged),
         Column("gain limit", on=On.PAGE if simulated else judged),
         *([Column("step saves", on=judged)] if simulated else []),
@@ -90,7 +90,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     table = Table(
         columns, rows, main=1, filter="name, operator, source line, category", most=len(shown), more="in report.html"
     )
-    few = sentences(kernel_caption(run, shown), NOTE, On.TERMINAL | On.MARKDOWN)
+    few = sentences(kernel_caption(run, shown), NOTE, On.SCREEN | On.MARKDOWN)
     every = sentences(kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     on = On.EVERYWHERE if shown else On.PAPER
@@ -99,12 +99,10 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
 
 def _name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:
     kernel, graph = entry.kernel, names.clean(entry.module.label) if several else ""
-    is_call = kernel.category.is_library and kernel.operator
-    source = names.place(kernel, place_of) if is_call else names.source(kernel, place_of)
-    origin = " · ".join(filter(None, (source, names.operation(kernel))))
+    origin = origin_words(kernel, place_of)
     yield Cell(str(entry.number), entry.number)
     first = " · ".join(filter(None, (graph, _layer_words(kernel), origin)))
-    said = (*notes(first, on=On.TERMINAL), *notes(origin, on=On.PAPER))
+    said = (*notes(first, on=On.SCREEN), *notes(origin, on=On.PAPER))
     yield Cell(kernel.name, notes=said)
     colour = palette.category_colour(kernel.category)
     yield Cell(kernel.category.title, colour=colour, notes=notes(graph))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ... import units
@@ -261,6 +261,18 @@ def step_saving(cost: Cost) -> str:
     later_s = saving.device_saving_s or 0.0
     waits = later_s > 2 * max(saving.step_saving_s, saving.step_saving_uncertainty_s or 0.0)
     return f"{now} ({units.seconds(later_s)})" if waits else now
+
+
+def finding_words(finding: Finding, run: Run) -> str:
+    """A finding as a sentence, and what its change would save of the step, simulated."""
+    return " ".join(filter(None, (sentence(finding.text, run), saving_words(finding, run))))
+
+
+def origin_words(kernel: Kernel, place_of: Mapping[str, str]) -> str:
+    """The user's line and the operation of a kernel; ``place_of`` has the short names of files."""
+    is_call = kernel.category.is_library and kernel.operator
+    source = names.place(kernel, place_of) if is_call else names.source(kernel, place_of)
+    return " · ".join(filter(None, (source, names.operation(kernel))))
 
 
 LEAST_SAVING = 0.002

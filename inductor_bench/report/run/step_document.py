@@ -134,7 +134,7 @@ def _ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
     folded = len(few) < len(every)
     rest = _ledger_row(few[-1], few[-1].fill) if folded else None
     most = len(few) - 1 if folded else 0
-    return Table(columns, rows, filter="part, kind, place", most=most, cut_on=On.TERMINAL, rest=rest)
+    return Table(columns, rows, filter="part, kind, place", most=most, cut_on=On.SCREEN, rest=rest)
 
 
 def _loops(program: Program) -> Iterator[Block]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import run_builder
 from h200 import unpack_batch
+from printed import recorded
 from retune_fakes import retuned as retuned_kernel
 from source_data import GPU, module_of
 
@@ -256,9 +257,8 @@ def test_the_tables(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> N
 def test_markdown_and_json(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(capsys, batch.path, "--format", "md", "--no-plots")
     assert text.startswith("# suite · 6 models\n") and "timm has no model bad \\| \\<b\\>" in text
-    assert json.loads(report(capsys, batch.path, "--format", "json", "--no-plots")) == json.loads(
-        batch.record.read_text()
-    )
+    printed = report(capsys, batch.path, "--format", "json", "--no-plots")
+    assert recorded(printed) == json.loads(batch.record.read_text())
 
 
 def test_sorting_is_for_runs(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:

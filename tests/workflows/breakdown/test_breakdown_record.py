@@ -12,6 +12,7 @@ from typing import Any
 
 import breakdown_runs as runs
 import pytest
+from printed import recorded
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +125,7 @@ def show(*words: str, name: str = "shown") -> runs.Done:
 
 def test_formats_of_a_report() -> None:
     record = runs.factory().record
-    assert json.loads(show("--format", "json").stdout) == record
+    assert recorded(show("--format", "json").stdout) == record
     rows = list(csv.DictReader(io.StringIO(show("--format", "csv").stdout)))
     assert len(rows) == sum(len(module["kernels"]) for module in record["modules"])
     assert {row["graph"] for row in rows} == {"forward", "backward"}
@@ -137,7 +138,7 @@ def test_formats_of_a_report() -> None:
 def test_breakdown_prints_the_same_formats() -> None:
     folder = runs.copy_of(runs.factory(), "printed")
     printed = runs.run(runs.command("breakdown", folder, "--no-plots", "--format", "json", "-q"), folder)
-    assert json.loads(printed.stdout) == printed.record and printed.stderr == ""
+    assert recorded(printed.stdout) == printed.record and printed.stderr == ""
 
 
 @pytest.mark.parametrize(("sort", "key"), [("time", "step_time_s"), ("gain", "gain_limit_s"), ("calls", "step_calls")])

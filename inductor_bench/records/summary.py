@@ -1,0 +1,95 @@
+"""What the screen of a result says, for programs: its first line, parts, kernels, findings, and what to type next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Category, Place, Slug
+from .run import ProgramChange
+
+SCHEMA_VERSION = 1
+"""The version of all JSON that the tool prints. It is raised if a key changes its meaning or goes."""
+
+
+@dataclass(frozen=True)
+class SummaryPart:
+    """A part of the program's step."""
+
+    id: str  # the same for the same part, whatever it takes
+    kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
+    label: str  # its name on the screen
+    time_s: float  # seconds of the step
+    share: float  # the share of the step, 0 to 1
+    calls: float | None = None  # the number of its calls in a step; ``None`` for idle time
+    place: str = ""  # the line or the module that it comes from, or how a graph is launched, in words
+
+
+@dataclass(frozen=True)
+class SummaryKernel:
+    """A kernel with its cost in a step, or in one iteration of its graph if no step was profiled."""
+
+    id: str  # a hash of its content
+    number: int  # its number on the screen
+    name: str  # its full name, for ``RUN#NAME``
+    graph: Slug  # the slug of its graph
+    category: Category  # its category
+    calls: float  # the number of its calls
+    time_s: float  # seconds of all calls
+    share: float | None  # the share of the step or of the time of all graphs, 0 to 1; ``None`` if that is unknown
+    bound: str  # the roof that is nearest: ``memory``, ``cache``, ``compute``, ``latency``, … or ``unknown``
+    peak_share: float | None = None  # its share of that roof, 0 to 1; ``None`` if it is unknown
+    gain_limit_s: float | None = None  # seconds that all calls would save at that roof, an upper bound
+    step_saving_s: float | None = None  # what the step would save then, simulated; ``None`` without a simulation
+    file: Place | None = None  # its standalone file in the RUN; ``None`` if it has none
+    origin: str = ""  # the user's line and the operation, in words
+
+
+@dataclass(frozen=True)
+class SummaryFinding:
+    """A statement about the program or the measurement."""
+
+    id: str  # the same for the same statement about the same graphs, kernels and parts, whatever they take
+    kind: str  # a fixed name; ``docs/findings.md`` has those of runs
+    # ``advice`` (the user can act on it), ``caution`` (something is wrong, or a figure is less certain than it looks),
+    # ``note`` (additional information) or ``fine`` (a check without a problem)
+    level: str
+    text: str  # the statement
+    hint: str = ""  # what to do about it
+    saving_s: float | None = None  # seconds that the step saves at most; ``None`` if that is unknown
+    graphs: tuple[Slug, ...] = ()  # the slugs of the graphs that it is about
+    kernels: tuple[str, ...] = ()  # the names of the kernels that it is about, the most important first
+    changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself
+    command: str = ""  # the command that tries it; empty if no command does
+
+
+@dataclass(frozen=True)
+class SummaryCommand:
+    """A command to type next."""
+
+    id: str  # the verb and the options of the command, without values
+    command: str  # in one piece, as a shell reads it
+    why: str  # what it does
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the screen of a result says."""
+
+    headline: str  # the first line
+    headline_id: str = ""  # the kind of a run's first line: ``step``, ``parts``, …; empty for another result
+    folder: str = ""  # the folder of the result, as it was typed; empty if it has none
+    parts: tuple[SummaryPart, ...] = ()  # of a run, the parts of the step, the longest first
+    kernels: tuple[SummaryKernel, ...] = ()  # of a run, the first kernels of its table
+    findings: tuple[SummaryFinding, ...] = ()  # in the order of the screen
+    next_commands: tuple[SummaryCommand, ...] = ()  # the most useful first
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """Why a command did not do what was asked."""
+
+    id: str  # one of those that ``docs/agents.md`` lists
+    cause: str  # what happened, and why
+    hint: str = ""  # what to do about it
+    command: str = ""  # what to type next; empty if the hint is no command
+    exit_code: int = 1  # that of the command

@@ -1,0 +1,105 @@
+"""The summary of a run: the first line, the step's parts, the first kernels, findings, and what to type next."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
+from ...analysis.findings.next_commands import headline, next_commands, try_command
+from ...analysis.findings.rule_table import findings_beside, saving_s
+from ...analysis.step_costs import step_of, whole_time_s
+from ...records.run import IDLE, Part, Run
+from ...records.summary import Summary, SummaryFinding, SummaryKernel, SummaryPart
+from .. import names
+from ..formats import View
+from ..summary import named_commands
+from .run_words import Entry, finding_words, origin_words, rank, sentence
+from .step_document import part_label, where
+
+MOST_FINDINGS = 6
+WORTH_SHOWING = 0.03
+"""Share of the step from which what a finding saves is shown whatever else there is."""
+
+REFUSED = ("cuda-graphs-refused",)
+"""What Inductor refused to do, which is shown whatever else there is."""
+
+
+def run_summary(run: Run, view: View) -> Summary:
+    """What the screen of a run says; of a brief view only the findings that a terminal shows."""
+    lead, folder = headline(run), str(view.folder) if view.folder is not None else ""
+    found = findings_beside(run, lead)
+    shown = few_findings(found, run) if view.brief else found
+    places = names.file_names(run)
+    commands = next_commands(run, folder, view.sort) if folder else ()
+    return Summary(
+        headline=sentence(lead.text, run) if lead is not None else "",
+        headline_id=lead.kind if lead is not None else "",
+        folder=folder,
+        parts=tuple(map(_part, sorted_parts(run))),
+        kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
+        findings=tuple(_finding(one, run, folder) for one in shown),
+        next_commands=named_commands((one.command, one.why) for one in commands),
+    )
+
+
+def sorted_parts(run: Run) -> list[Part]:
+    """The parts of the step, the longest first; empty if no step was profiled."""
+    program = step_of(run)
+    return sorted(program.parts, key=lambda part: -part.time_s) if program else []
+
+
+def _part(part: Part) -> SummaryPart:
+    source = part.source
+    facts = (part.kind, part.label, part.graph, part.module, part.function, source and (source.file, source.line))
+    name = f"{part.kind}-{hashlib.sha256(repr(facts).encode(errors='replace')).hexdigest()[:8]}"
+    calls = part.calls if part.kind != IDLE else None
+    return SummaryPart(name, part.kind, part_label(part), part.time_s, part.share, calls, where(part))
+
+
+def _kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
+    kernel, cost = entry.kernel, entry.cost
+    return SummaryKernel(
+        id=kernel.kernel_id,
+        number=entry.number,
+        name=kernel.name,
+        graph=entry.module.slug,
+        category=kernel.category,
+        calls=cost.calls,
+        time_s=cost.time_s,
+        share=entry.share,
+        bound=kernel.roof.bound,
+        peak_share=kernel.roof.peak_share,
+        gain_limit_s=cost.gain_limit_s,
+        step_saving_s=cost.saving.step_saving_s,
+        file=kernel.file,
+        origin=origin_words(kernel, places),
+    )
+
+
+def _finding(finding: Finding, run: Run, folder: str) -> SummaryFinding:
+    saved_s = saving_s(finding, run)
+    return SummaryFinding(
+        id=finding.id,
+        kind=finding.kind,
+        level=finding.level,
+        text=finding_words(finding, run),
+        saving_s=saved_s if finding.level == ADVICE and saved_s else None,
+        graphs=finding.modules,
+        kernels=tuple(dict.fromkeys(place.name for place in finding.kernels)),
+        changes=finding.changes,
+        command=try_command(run, finding, folder),
+    )
+
+
+def few_findings(found: Sequence[Finding], run: Run) -> list[Finding]:
+    """The findings that a terminal shows: advice with the largest gains first, then cautions, and what is in order.
+
+    At least two cautions are shown: a wrong figure misleads more than a missing advice.
+    """
+    advice, cautions, fine = ([one for one in found if one.level == level] for level in (ADVICE, CAUTION, FINE))
+    room = MOST_FINDINGS - len(fine)
+    first = advice[: room - min(2, len(cautions))]
+    worth = [one for one in advice if one not in first and saving_s(one, run) >= WORTH_SHOWING * whole_time_s(run)]
+    refused = [one for one in cautions[room - len(first) :] if one.kind in REFUSED]
+    return [*first, *worth, *cautions[: room - len(first)], *refused, *fine]

@@ -1,0 +1,129 @@
+"""What a document says, as a record, so that programs read the words of the screen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .. import units
+from ..analysis.findings.finding import ADVICE, CAUTION, FINE
+from ..analysis.findings.finding import NOTE as NOTE_LEVEL
+from ..records.summary import SCHEMA_VERSION, ErrorReport, Summary, SummaryCommand, SummaryFinding
+from ..store.codec import encode
+from .document import (
+    BAD,
+    GOOD,
+    LEAD,
+    WARN,
+    Block,
+    Commands,
+    Document,
+    Fold,
+    Item,
+    Items,
+    On,
+    Section,
+    Sentence,
+    shown_on,
+)
+
+LEVELS = {WARN: ADVICE, BAD: CAUTION, GOOD: FINE}
+"""The level of an entry of a list by its tone; another tone is that of a note."""
+
+
+def document_summary(document: Document, folder: str = "") -> Summary:
+    """The first line, the entries of lists and the commands of a document, those that a terminal shows."""
+    blocks = list(_blocks(document.blocks, ""))
+    leads = [block.text for _, block in blocks if isinstance(block, Sentence) and block.tone == LEAD]
+    return Summary(
+        headline=" ".join(leads),
+        folder=folder,
+        findings=tuple(_findings(blocks)),
+        next_commands=named_commands(
+            pair for _, block in blocks if isinstance(block, Commands) for pair in block.entries
+        ),
+    )
+
+
+def _blocks(blocks: Iterable[Block], title: str) -> Iterator[tuple[str, Block]]:
+    """The blocks within blocks, each with the title of its section."""
+    for block in shown_on(blocks, On.TERMINAL):
+        if isinstance(block, Section | Fold):
+            yield from _blocks(block.blocks, block.title)
+        else:
+            yield title, block
+
+
+def _findings(blocks: Iterable[tuple[str, Block]]) -> Iterator[SummaryFinding]:
+    for title, block in blocks:
+        if isinstance(block, Items):
+            kind = "-".join(re.findall(r"[a-z]+", title.lower())) or "remarks"
+            yield from (_finding(kind, item) for item in block.entries if item.on & On.TERMINAL)
+
+
+def _finding(kind: str, item: Item) -> SummaryFinding:
+    words = re.sub(r"[\d.,]+", "", item.text)  # what it says, whatever the figures are
+    name = f"{kind}-{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+    return SummaryFinding(name, kind, LEVELS.get(item.tone, NOTE_LEVEL), item.text, item.hint)
+
+
+def named_commands(entries: Iterable[tuple[str, str]]) -> tuple[SummaryCommand, ...]:
+    """Commands and their purposes with ids: the verb and the options. A repeated id gets a number."""
+    found: dict[str, SummaryCommand] = {}
+    for command, why in entries:
+        first = name = _command_name(command)
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{first}-{number}"
+        found[name] = SummaryCommand(name, command, why)
+    return tuple(found.values())
+
+
+def _command_name(command: str) -> str:
+    """``report-sort`` for ``inductor-bench report runs/a --sort gain``; of another program its name."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    words = words[: words.index("--")] if "--" in words else words
+    place = next((number for number, word in enumerate(words) if word.endswith("inductor-bench")), None)
+    if place is None:
+        return re.sub(r"[^a-z]+", "-", words[0].lower()).strip("-") if words else "command"
+    options = dict.fromkeys(word.partition("=")[0].lstrip("-") for word in words[place + 2 :] if word.startswith("-"))
+    return "-".join([*words[place + 1 : place + 2], *options])
+
+
+def schema_name(kind: type) -> str:
+    """The name of the JSON of a type, with its version: ``run-comparison/1``."""
+    return f"{schema_file(kind)}/{SCHEMA_VERSION}"
+
+
+def schema_file(kind: type) -> str:
+    """The name of the JSON of a type: ``run-comparison``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def summarized_json(result: Any, summary: Summary, *, brief: bool = False) -> str:
+    """A result as JSON text with its schema and what the screen says; if ``brief`` only that."""
+    data = encode(summary) if brief else {**encode(result), "summary": encode(summary)}
+    return json_text({"schema": schema_name(Summary if brief else type(result)), **data}, indent=None if brief else 2)
+
+
+_COMMAND = re.compile(r"(?:^|: )((?:inductor-bench [a-z]|pip install ).*)$")
+
+
+def error_json(name: str, message: str, hint: str, code: int) -> str:
+    """An error as one line of JSON; see :class:`~inductor_bench.records.summary.ErrorReport`."""
+    command = _COMMAND.search(hint)
+    report = ErrorReport(name, message, hint, command[1] if command else "", code)
+    return json_text({"schema": schema_name(ErrorReport), **encode(report)}, indent=None)
+
+
+def json_text(data: Any, indent: int | None = 2) -> str:
+    """JSON data as text; without an ``indent`` on one line."""
+    return units.printable_json(json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False))

@@ -1,0 +1,204 @@
+"""What the JSON of results says beside the record, and the brief form: the words are those of the screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import compared_runs
+import documented
+import mode_rows
+import pytest
+import run_builder as build
+import step_runs
+import tried_programs
+from recorded_runs import recorded_runs
+
+from inductor_bench.analysis.comparison_run import compare_runs
+from inductor_bench.records.base import Failure
+from inductor_bench.records.run import Run
+from inductor_bench.report import comparison_document, modes_document, optimization_document
+from inductor_bench.report.batch_tables import SUMMARY_TABLES, summary_tables
+from inductor_bench.report.brief import CUT, MOST_CHARACTERS
+from inductor_bench.report.formats import Formats, View
+from inductor_bench.report.run.run_document import FORMATS, run_document
+from inductor_bench.report.run.run_summary import run_summary
+from inductor_bench.report.terminal import document_text
+
+BUILT: dict[str, Callable[[], Run]] = {
+    "mixnet": build.mixnet,
+    "cpu": build.cpu,
+    "empty": build.empty,
+    "host_paced": step_runs.host_paced,
+    "simulated": step_runs.simulated,
+}
+NAMES = (*BUILT, *recorded_runs())
+VIEW = View(Path("runs/train"), brief=True)
+JSON, TABLE = FORMATS.get("json"), FORMATS.get("table", brief=True)
+
+
+def run_of(name: str) -> Run:
+    return BUILT[name]() if name in BUILT else recorded_runs()[name]
+
+
+def text_of(run: Run, view: View = VIEW) -> str:
+    text = TABLE.render(run, view)
+    assert isinstance(text, str)
+    return text
+
+
+def data_of(formats: Formats[Any], result: Any, view: View) -> Any:
+    text = formats.get("json").render(result, view)
+    assert isinstance(text, str)
+    return json.loads(text)
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+# The brief form
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_brief_form_of_a_run_has_less_than_2000_tokens(name: str) -> None:
+    text = text_of(run_of(name))
+    assert len(text) < MOST_CHARACTERS and CUT not in text
+    assert not set(text) & set("█▓▒░"), "no bars"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_brief_form_says_what_the_summary_says(name: str) -> None:
+    run = run_of(name)
+    text, said = text_of(run), run_summary(run, VIEW)
+    words = plain(text)
+    assert plain(said.headline) in words
+    for finding in said.findings:
+        assert plain(finding.text).removesuffix(".") in words and f"{finding.command}\n" in text
+    for command in said.next_commands:
+        assert f"{command.command}  # {command.why}" in text
+    for kernel in said.kernels:
+        assert f"\n{kernel.number} | " in text
+    for part in said.parts[:12]:
+        assert f"\n{part.label} | " in text
+
+
+def test_the_brief_form_of_a_run_with_long_commands_and_many_failures_is_cut() -> None:
+    run = step_runs.simulated()
+    failures = tuple(Failure("profile", "exit", "it failed " + "for a reason " * 40, subject=str(n)) for n in range(9))
+    long = replace(run, command=f"{run.command} {'--option value ' * 400}", failures=failures)
+    text = text_of(long)
+    assert len(text) <= MOST_CHARACTERS and text.endswith(f"{CUT}\n")
+
+
+# The summary of a run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_words_of_the_summary_are_those_of_the_screen(name: str) -> None:
+    run = run_of(name)
+    screen = plain(document_text(run_document(run, View(VIEW.folder, columns=120)), 120))
+    said = run_summary(run, VIEW)
+    assert said.headline in screen
+    for finding in said.findings:
+        assert plain(finding.text).removesuffix(".") in screen
+    for command in said.next_commands:
+        assert command.command in screen and command.why in screen
+    for part in said.parts[:12]:
+        assert part.label in screen or len(part.label) > 30, "a long name is cut on a screen"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_are_unique_and_the_same_for_other_figures(name: str) -> None:
+    run = run_of(name)
+    said = run_summary(run, View(Path("runs/train")))
+    for rows in (said.parts, said.findings, said.next_commands):
+        ids = [row.id for row in rows]
+        assert len(set(ids)) == len(ids)
+    longer = _with_longer_step(run)
+    again = run_summary(longer, View(Path("elsewhere/train")))
+    assert {part.id for part in again.parts} == {part.id for part in said.parts}
+    assert {one.id for one in again.next_commands} & {one.id for one in said.next_commands} or not said.next_commands
+
+
+def _with_longer_step(run: Run) -> Run:
+    if run.program is None:
+        return run
+    parts = tuple(replace(part, time_s=1.01 * part.time_s) for part in run.program.parts)
+    return replace(run, program=replace(run.program, step_time_s=1.01 * run.program.step_time_s, parts=parts))
+
+
+def commands_of(run: Run) -> Iterator[str]:
+    said = run_summary(run, View(Path("runs/train")))
+    yield from (one.command for one in said.next_commands)
+    yield from (finding.command for finding in said.findings if finding.command)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_can_be_typed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "train").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for command in commands_of(run_of(name)):
+        if command.startswith(documented.PROGRAM):
+            assert documented.refusal(command.removeprefix(documented.PROGRAM)) == ""
+
+
+def test_findings_name_the_command_that_tries_them() -> None:
+    found = {one.kind: one.command for one in run_summary(step_runs.simulated(), VIEW).findings}
+    assert found["eager-optimizer"] == "inductor-bench optimize runs/train"
+    assert "--mode reduce-overhead" in found["cuda-graphs-unused"]
+    assert found["fine"] == ""
+    found = {one.kind: one.command for one in run_summary(recorded_runs()["decode"], VIEW).findings}
+    assert found["short-kernels"] == "", "tuning them would not help"
+    found = {one.kind: one.command for one in run_summary(build.mixnet(), VIEW).findings}
+    assert found["library-below-limit"].endswith("--with default,cudnn-benchmark")
+
+
+def test_json_has_the_record_and_the_summary_and_brief_json_the_summary_alone() -> None:
+    run = step_runs.simulated()
+    data, brief = (data_of(FORMATS, run, replace(VIEW, brief=brief)) for brief in (False, True))
+    assert data["schema"] == "run/1" and data["title"] == run.title
+    assert brief.pop("schema") == "summary/1" and brief.keys() == data["summary"].keys()
+    assert len(brief["findings"]) < len(data["summary"]["findings"]), "notes on the measurement are left out"
+    assert len(JSON.render(run, VIEW)) < 20_000  # type: ignore[arg-type]
+
+
+# The summary of other results
+
+
+def test_a_comparison_says_its_first_line_and_commands_in_json() -> None:
+    other = compared_runs.run(compared_runs.changed("triton_poi_fused_relu_2", kernel_id="other"), longer=1.4)
+    found = compare_runs([compared_runs.run()], [other], ("runs/a", "runs/b"))
+    said = data_of(comparison_document.FORMATS, found, View(limit=0.05))["summary"]
+    assert said["headline"].endswith("Limit of 5%: undecided.")
+    assert [one["id"] for one in said["next_commands"]] == ["kernel-compare"]
+
+
+def test_a_search_and_modes_say_their_first_lines_in_json() -> None:
+    found = tried_programs.optimization(tried_programs.two_winners())
+    said = data_of(optimization_document.FORMATS, found, View(Path("runs/train-optimize/optimized")))["summary"]
+    assert "settings of" in said["headline"] and said["next_commands"][0]["id"] == "apply"
+    assert said["folder"] == "runs/train-optimize/optimized"
+    eager = mode_rows.row("eager", [0.100, 0.101, 0.099, 0.100])
+    compared = mode_rows.comparison(eager, mode_rows.row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0))
+    assert data_of(modes_document.FORMATS, compared, View())["summary"]["headline"].startswith("Take default")
+
+
+# Tables for queries
+
+
+def test_tables_have_the_rows_of_the_summaries() -> None:
+    runs = {name: run_of(name) for name in ("simulated", "decode")}
+    tables = {one.name: one for one in summary_tables((name, run, Path(name)) for name, run in runs.items())}
+    assert tuple(tables) == SUMMARY_TABLES
+    said = [run_summary(run, View(Path(name))) for name, run in runs.items()]
+    columns = {one.name: list(one.values) for one in tables["findings"].columns}
+    assert columns["id"] == [finding.id for each in said for finding in each.findings]
+    assert columns["text"] == [finding.text for each in said for finding in each.findings]
+    assert columns["model"] == [name for name, each in zip(runs, said, strict=True) for _ in each.findings]
+    assert [len(tables[name]) for name in ("headline", "parts", "next_commands")] == [
+        *(2, sum(len(each.parts) for each in said), sum(len(each.next_commands) for each in said)),
+    ]
