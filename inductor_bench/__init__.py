@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from .records.retune import MeasuredKernel
     from .records.run import Run
 
-__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "modes", "optimize", "step"]
+__all__ = [
+    "__version__",
+    "apply",
+    "autotune",
+    "bench",
+    "breakdown",
+    "compare",
+    "extract",
+    "modes",
+    "optimize",
+    "schema",
+    "step",
+]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
@@ -296,3 +308,25 @@ def compare(a: "str | Path", b: "str | Path") -> "RunComparison":
     from .workflows.compare import compare_records
 
     return compare_records(Path(a), Path(b)).comparison
+
+
+def schema(name: str) -> "dict[str, Any]":
+    """Returns the JSON Schema of what ``--format json`` prints.
+
+    Args:
+        name: as ``schema`` of the printed JSON has it, with or without the version: ``run/1``, ``run-comparison``.
+
+    Raises:
+        InductorBenchError: there is no schema of this name.
+    """
+    import json
+    from pathlib import Path
+
+    from .errors import InductorBenchError
+
+    folder = Path(__file__).parent / "schemas"
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    found = name.partition("/")[0]
+    if found not in names:
+        raise InductorBenchError(f"there is no schema {name!r}", f"give one of: {', '.join(names)}")
+    return dict(json.loads((folder / f"{found}.json").read_text(encoding="utf-8")))

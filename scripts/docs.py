@@ -1,8 +1,9 @@
-"""Writes what is made in the documentation: two pages from the code, and in the others the output of commands.
+"""Writes what is made in the documentation: two pages and the schemas from the code, and in the others output.
 
-``docs/commands.md`` and ``docs/record.md`` come from the commands' help and the dataclasses of the records. In
-``README.md`` and the other pages each block of output names its command; those that need no measurement are repeated
-on recorded RUNs. With ``--check`` nothing is written, and the exit code says whether something differs.
+``docs/commands.md`` and ``docs/record.md`` come from the commands' help and the dataclasses of the records, as do the
+JSON Schemas in ``inductor_bench/schemas``. In ``README.md`` and the other pages each block of output names its command;
+those that need no measurement are repeated on recorded RUNs. With ``--check`` nothing is written, and the exit code
+says whether something differs.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from documentation.commands import commands_page
 from documentation.outputs import brought_up_to_date, recorded_runs
 from documentation.record import record_page
+from documentation.schema import schema_files
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {"commands.md": commands_page, "record.md": record_page}
+SCHEMAS = Path("inductor_bench") / "schemas"
 
 
 def pages_with_output(folder: Path) -> list[Path]:
@@ -31,6 +34,7 @@ def pages_with_output(folder: Path) -> list[Path]:
 def made(folder: Path) -> Iterator[tuple[Path, str]]:
     """The path and the text of each page as it should be."""
     yield from ((folder / name, make()) for name, make in PAGES.items())
+    yield from ((folder.parent / SCHEMAS / name, text) for name, text in schema_files().items())
     with recorded_runs() as printed:
         for path in pages_with_output(folder):
             try:
@@ -47,8 +51,9 @@ def main(words: list[str], folder: Path = FOLDER) -> int:
     differing = []
     for path, text in made(folder):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            differing.append(path.relative_to(folder.parent).as_posix() if folder == FOLDER else f"docs/{path.name}")
+            differing.append(path.relative_to(folder.parent).as_posix())
             if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     print(f"{'differs' if check else 'written'}: {', '.join(differing)}" if differing else "all pages are current")
     return 1 if check and differing else 0

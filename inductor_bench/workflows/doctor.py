@@ -29,27 +29,25 @@ LEAST_FREE_BYTES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
+    """The result of one check."""
 
-    ``status`` is ``ok``, ``missing`` (needed), ``optional`` (absent, not needed) or ``broken`` (installed, but its
-    import fails; not needed).
-    """
-
-    name: str
+    name: str  # what was checked
+    # ``ok``, ``missing`` (needed), ``optional`` (absent, not needed) or ``broken`` (installed, but its import fails;
+    # not needed)
     status: str
-    found: str
-    hint: str = ""
+    found: str  # what was found, in words
+    hint: str = ""  # what to do about it
 
 
 @dataclass(frozen=True)
 class DoctorReport:
     """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
 
-    checks: tuple[Check, ...]
-    environment: Environment
-    peaks: Peaks | None = None
-    failure: Failure | None = None
-    packages: tuple[Check, ...] = ()
+    checks: tuple[Check, ...]  # what is needed
+    environment: Environment  # the machine and the versions
+    peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
+    failure: Failure | None = None  # why the peaks could not be measured
+    packages: tuple[Check, ...] = ()  # the optional packages
 
     @property
     def healthy(self) -> bool:

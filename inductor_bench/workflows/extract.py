@@ -205,10 +205,10 @@ CUT_SHORT = "its `call` does not return: the file is cut short or edited, and ke
 class ExtractOutcome:
     """The result of an extraction: a row per kernel, notes for the user, and failures."""
 
-    kernels: tuple[ExtractedKernel, ...]
-    folder: Path | None = None
-    notes: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    kernels: tuple[ExtractedKernel, ...]  # the kernels, with their files
+    folder: Path | None = None  # the folder of the files; ``None`` if kernels were only listed
+    notes: tuple[str, ...] = ()  # what the user should know, in words
+    failures: tuple[Failure, ...] = ()  # what could not be read or run
 
 
 def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:

@@ -12,6 +12,11 @@ from inductor_bench.records.comparison import BatchComparison, ModeComparison, M
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.optimization import Optimization
 from inductor_bench.records.run import Run
+from inductor_bench.records.summary import ErrorReport, Summary
+from inductor_bench.report.summary import schema_file
+from inductor_bench.workflows.apply import ApplyOutcome
+from inductor_bench.workflows.doctor import DoctorReport
+from inductor_bench.workflows.extract import ExtractOutcome
 from inductor_bench.workflows.kernel import KernelOutcome
 
 from .fields import Field, about, fields_of, kinds_in, type_words
@@ -25,6 +30,11 @@ reason. Infinite numbers and such that are none are `null`, too.
 Records of older versions can be read: they lack the fields that were added since, and a reader should take a missing
 field as unknown. Unknown fields are to be ignored. `format` is raised when a field changes its meaning.
 
+What `--format json` prints is the record with two keys more: `schema` names its kind and the version of all printed
+JSON, `run/1`, and `summary` has what the screen says: its first line, findings, and what to type next. The schemas are
+JSON Schemas (2020-12), and lie in the folder `schemas` of the installed package, too: `inductor_bench.schema("run")`
+returns one. The number rises when a key changes its meaning or goes; new keys may come without that.
+
 A name in parentheses leads to the fields of an object. The values of a category are
 """
 
@@ -35,9 +45,15 @@ class Document(NamedTuple):
     heading: str
     origin: str
     root: Any
+    is_list: bool = False  # whether the file has a list of such objects
 
 
 DOCUMENTS = (
+    Document(
+        "A summary",
+        "`summary` in what `--format json` prints: what the screen says. `--brief --format json` prints it alone.",
+        Summary,
+    ),
     Document("A run", "`record.json` in a RUN folder; `--format json` of `breakdown` and `report` prints it.", Run),
     Document("A batch", "`batch.json` in the folder of a batch. Each of its models has a RUN folder.", Batch),
     Document("A comparison of two runs", "`inductor-bench compare A B --format json` prints it.", RunComparison),
@@ -47,15 +63,21 @@ DOCUMENTS = (
     Document("A search of optimize", "`optimization.json` in the folder of `inductor-bench optimize`.", Optimization),
     Document("Timed kernels", "`inductor-bench kernel FILE --format json` prints it.", KernelOutcome),
     Document("Two kernels", "`inductor-bench kernel FILE --compare OTHER --format json` prints it.", TimedPair),
-    Document("An extraction", "`kernels.json` beside the kernels' files: a list of these objects.", ExtractedKernel),
+    Document(
+        "An extraction", "`kernels.json` beside the kernels' files: a list of these objects.", ExtractedKernel, True
+    ),
+    Document("Extracted kernels", "`inductor-bench extract SOURCE --format json` prints it.", ExtractOutcome),
+    Document("Applied configs", "`inductor-bench apply RUN --verify --format json` prints it.", ApplyOutcome),
+    Document("An error", "With `--format json` an error is this object, as the last line on stderr.", ErrorReport),
+    Document("A diagnosis", "`inductor-bench doctor --format json` prints it.", DoctorReport),
 )
 
 
 def record_page() -> str:
     """The text of ``docs/record.md``."""
     categories = ", ".join(f"`{category.value}`" for category in Category)
-    first, second, third = INTRODUCTION.strip().split("\n\n")
-    blocks = [paragraph(first), paragraph(second), paragraph(f"{third} {categories}.")]
+    *before, last = INTRODUCTION.strip().split("\n\n")
+    blocks = [*map(paragraph, before), paragraph(f"{last} {categories}.")]
     blocks.append("\n".join(bullet(f"{link(one.heading)}: {one.origin}") for one in DOCUMENTS))
     shown: set[Any] = set()
     for document in DOCUMENTS:
@@ -66,7 +88,9 @@ def record_page() -> str:
 def document_blocks(document: Document, shown: set[Any]) -> Iterator[str]:
     """A document's origin, and the objects in it that no earlier document has."""
     yield f"## {document.heading}"
-    yield paragraph(f"{document.origin} Its fields are those of {link(document.root.__name__)}.")
+    schema = f"{schema_file(document.root)}.json"
+    said = f"{document.origin} Its fields are those of {link(document.root.__name__)}."
+    yield paragraph(f"{said} Its schema: [`{schema}`](../inductor_bench/schemas/{schema}).")
     for kind in kinds_in(document.root):
         if kind not in shown:
             shown.add(kind)

@@ -52,13 +52,17 @@ def test_a_page_names_its_command_and_can_be_read(name: str) -> None:
 
 
 def test_the_script_writes_what_differs_and_its_check_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert docs.main(["--check"], tmp_path) == 1 and list(tmp_path.iterdir()) == []
-    assert docs.main([], tmp_path) == 0 and docs.main(["--check"], tmp_path) == 0
-    written = tmp_path / "record.md"
-    written.write_text(written.read_text() + "one more line\n")
-    capsys.readouterr()
-    assert docs.main(["--check"], tmp_path) == 1
-    assert capsys.readouterr().out == "differs: docs/record.md\n"
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    assert docs.main(["--check"], folder) == 1 and list(tmp_path.rglob("*.*")) == []
+    assert docs.main([], folder) == 0 and docs.main(["--check"], folder) == 0
+    for path in (folder / "record.md", tmp_path / docs.SCHEMAS / "run.json"):
+        written = path.read_text()
+        path.write_text(f"{written}\n")
+        capsys.readouterr()
+        assert docs.main(["--check"], folder) == 1
+        assert capsys.readouterr().out == f"differs: {path.relative_to(tmp_path)}\n"
+        path.write_text(written)
 
 
 # Commands

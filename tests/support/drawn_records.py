@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -55,7 +56,7 @@ def values(hint: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
         return st.tuples(*(values(one, depth) for one in arguments))
     if origin is dict:
         return st.dictionaries(texts, values(arguments[1], depth), max_size=2) if depth > 0 else st.just({})
-    return {Any: plain_json, str: texts, bool: st.booleans(), int: whole, float: measured}[hint]
+    return {Any: plain_json, str: texts, bool: st.booleans(), int: whole, float: measured, Path: names.map(Path)}[hint]
 
 
 @cache
@@ -64,6 +65,8 @@ def records(kind: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind, include_extras=True)
     recorded = (item for item in fields(kind) if item.metadata.get(base.IN_RECORD, True))
     held = {item.name: values(hints[item.name], depth) for item in recorded}
+    left_out = (item for item in fields(kind) if not item.metadata.get(base.IN_RECORD, True))
+    held |= {item.name: st.none() for item in left_out if item.default is item.default_factory is MISSING}
     if kind is TensorView:
         sides = st.lists(st.tuples(held.pop("shape"), held.pop("stride")).filter(_fit), max_size=1)
         return st.builds(_view, sides, **held)
