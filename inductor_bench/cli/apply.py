@@ -20,6 +20,7 @@ from .breakdown import ARGUMENTS, ProgramCommand
 from .console import Console
 from .presentation import (
     ResultFolder,
+    console_for,
     fail_above_option,
     format_option,
     limit_code,
@@ -59,12 +60,14 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
 
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
     _check(request, known, fail_above)
+    plain = Console(quiet=values["quiet"], verbose=values["verbose"])
     if run is not None and OptimizationFolder(run).exists():
-        return _run_optimized(request, run, Console(quiet=values["quiet"], verbose=values["verbose"]))
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+        return _run_optimized(request, run, plain)
+    form = FORMATS.get(values["format"])
+    with console_for(values, form) if request.verify else plain as console:
         outcome = run_apply(request, console)
         if outcome.exit_code is None:
-            show(FORMATS.get(values["format"]), outcome, View(columns=console.columns), console)
+            show(form, outcome, View(columns=console.columns), console)
             if outcome.interrupted:
                 raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
         else:

@@ -12,9 +12,9 @@ from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAI
 from ..records.request import BatchRequest, ModelRequest
 from ..records.request_fields import list_help_lines
 from ..report.batch_document import FORMATS
-from .console import Console
 from .presentation import (
     AutotuneCommand,
+    console_for,
     format_option,
     make_request,
     request_options,
@@ -52,7 +52,7 @@ def command(**values: Any) -> int:
     request = make_request(BatchRequest, values)
     name, view = take_view(values)
     form = FORMATS.get(name)
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    with console_for(values, form) as console:
         from ..workflows.batch import find_secrets, plan_batch, run_batch
         from ..workflows.batch_state import report_batch
 

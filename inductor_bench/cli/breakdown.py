@@ -88,14 +88,14 @@ def command(context: click.Context, /, **values: Any) -> int:
                 show(form, stop.outcome.run, place_view(view, stop.outcome.folder, console), console)
             raise
         show(form, outcome.run, place_view(view, outcome.folder, console), console)
-        if not form.names_folder or view.brief:
+        if not form.names_folder and not form.is_data:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
 
 
 def show_answer(run: Run, console: Console) -> None:
     """Prints the program's step on stderr while the program goes on; stdout has the whole result at the end."""
-    if console.is_quiet:
+    if not console.shows_progress:
         return
     from ..report.terminal import print_document
 

@@ -22,6 +22,7 @@ from .breakdown import ARGUMENTS, ProgramCommand, target_of
 from .console import Console
 from .presentation import (
     complete_path,
+    console_for,
     fail_above_option,
     format_option,
     given_options,
@@ -83,7 +84,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     arguments = context.meta.get(ARGUMENTS, ())
     if bundle is not None:
         refuse_other_file(bundle, RECORD_IN_BUNDLE)
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    with console_for(values, FORMATS.extended_by(BATCH_FORMATS).get(name)) as console:
         if len(targets) == 2 and not arguments and all(os.path.isfile(Path(target) / BATCH) for target in targets):
             _refuse_options(values, bundle)
             return _compare_batches(targets, name, view, limit, console)
@@ -93,7 +94,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         if compared.folder is not None:
             write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, View(files=files, limit=limit)))
         show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
-        if compared.folder is not None:
+        if compared.folder is not None and not form.is_data:
             console.note(f"Written: {compared.folder}   {PAGE}, the runs")
         if bundle is not None:
             _write_bundle(bundle, compared, files, limit, console)

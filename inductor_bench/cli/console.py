@@ -40,6 +40,7 @@ class Console:
     Args:
         quiet: print no stages and no notes.
         verbose: print the output of the user's program.
+        progress: print the stages.
         stdout: the stream of results; by default the stream of the process.
         stderr: the stream of everything else; by default the stream of the process.
     """
@@ -49,14 +50,16 @@ class Console:
         *,
         quiet: bool = False,
         verbose: bool = False,
+        progress: bool = True,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
     ) -> None:
         self._quiet = quiet
         self._verbose = verbose
+        self._progress = progress and not quiet
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
-        self._live = not quiet and self._stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._live = self._progress and self._stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.RLock()
         self._text = ""
         self._update = ""
@@ -96,9 +99,9 @@ class Console:
         return RichConsole(file=self._stderr, width=width, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether nothing but results and errors is printed."""
-        return self._quiet
+    def shows_progress(self) -> bool:
+        """Whether anything is printed before the result."""
+        return self._progress
 
     @property
     def columns(self) -> int:
@@ -110,7 +113,7 @@ class Console:
     def stage(self, text: str) -> None:
         """Shows the name of the stage that begins now, on one line."""
         text = " ".join(units.printable(text).splitlines())
-        if self._quiet:
+        if not self._progress:
             return
         if not self._live:
             self._print_line(text)
@@ -143,6 +146,11 @@ class Console:
         self._print_line(units.printable(f"Error: {message}"))
         if hint:
             self._print_line(units.printable(f"Hint: {hint}"))
+
+    def error_line(self, line: str) -> None:
+        """Prints an error for programs, on one line."""
+        self.finish()
+        self._print_line(line)
 
     def finish(self) -> None:
         """Removes the live line. Another stage may follow."""

@@ -10,8 +10,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.request import DoctorRequest
 from ..report.formats import View
 from ..report.table_documents import DOCTOR_FORMATS
-from .console import Console
-from .presentation import format_option, make_request, request_options, show
+from .presentation import console_for, format_option, make_request, request_options, show
 
 
 @click.command("doctor")
@@ -30,7 +29,7 @@ def command(format: str, verbose: bool, quiet: bool, **values: Any) -> int:
     """
     from ..workflows.doctor import run_doctor
 
-    with Console(quiet=quiet, verbose=verbose) as console:
+    with console_for({"quiet": quiet, "verbose": verbose}, DOCTOR_FORMATS.get(format)) as console:
         report = run_doctor(make_request(DoctorRequest, values), console)
         show(DOCTOR_FORMATS.get(format), report, View(columns=console.columns), console)
     return EXIT_OK if report.healthy else EXIT_FAILURE

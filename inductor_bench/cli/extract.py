@@ -10,8 +10,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ExtractRequest
 from ..report.formats import View
 from ..report.table_documents import EXTRACTION_FORMATS
-from .console import Console
-from .presentation import complete_path, format_option, make_request, request_options, show
+from .presentation import complete_path, console_for, format_option, make_request, request_options, show
 
 
 @click.command("extract", no_args_is_help=True)
@@ -36,7 +35,7 @@ def command(**values: Any) -> int:
     request = make_request(ExtractRequest, values)
     if request.listing == (request.output is not None):
         raise UsageError("give either -o DIR or --list", "inductor-bench extract SOURCE -o kernels")
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    with console_for(values, EXTRACTION_FORMATS.get(values["format"])) as console:
         outcome = run_extract(request, console)
         show(EXTRACTION_FORMATS.get(values["format"]), outcome, View(columns=console.columns), console)
     lost = [kernel for kernel in outcome.kernels if kernel.reason]

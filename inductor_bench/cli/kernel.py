@@ -15,6 +15,7 @@ from .console import Console
 from .presentation import (
     AutotuneCommand,
     complete_path,
+    console_for,
     fail_above_option,
     format_option,
     limit_code,
@@ -55,7 +56,7 @@ def command(fail_above: float | None, **values: Any) -> int:
         raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave out one of them")
     if fail_above is not None and not request.other:
         raise UsageError("--fail-above is for --compare: one kernel by itself is not slower", "add --compare OTHER")
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    with console_for(values, MEASURED.get(form)) as console:
         if request.other:
             return _compare(request, console, form, fail_above)
         try:

@@ -26,6 +26,7 @@ from ..errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     FREE_SPACE,
+    JSON_ERRORS,
     InductorBenchError,
     UnwritableError,
     UsageError,
@@ -125,22 +126,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     try:
         if any("\0" in word for word in given):  # no file name can hold it
-            raise UsageError("an argument holds a NUL character", "leave it out")
+            raise UsageError("an argument holds a NUL character", "leave it out", "bad-word")
         code = group.main(given, prog_name="inductor-bench", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except InductorBenchError as error:
         unwritable = isinstance(error, UnwritableError) and not _takes_output(given)
-        Console().error(error.message, ELSEWHERE if unwritable else error.hint)
-        return error.exit_code
+        return _fail(given, error.id, error.message, ELSEWHERE if unwritable else error.hint, error.exit_code)
     except click.ClickException as error:
-        with contextlib.suppress(OSError):  # a failed write to stderr does not change the exit code
-            error.show()
-        return error.exit_code
+        return _refuse(given, error)
     except (click.Abort, KeyboardInterrupt) as stop:
         # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
-        Console().error(str(stop.__cause__ or stop) or "interrupted")
-        return EXIT_TERMINATED if interruption.was_terminated() else EXIT_INTERRUPTED
+        said = str(stop.__cause__ or stop) or "interrupted"
+        if interruption.was_terminated():
+            return _fail(given, "terminated", said, "", EXIT_TERMINATED)
+        return _fail(given, "interrupted", said, "", EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:
@@ -148,10 +148,37 @@ def _run(given: list[str]) -> int:
             message, hint = MACHINE_ERRORS[error.errno]
             elsewhere = hint == FULL[1] and not _takes_output(given)
             where = "" if error.filename or hint != FULL[1] else _full_folders(given)
-            Console().error(f"{message}: {error}{where}", ELSEWHERE if elsewhere else hint)
-            return EXIT_FAILURE
-        _report_bug(error, given)
-        return EXIT_BUG
+            name = "disk-full" if hint == FULL[1] else "unwritable"
+            return _fail(given, name, f"{message}: {error}{where}", ELSEWHERE if elsewhere else hint, EXIT_FAILURE)
+        return _fail(given, "bug", *_report_bug(error, given), EXIT_BUG)
+
+
+def _fail(given: Sequence[str], name: str, message: str, hint: str, code: int) -> int:
+    """Prints an error, as a line of JSON if results are to be JSON, and returns its exit code."""
+    if not _wants_json(given):
+        Console().error(message, hint)
+        return code
+    from ..report.summary import error_json
+
+    Console().error_line(error_json(name, message, hint, code))
+    return code
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    words = given[: given.index("--")] if "--" in given else given
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return any(word == f"--format={JSON_ERRORS}" or (word, value) == ("--format", JSON_ERRORS) for word, value in pairs)
+
+
+def _refuse(given: Sequence[str], error: click.ClickException) -> int:
+    """Prints click's error about a word of the command line."""
+    if _wants_json(given):
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path} --help" if context is not None else ""
+        return _fail(given, "bad-word", error.format_message(), hint, error.exit_code)
+    with contextlib.suppress(OSError):  # a failed write to stderr does not change the exit code
+        error.show()
+    return error.exit_code
 
 
 def _full_folders(given: Sequence[str]) -> str:
@@ -184,7 +211,8 @@ def _discard_output() -> None:
             continue
 
 
-def _report_bug(error: Exception, arguments: list[str]) -> None:
+def _report_bug(error: Exception, arguments: list[str]) -> tuple[str, str]:
+    """Writes the details of a bug into a file, and returns what to say: a message and a hint."""
     from ..store.redaction import Redaction, asked_for
 
     hidden = Redaction.find([arguments], os.environ, asked_for(arguments))
@@ -200,6 +228,6 @@ def _report_bug(error: Exception, arguments: list[str]) -> None:
         handle, path = tempfile.mkstemp(prefix="inductor-bench-", suffix=".log", text=True)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
-        Console().error(f"this is a bug in inductor-bench: {summary}", f"the details are in {path}; please report them")
+        return f"this is a bug in inductor-bench: {summary}", f"the details are in {path}; please report them"
     except OSError:
-        Console().error(f"this is a bug in inductor-bench: {summary}", text)
+        return f"this is a bug in inductor-bench: {summary}", text

@@ -18,7 +18,16 @@ from ..store.files import write_text
 from ..store.folder import PAGE
 from .breakdown import ProgramCommand, target_of
 from .console import Console
-from .presentation import complete_path, format_option, make_request, place_view, request_options, show, show_program
+from .presentation import (
+    complete_path,
+    console_for,
+    format_option,
+    make_request,
+    place_view,
+    request_options,
+    show,
+    show_program,
+)
 
 if TYPE_CHECKING:
     from ..workflows.modes import ModesOutcome
@@ -55,7 +64,7 @@ as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
     request = make_request(ModesRequest, values, **target_of(context, values))
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    with console_for(values, FORMATS.get(form)) as console:
         from ..workflows.modes import ListInterrupted, ModesInterrupted, folder_of, is_list, run_list, run_modes
 
         program = request.program

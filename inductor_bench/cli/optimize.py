@@ -13,7 +13,7 @@ from ..report.formats import View
 from ..report.optimization_document import FORMATS
 from .breakdown import ProgramCommand, target_of
 from .console import Console
-from .presentation import complete_path, format_option, make_request, request_options, show_program
+from .presentation import complete_path, console_for, format_option, make_request, request_options, show_program
 
 if TYPE_CHECKING:
     from ..workflows.optimize import OptimizeOutcome
@@ -50,7 +50,7 @@ which shows what was proven until then.
 def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
     request = make_request(OptimizeRequest, values, **target_of(context, values))
-    with Console(quiet=values["quiet"], verbose=values["verbose"]) as console:
+    with console_for(values, FORMATS.get(form)) as console:
         from ..workflows.optimize import OptimizeInterrupted, run_optimize
 
         try:

@@ -358,11 +358,11 @@ def take_view(values: dict[str, Any]) -> tuple[str, View]:
 def console_for(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:
     """The console of a verb for click's ``--quiet`` and ``--verbose``.
 
-    If programs read the result, and stderr is no terminal, there is no progress on it.
+    If programs read the result, and stderr is no terminal, there is no progress on it; notes say what is missing.
     """
     verbose = bool(values.get("verbose"))
     piped = (form.is_data or brief) and not verbose and not sys.stderr.isatty()
-    return Console(quiet=bool(values.get("quiet")) or piped, verbose=verbose)
+    return Console(quiet=bool(values.get("quiet")), verbose=verbose, progress=not piped)
 
 
 def show(form: Format[Result], result: Result, view: View, console: Console) -> None:
@@ -398,7 +398,7 @@ def show_program(
     form = formats.get(name)
     write_text(folder / PAGE, as_page(formats, found, placed))
     show(form, found, placed, console)
-    if not form.names_folder:
+    if not form.names_folder and not form.is_data:
         console.note(f"Written: {folder}")
 
 

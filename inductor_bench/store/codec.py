@@ -407,6 +407,8 @@ _LONGEST_VERSION = 40
 class NewerFormatError(InductorBenchError):
     """A record that this version cannot read was written by a newer version of the tool."""
 
+    id = "newer-format"
+
 
 def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
     """The decoded record in the format :data:`FORMAT`.
@@ -444,7 +446,7 @@ def check_format(data: Any, newest: int, origin: str, kind: str, hint: str = "")
     """
     number = data.get("format") if isinstance(data, dict) else None
     if type(number) is not int:
-        raise InductorBenchError(f"{origin} carries no format number, so it is not {kind}", hint)
+        raise InductorBenchError(f"{origin} carries no format number, so it is not {kind}", hint, "damaged")
     if number > newest:
         wrote = f": inductor-bench {_writer(data)} wrote it, and this is {__version__}" if _writer(data) else ""
         raise NewerFormatError(
@@ -471,7 +473,7 @@ def unreadable(data: Any, origin: str, reason: str, hint: str = "") -> InductorB
     if _is_newer(_writer(data)):
         wrote = f"inductor-bench {_writer(data)} wrote it, and this is {__version__}"
         return NewerFormatError(f"{origin} cannot be read: {reason}; {wrote}", UPDATE)
-    return InductorBenchError(f"{origin} is damaged: {reason}", hint)
+    return InductorBenchError(f"{origin} is damaged: {reason}", hint, "damaged")
 
 
 def _writer(data: Any) -> str:

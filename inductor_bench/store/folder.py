@@ -118,11 +118,11 @@ class RecordFolder:
         with contextlib.suppress(PermissionError):  # reading the file says that then
             is_there = self.exists()
         if not is_there:
-            raise InductorBenchError(f"{self.path} holds no {self.RECORD}", written_by)
+            raise InductorBenchError(f"{self.path} holds no {self.RECORD}", written_by, "no-record")
         try:
             return read_json(self.record)
         except InductorBenchError as error:
-            raise InductorBenchError(error.message, error.hint or damaged) from error
+            raise InductorBenchError(error.message, error.hint or damaged, "damaged") from error
 
 
 class RunFolder(RecordFolder):
@@ -173,7 +173,7 @@ class RunFolder(RecordFolder):
         """
         data = self.read("give a RUN folder that `inductor-bench breakdown` wrote", _RUN_DAMAGED)
         if not isinstance(data, dict):
-            raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _RUN_DAMAGED)
+            raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _RUN_DAMAGED, "damaged")
         return codec.decode_record(Run, codec.upgrade(data, str(self.record)), str(self.record), _RUN_DAMAGED)
 
 
@@ -238,14 +238,17 @@ def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
     """Checks that a new run may use a folder: it is empty, or with ``force`` it holds an earlier run."""
     path = folder.path
     if not path.is_dir():
-        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
+        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER, "folder-in-use")
     if not any(item.name != LOCK for item in path.iterdir()):
         return
     reason = _irreplaceable_reason(folder)
     if reason:
-        raise UsageError(f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER_FOLDER)
+        raise UsageError(
+            f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER_FOLDER, "folder-in-use"
+        )
     if not force:
-        raise UsageError(f"{path} holds an earlier run", "replace it with --force, or choose another folder with -o")
+        hint = "replace it with --force, or choose another folder with -o"
+        raise UsageError(f"{path} holds an earlier run", hint, "folder-in-use")
 
 
 def _irreplaceable_reason(folder: RunFolder) -> str:

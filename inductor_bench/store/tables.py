@@ -54,7 +54,7 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
     """
     duckdb = _load()
     if duckdb is None:
-        raise InductorBenchError("a query needs DuckDB, which is not installed", INSTALL)
+        raise InductorBenchError("a query needs DuckDB, which is not installed", INSTALL, "no-duckdb")
     with _connect(duckdb) as connection:
         for table in tables:
             with _source(connection, table) as typed:
@@ -69,7 +69,8 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
         except (duckdb.Error, OverflowError) as error:  # OverflowError: Python has no type for a value
             message, *more = _lines(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
-            raise UsageError(message, hint or "without a query, the tables and their columns are listed") from error
+            hint = hint or "without a query, the tables and their columns are listed"
+            raise UsageError(message, hint, "bad-query") from error
 
 
 def _load() -> Any:

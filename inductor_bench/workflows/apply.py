@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..analysis.findings.finding import apply_command, plural, program_words
@@ -21,7 +21,7 @@ from ..launch.process import last_error, remedy, run_in_terminal
 from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
 from ..messages.job_requests import TellEnvironment
 from ..messages.observed import APPLY, PINS, Pins
-from ..records.base import VERIFY, Failure
+from ..records.base import IN_RECORD, VERIFY, Failure
 from ..records.request import ApplyRequest
 from ..records.retune import DROPPED, UNPINNABLE, AppliedKernel, Verification
 from ..records.run import Environment, Run
@@ -119,6 +119,7 @@ def _refuse_different(compared: list[tuple[str, str, str]]) -> None:
         raise InductorBenchError(
             f"the configs were found on {'; '.join(different)}: what is fast there may be slow here",
             "break the program down and retune it here",
+            "elsewhere",
         )
 
 
@@ -256,9 +257,8 @@ def require_retuned(run: Run, folder: RunFolder) -> None:
         InductorBenchError: it was not.
     """
     if not run.retunes:
-        raise InductorBenchError(
-            f"{folder.path} has no retunes", f"inductor-bench breakdown {folder.path} --autotune coordesc makes them"
-        )
+        hint = f"make them: inductor-bench breakdown {shlex.quote(str(folder.path))} --autotune coordesc"
+        raise InductorBenchError(f"{folder.path} has no retunes", hint, "no-retunes")
 
 
 # Keeps configs out of later programs that changed the outputs of a graph in the program.
@@ -297,7 +297,7 @@ class ApplyOutcome:
     """What became of the request."""
 
     folder: Path | None  # the RUN folder; ``None`` without one
-    pinned: PinnedRun  # the pins
+    pinned: PinnedRun = field(metadata={IN_RECORD: False})  # the pins
     kernels: tuple[AppliedKernel, ...] = ()  # every winner in the program that was run; empty if none was run
     written: tuple[Path, ...] = ()  # the files of ``RUN/tuned``
     exit_code: int | None = None  # the program's exit code; ``None`` if none was run to its end

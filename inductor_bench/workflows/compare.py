@@ -82,7 +82,9 @@ def check_run(path: Path) -> None:
     """
     if not find(path):
         raise UsageError(
-            f"there is no {path}", "give two RUN folders, two zipped RUNs or two batches; `breakdown` writes RUNs"
+            f"there is no {path}",
+            "give two RUN folders, two zipped RUNs or two batches; `breakdown` writes RUNs",
+            "no-such-target",
         )
     if path.suffix == ".py":
         raise UsageError(f"{path} is a program and no run", "give one program: it is run for both sides")

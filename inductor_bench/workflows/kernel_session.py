@@ -69,6 +69,8 @@ DEVICE_USE_S = 60.0
 class DeviceInUseError(InductorBenchError):
     """Another job uses the GPU, so that no kernel is measured on it."""
 
+    id = "device-in-use"
+
 
 def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], force: bool) -> str:
     """A description of the job that uses the worker's GPU; empty if there is none or it is unknown.

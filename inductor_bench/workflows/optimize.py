@@ -108,7 +108,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
     run = folder.load()
     failed = next((failure for failure in run.failures if failure.stage == "capture"), None)
     if run.program is None and failed is not None:
-        raise InductorBenchError(failed.message, failed.hint or f"read {folder.logs}")
+        raise InductorBenchError(failed.message, failed.hint or f"read {folder.logs}", "program-failed")
     if run.program is None or not run.program.step_time_s:
         raise InductorBenchError(
             f"{folder.path} has no step of the program to hold variants against",

@@ -345,7 +345,8 @@ def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, 
             ended, work = start(pinned if tuned else bare, plan, APPLY, "steps", f"compare-{number}", progress)
             found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
             if found is None or not found.step_times_s:
-                raise InductorBenchError(f"the program {end_of(ended)} before its steps were timed", f"see {ended.log}")
+                what = f"the program {end_of(ended)} before its steps were timed"
+                raise InductorBenchError(what, f"see {ended.log}", "program-failed")
             processes += read_states(work)
             require_taken(processes)
             notes += failure_of(ended)
@@ -434,14 +435,14 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
         require_taken(processes)
         if not found:
             nothing = "" if failure_of(ended) else " and compiled nothing, or its compiled functions never ran"
-            raise InductorBenchError(f"the program {end_of(ended)}{nothing}", f"see {ended.log}")
+            raise InductorBenchError(f"the program {end_of(ended)}{nothing}", f"see {ended.log}", "program-failed")
         leading = min(found, key=lambda one: (not one.steps and one.state != CUDA_GRAPHS, one.rank or 0, one.pid))
         if leading.state == CUDA_GRAPHS:
             return verify_processes(pinned, plan, progress, replays=True)
         if not leading.steps:
             error = f": {leading.error}" if leading.error else ""
             what = f"the program {end_of(ended)} {_UNCOMPARED.get(leading.state, 'before a step was compared')}{error}"
-            raise InductorBenchError(what, f"see {ended.log}")
+            raise InductorBenchError(what, f"see {ended.log}", "program-failed")
         described = describe_steps(pinned, leading, processes)
         return replace(described, notes=(*described.notes, *failure_of(ended)))
     finally:

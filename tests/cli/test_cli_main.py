@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 import pytest
+from jsonschema import Draft202012Validator
 
 import inductor_bench
 from inductor_bench.cli import main as entry
-from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.errors import ERROR_IDS, InductorBenchError, UsageError
 from inductor_bench.store.files import own_folder, write_text
 
+NAMED = ("InductorBenchError", "UsageError", "UnwritableError", "NewerFormatError")
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -85,6 +89,65 @@ def test_an_expected_failure_is_a_line_and_a_hint(
     plant_verb(monkeypatch, fail)
     assert entry.main(["doctor"]) == code
     assert capsys.readouterr().err == "Error: the model is out\nHint: look behind the door\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "name", "command"),
+    [
+        (["report", "no/such/run"], 2, "no-such-folder", ""),
+        (["report", "."], 1, "no-record", ""),
+        (["compare", "a", "b"], 2, "no-such-target", ""),
+        (["compare", "a", "b", "--fail-above", "much"], 2, "bad-word", "inductor-bench compare --help"),
+        (["breakdown", "x.py", "--frobnicate"], 2, "bad-word", "inductor-bench breakdown --help"),
+        (["apply", "--known", "--verify"], 2, "usage", "inductor-bench apply --known -- python train.py"),
+    ],
+)
+def test_an_error_is_json_if_the_result_would_be(
+    words: list[str],
+    code: int,
+    name: str,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert entry.main([*words, "--format", "json"]) == entry.main([*words, "--format=json"]) == code
+    streams = capsys.readouterr()
+    first, second = map(json.loads, streams.err.splitlines())
+    assert first == second and streams.out == ""
+    assert (first["id"], first["command"], first["exit_code"]) == (name, command, code)
+    assert first["cause"] and first["id"] in ERROR_IDS
+    Draft202012Validator(inductor_bench.schema(first["schema"])).validate(first)
+    assert entry.main(words) == code
+    assert first["cause"].splitlines()[0] in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_bug_is_json_too_and_a_program_that_wants_json_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant_verb(monkeypatch, lambda: 1 / 0, ["--format"])
+    assert entry.main(["doctor", "--format", "json"]) == 3
+    error = json.loads(capsys.readouterr().err)
+    assert error["id"] == "bug" and "ZeroDivisionError" in error["cause"] and "Traceback" not in error["hint"]
+    assert entry.main(["breakdown", "no.py", "--", "--format", "json"]) == 2
+    assert capsys.readouterr().err.startswith("Error: ")
+
+
+def test_the_ids_of_errors_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text()
+    assert dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)) == ERROR_IDS
+    named = {found for path in (ROOT / "inductor_bench").rglob("*.py") for found in _ids_in(path.read_text())}
+    assert named <= set(ERROR_IDS) and len(named) > 8
+
+
+def _ids_in(text: str) -> Iterator[str]:
+    """The ids that a file gives to errors: of a class, or the last word of what is raised."""
+    yield from re.findall(r'^    id = "([a-z-]+)"$', text, re.MULTILINE)
+    for node in ast.walk(ast.parse(text)) if "Error(" in text else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMED:
+            words = [*node.args[2:], *(one.value for one in node.keywords if one.arg == "name")]
+            yield from (one.value for one in words if isinstance(one, ast.Constant))
 
 
 def test_a_bug_is_one_line_and_a_log(

@@ -413,6 +413,7 @@ def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> li
         raise UsageError(
             f"none of the {len(candidates)} kernels fits {_words(selection)}",
             f"--list shows them all; their categories: {categories}",
+            "no-fitting-kernel",
         )
     return chosen
 

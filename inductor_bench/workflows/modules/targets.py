@@ -73,7 +73,7 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
     file, colon, function = name.rpartition(":")
     if colon and find(Path(file)) == "file" and function.isidentifier():
         return _checked(Target("factory", name, (Path(file),)), request)
-    raise UsageError(f"{name} does not exist", _guess(request, accepted))
+    raise UsageError(f"{name} does not exist", _guess(request, accepted), "no-such-target")
 
 
 def _command(request: BreakdownRequest) -> Target:
@@ -85,7 +85,7 @@ def _command(request: BreakdownRequest) -> Target:
         hint = "give a command as it is typed in a shell"
         if words[0].endswith(".py") and find(Path(words[0])) == "file":
             hint = f"try: {typed(['python', *words])}"
-        raise UsageError(f"{words[0]!r} is not a command that can be run", hint)
+        raise UsageError(f"{words[0]!r} is not a command that can be run", hint, "no-such-target")
     return _checked(Target(COMMAND, program_of(words)), request)
 
 
@@ -186,7 +186,7 @@ def _several_modules(request: BreakdownRequest, accepted: str) -> Target:
     paths = tuple(dict.fromkeys(Path(name) for name in (request.target, *request.others)))
     for path in paths:
         if find(path) != "file":
-            raise UsageError(f"{path} does not exist")
+            raise UsageError(f"{path} does not exist", name="no-such-target")
         if _kind_of(path, accepted) != "module":
             raise UsageError(
                 f"{path} is not a compiled module", "several targets are possible only for compiled modules"
