@@ -79,6 +79,18 @@ def test_a_run_of_an_earlier_version_says_that_it_has_no_lines(runs: Path, capsy
     assert "has no times by layer and line" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_run_is_shown_in_brief_and_its_findings_are_asked_for(runs: Path, capsys: Captured) -> None:
+    assert main([*documented("inductor-bench report runs/train --brief"), "--no-plots"]) == 0
+    brief = capsys.readouterr()
+    assert "  Try: inductor-bench modes --mode default" in brief.out and len(brief.out) < 8000 and not brief.err
+    pytest.importorskip("duckdb")
+    query = documented(
+        "inductor-bench query runs/train \"SELECT id, text, command FROM findings WHERE level = 'advice'\""
+    )
+    assert main(query) == 0
+    assert "eager-operators-" in capsys.readouterr().out
+
+
 def test_a_run_is_shown_again(runs: Path, capsys: Captured) -> None:
     assert main([*documented("inductor-bench report runs/train --sort gain"), "--no-plots"]) == 0
     assert "that could win most" in capsys.readouterr().out

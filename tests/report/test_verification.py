@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from documented import documented
 
 from inductor_bench.cli.apply import beyond
+from inductor_bench.cli.main import main
+from inductor_bench.messages.observed import Pins
 from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.document import Document
 from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
 from inductor_bench.report.terminal import document_text
+from inductor_bench.workflows import apply
+from inductor_bench.workflows.apply import ApplyOutcome
+from inductor_bench.workflows.pins import PinnedRun
 
 STEP = Saving(17.8e-3, 16.9e-3, 0.9e-3, 0.8e-3, 1.0e-3, 40, "saves")
 DEVICE = Saving(15.6e-3, 14.6e-3, 1.0e-3, 0.9e-3, 1.1e-3, 10, "saves")
@@ -37,6 +44,21 @@ FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, PinnedOutputs(2, 143, 3e-4, 
 )
 def test_a_limit_refuses_configs_that_make_the_step_longer(step: Saving | None, said: str) -> None:
     assert beyond(replace(FOUND, step=step), 0.05) == said
+
+
+def test_apply_exits_with_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    longer = replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower")
+    words = documented(
+        "inductor-bench apply runs/train --verify --fail-above 0% -- python train.py", {"runs/train": tmp_path}
+    )
+    for step, code in ((STEP, 0), (longer, 4), (replace(longer, verdict="undecided"), 5), (None, 5)):
+        outcome = ApplyOutcome(
+            tmp_path, PinnedRun(Pins("apply", "", "", None), {}, {}), verification=replace(FOUND, step=step)
+        )
+        monkeypatch.setattr(apply, "run_apply", lambda request, progress, outcome=outcome: outcome)
+        assert main(words) == code
+    assert main([*words[:3], *words[5:]]) == 0
+    assert main([word for word in words if word != "--verify"]) == 2
 
 
 def text_of(found: Verification, width: int = 100) -> str:

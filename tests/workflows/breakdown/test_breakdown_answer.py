@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
+from documented import documented, with_options
+from printed import recorded
 
 from inductor_bench.messages.observed import PYTHON_ENDED
 from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
@@ -34,13 +37,24 @@ other(torch.ones(32, 64))
 """
 
 
+BRIEF_PROGRAM = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
+compiled, optimizer = torch.compile(model), torch.optim.SGD(model.parameters())
+for _ in range(60):
+    compiled(torch.ones(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
 @pytest.mark.slow
 def test_the_step_is_told_while_the_program_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
-    words = (tmp_path / "train.py", "--format", "json", "--", tmp_path / "run" / "record.json")
+    words = (tmp_path / "train.py", "-v", "--format", "json", "--", tmp_path / "run" / "record.json")
     done = runs.breakdown(tmp_path / "run", *words)
     assert done.code == 0, done.printed
-    assert json.loads(done.stdout) == done.record, "stdout is one document"
+    assert recorded(done.stdout) == done.record, "stdout is one document"
     answer, measured = done.stderr.split("profiling ")[0], done.stderr.partition("profiling ")[2]
     assert "a step (optimizer steps" in answer and "Where the step goes" in answer
     assert answer.index("Where the step goes") < answer.index("the steps are measured; the program goes on")
@@ -49,6 +63,18 @@ def test_the_step_is_told_while_the_program_runs(tmp_path: Path) -> None:
     assert len(labels) == 3 and len(list((done.folder / "modules").glob("*.py"))) == 3, "no text of an earlier name"
     graphs = {part["label"] for part in done.record["program"]["parts"] if part["kind"] == "graph"}
     assert len(graphs) == 2 and graphs < labels
+
+
+@pytest.mark.slow
+def test_a_breakdown_in_a_pipe_ends_with_its_brief_form_and_says_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BRIEF_PROGRAM)
+    places = {"python": sys.executable, "train.py": tmp_path / "train.py"}
+    words = documented("inductor-bench breakdown --brief -- python train.py", places)
+    done = runs.run(runs.command(*with_options(words, "-o", tmp_path / "run")), tmp_path / "run")
+    assert done.code == 0 and len(done.stdout) < 8000
+    assert "a step (optimizer steps" in done.stdout and "## Kernels" in done.stdout and "## Next" in done.stdout
+    assert f" {tmp_path / 'run'} " in done.stdout, "what to type next"
+    assert done.stderr == ""
 
 
 class Observed:
