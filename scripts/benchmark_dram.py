@@ -45,7 +45,7 @@ from inductor_bench.records.code import CallSite, ModuleBuffers, ModuleSource
 from inductor_bench.records.evidence import GraphCallTouches, ObservedSteps, ObservedTouches
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
-from inductor_bench.workflows.kernel_session import INSTALL_PATTERNS
+from inductor_bench.workflows.kernels.kernel_session import INSTALL_PATTERNS
 from inductor_bench.workflows.modules.compile_environment import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -40,9 +40,9 @@ from inductor_bench.messages.job_requests import WorkerRequest
 from inductor_bench.records.base import Category
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows import kernel_session as kernel_sessions
-from inductor_bench.workflows import retuning
-from inductor_bench.workflows.retuning import autotune_run
+from inductor_bench.workflows.kernels import kernel_session as kernel_sessions
+from inductor_bench.workflows.kernels import retuning
+from inductor_bench.workflows.kernels.retuning import autotune_run
 
 ALL = 100_000
 LIBRARY = (Category.EXTERN_GEMM, Category.EXTERN_CONV)

@@ -70,7 +70,7 @@ def command(fail_above: float | None, **values: Any) -> int:
 
 
 def _compare(request: KernelRequest, console: Console, form: str, limit: float | None) -> int:
-    from ..workflows.kernel_comparison import run_comparison
+    from ..workflows.kernels.kernel_comparison import run_comparison
 
     comparison = run_comparison(request, console)
     show(COMPARED.get(form), comparison, View(columns=console.columns), console)

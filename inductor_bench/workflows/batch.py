@@ -29,10 +29,10 @@ from ..store.folder import FORMAT, BatchFolder, RunFolder
 from ..store.redaction import Redaction
 from ..version import __version__
 from .batch_state import BatchState, plain_request
+from .kernels.retuning import has_retunes_left, lacks_proof
 from .model_list import merge, read_list, select
 from .optimizing.batch_search import check_search, is_step_searchable, lacks_search
 from .progress import Progress
-from .retuning import has_retunes_left, lacks_proof
 
 # Chooses the devices of a batch: every GPU that this process may use, or the CPU.
 

@@ -37,6 +37,17 @@ from ..store.redaction import Redaction
 from ..store.run_files import load_evidence, save_evidence
 from ..version import __version__
 from .apply import read_environment, require_same
+from .kernels.retuning import (
+    CAPTURE,
+    PREDICTION,
+    PROFILE,
+    UNFINISHED_RUN,
+    autotune_run,
+    describe_interruption,
+    lacks_proof,
+    verify_retunes,
+)
+from .kernels.retuning import STAGE as AUTOTUNE
 from .modules.compile_environment import capture_environment, keep_for_later_runs, shared_compile_cache
 from .modules.extraction import RunInMaking
 from .modules.keep_evidence import KeptTraces, draw_step, keep_captured, with_profile
@@ -62,17 +73,6 @@ from .modules.targets import (
 )
 from .pins import make_pins
 from .progress import Progress, StagePhases, StageTimes
-from .retuning import (
-    CAPTURE,
-    PREDICTION,
-    PROFILE,
-    UNFINISHED_RUN,
-    autotune_run,
-    describe_interruption,
-    lacks_proof,
-    verify_retunes,
-)
-from .retuning import STAGE as AUTOTUNE
 from .single_run import time_eager
 
 # The end of a breakdown: its record, its folder and its reports.

@@ -27,7 +27,7 @@ from ..source.static_calls import read_static_launches
 from ..store.files import write_text
 from ..store.folder import RunFolder
 from ..store.lock import LOCK, locked
-from .kernel_session import kernel_environment
+from .kernels.kernel_session import kernel_environment
 from .modules.compile_environment import capture_environment
 from .modules.extraction import ExtractionCandidate, ModuleKernels, choose_kernels, modules_of_run
 from .modules.kernel_files import record_references, write_all

@@ -27,7 +27,7 @@ from ..records.base import Failure
 from ..records.request import KernelRequest
 from ..records.retune import BY_DEFAULT, FASTER, UNREACHED, MeasuredKernel, Resources, TriedCandidate, Tuning
 from ..records.run import Environment, Peaks
-from .kernel_session import (
+from .kernels.kernel_session import (
     DeviceInUseError,
     KernelSession,
     failure_of,
@@ -36,7 +36,7 @@ from .kernel_session import (
     place_of,
     prepare_to_save,
 )
-from .kernel_timing import (
+from .kernels.kernel_timing import (
     KernelTimings,
     advise,
     collect_notes,

@@ -22,7 +22,7 @@ from inductor_bench.source.static_calls import read_static_launches
 from inductor_bench.source.structured_trace import read_structured_trace
 from inductor_bench.store.files import read_text
 from inductor_bench.trace.rows import find_parents, read_trace
-from inductor_bench.workflows.kernel_session import find_files
+from inductor_bench.workflows.kernels.kernel_session import find_files
 from inductor_bench.workflows.model_list import read_list
 from inductor_bench.workflows.modules.targets import find
 

@@ -20,7 +20,7 @@ from documented import documented
 from kernel_files import LEAN, LOOP, MARK, compiler_cache, gather, kernel, left_over, measured, shared_cache
 
 from inductor_bench.cli import main as entry
-from inductor_bench.workflows.kernel_session import find_files
+from inductor_bench.workflows.kernels.kernel_session import find_files
 
 pytestmark = pytest.mark.slow
 

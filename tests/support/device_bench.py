@@ -26,7 +26,7 @@ from inductor_bench.records.base import DeviceUse
 from inductor_bench.records.code import Reference
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel_session import KernelSession
+from inductor_bench.workflows.kernels.kernel_session import KernelSession
 from inductor_bench.workflows.progress import Silent
 
 

@@ -27,8 +27,8 @@ from inductor_bench.records.run import Run
 from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows import retuning
 from inductor_bench.workflows.kernel import KernelOutcome, OnResult
+from inductor_bench.workflows.kernels import retuning
 from inductor_bench.workflows.progress import Silent
 
 SPEEDUPS = {"red": 2.0, "poi": 1.25, "mm": 1.0}

@@ -13,7 +13,7 @@ from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.job_requests import WorkerRequest
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel_session import KernelSession
+from inductor_bench.workflows.kernels.kernel_session import KernelSession
 
 Answers = dict[type[WorkerRequest[Any]], Any]
 Asked = list[tuple[type[WorkerRequest[Any]], float]]

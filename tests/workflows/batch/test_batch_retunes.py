@@ -27,7 +27,7 @@ from inductor_bench.report.formats import View
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows import batch as batch_run
-from inductor_bench.workflows import retuning
+from inductor_bench.workflows.kernels import retuning
 from inductor_bench.workflows.progress import Silent
 
 __all__ = ["quick"]

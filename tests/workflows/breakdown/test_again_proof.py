@@ -21,8 +21,8 @@ from inductor_bench.store.folder import RunFolder, read_index
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import breakdown
 from inductor_bench.workflows.apply import with_verification
+from inductor_bench.workflows.kernels.retuning import lacks_proof
 from inductor_bench.workflows.progress import Silent
-from inductor_bench.workflows.retuning import lacks_proof
 
 pytestmark = pytest.mark.xdist_group("captures")
 FOUND = Verification("steps", 1e-3)

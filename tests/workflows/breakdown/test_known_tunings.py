@@ -19,10 +19,10 @@ from inductor_bench.records.request_fields import option_words
 from inductor_bench.records.retune import MeasuredKernel, Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows import retuning
-from inductor_bench.workflows.kernel_timing import busy_notes
+from inductor_bench.workflows.kernels import retuning
+from inductor_bench.workflows.kernels.kernel_timing import busy_notes
+from inductor_bench.workflows.kernels.retuning import digest_launch
 from inductor_bench.workflows.progress import Silent
-from inductor_bench.workflows.retuning import digest_launch
 
 FILE = """RECORDED = {
     'kernel_id': 'k',
@@ -208,7 +208,7 @@ def test_a_store_that_cannot_be_written_costs_nothing_else(
 
 def test_an_edited_file_is_not_taken_for_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune(tmp_path / "first", monkeypatch)
-    monkeypatch.setattr("inductor_bench.workflows.retuning.is_edited", lambda kernel, folder: True)
+    monkeypatch.setattr("inductor_bench.workflows.kernels.retuning.is_edited", lambda kernel, folder: True)
     run, begun, _ = tune(tmp_path / "second", monkeypatch)
     assert begun == [] and not any(one.known_from for one in run.retunes)
 

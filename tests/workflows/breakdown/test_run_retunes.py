@@ -27,8 +27,8 @@ from inductor_bench.report.run.run_document import write_report
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked
-from inductor_bench.workflows import retuning
 from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.kernels import retuning
 from inductor_bench.workflows.modules.kernel_files import extract_run
 from inductor_bench.workflows.pins import make_pins
 from inductor_bench.workflows.progress import Silent

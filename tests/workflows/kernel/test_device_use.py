@@ -31,7 +31,7 @@ from inductor_bench.worker.device.machine import (
     find_use,
 )
 from inductor_bench.workflows.kernel import _measure_all
-from inductor_bench.workflows.kernel_timing import advise, measure_file
+from inductor_bench.workflows.kernels.kernel_timing import advise, measure_file
 
 GIB = 1 << 30
 NOBODY = 4_194_305
@@ -66,7 +66,7 @@ def test_what_is_said_of_a_gpu_in_use(use: DeviceUse, words: str) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.COOLING_S", 0.0)
+    monkeypatch.setattr("inductor_bench.workflows.kernels.kernel_timing.COOLING_S", 0.0)
 
 
 @pytest.fixture
@@ -110,8 +110,8 @@ def test_times_are_taken_again_if_the_clock_was_held_back(
 def test_roofs_are_not_measured_on_a_gpu_in_use(
     tmp_path: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.load_peaks", lambda key: None)
-    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.take_survey", None)
+    monkeypatch.setattr("inductor_bench.workflows.kernels.kernel_timing.load_peaks", lambda key: None)
+    monkeypatch.setattr("inductor_bench.workflows.kernels.kernel_timing.take_survey", None)
     bench = Bench(KernelRequest((), force=True), tmp_path, TAKEN)
     del bench.peaks["cuda"]
     (kernel,) = _measure_all(files[1:2], bench, lambda found, environment: None).kernels

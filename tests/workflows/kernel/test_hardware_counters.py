@@ -24,8 +24,8 @@ from inductor_bench.source.harness.operator_main import Operator, run_operator
 from inductor_bench.source.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone_header import harness_text
 from inductor_bench.workflows.kernel import KernelOutcome
-from inductor_bench.workflows.kernel_session import _PROGRAM_ERROR, NsightCompute
-from inductor_bench.workflows.kernel_timing import advise
+from inductor_bench.workflows.kernels.kernel_session import _PROGRAM_ERROR, NsightCompute
+from inductor_bench.workflows.kernels.kernel_timing import advise
 
 FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -161,7 +161,7 @@ def test_it_profiles_the_file_and_its_counters_are_those_of_the_kernel(tmp_path:
 def test_what_holds_for_every_kernel_is_said_once(
     tmp_path: Path, file: Path, script: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inductor_bench.workflows.kernel_session.INSTALL_PATTERNS", ())
+    monkeypatch.setattr("inductor_bench.workflows.kernels.kernel_session.INSTALL_PATTERNS", ())
     counting = nsight(tmp_path, script)
     first, second = (counting.with_counters(kernel(file), "cuda") for _ in range(2))
     assert first.counters is None and why in first.no_counters

@@ -38,8 +38,8 @@ from inductor_bench.records.retune import Config, MeasuredKernel, Ratio, Tuning
 from inductor_bench.report.kernel_document import compared_document, explain_difference
 from inductor_bench.report.terminal import document_text
 from inductor_bench.source.standalone_header import takes_alike
-from inductor_bench.workflows import kernel_comparison
-from inductor_bench.workflows.kernel_comparison import find_config_conflict
+from inductor_bench.workflows.kernels import kernel_comparison
+from inductor_bench.workflows.kernels.kernel_comparison import find_config_conflict
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
 SPACE = {"value": (0, 2, 3, 4)}

@@ -20,7 +20,7 @@ from inductor_bench.report.terminal import document_text
 from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_file, write_json
 from inductor_bench.workflows.kernel import KernelOutcome
-from inductor_bench.workflows.kernel_timing import judge_times, measure_file
+from inductor_bench.workflows.kernels.kernel_timing import judge_times, measure_file
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
 KERNEL = make(

@@ -11,7 +11,7 @@ import pytest
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.retune import MeasuredKernel, Timing
 from inductor_bench.source.harness import timing_cpu
-from inductor_bench.workflows.kernel_timing import advise, busy_notes
+from inductor_bench.workflows.kernels.kernel_timing import advise, busy_notes
 
 STEADY = summarize([1e-3 + number * 1e-7 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
 IDLE = "2 threads; cold: 9 copies in turn, evicted before"

@@ -53,10 +53,10 @@ from inductor_bench.messages.kernel_requests import (
 from inductor_bench.records.base import NO_CANDIDATES, DeviceUse, Failure, OtherProcess
 from inductor_bench.records.retune import MeasuredKernel, Tuning
 from inductor_bench.store.lock import TURN
-from inductor_bench.workflows import kernel_session, kernel_timing
 from inductor_bench.workflows.kernel import list_configs
-from inductor_bench.workflows.kernel_session import failure_of
-from inductor_bench.workflows.kernel_timing import tune as tune_files
+from inductor_bench.workflows.kernels import kernel_session, kernel_timing
+from inductor_bench.workflows.kernels.kernel_session import failure_of
+from inductor_bench.workflows.kernels.kernel_timing import tune as tune_files
 
 GREETING = Pretend(ARCHITECTURES["sm_90"])
 HUNG = WorkerLostError("hung", TOO_LATE)

@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..analysis.roofline import TimedWork, judge_kernel
-from ..analysis.statistics import CONFIDENCE, find_drift, summarize
-from ..autotune.methods import METHODS, Pruning
-from ..autotune.pipeline import Pipeline, PipelineState, TuningOutcome
-from ..autotune.tuner import Tuner
-from ..autotune.tuning_workers import BUDGET_SPENT, LOAD_S, BudgetSpentError, NoCandidatesError
-from ..autotune.variant_protocol import FixedKernel, Questions
-from ..autotune.variants import find_variants, search_variants
-from ..devices.nvidia import NVIDIA
-from ..devices.table import device_of
-from ..errors import InductorBenchError
-from ..launch.worker import WorkerLostError
-from ..messages.kernel_requests import Describe, KernelTimes, Load, Measure, VariantFacts, Verified, Verify
-from ..records.base import Failure
-from ..records.retune import (
+from ...analysis.roofline import TimedWork, judge_kernel
+from ...analysis.statistics import CONFIDENCE, find_drift, summarize
+from ...autotune.methods import METHODS, Pruning
+from ...autotune.pipeline import Pipeline, PipelineState, TuningOutcome
+from ...autotune.tuner import Tuner
+from ...autotune.tuning_workers import BUDGET_SPENT, LOAD_S, BudgetSpentError, NoCandidatesError
+from ...autotune.variant_protocol import FixedKernel, Questions
+from ...autotune.variants import find_variants, search_variants
+from ...devices.nvidia import NVIDIA
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...launch.worker import WorkerLostError
+from ...messages.kernel_requests import Describe, KernelTimes, Load, Measure, VariantFacts, Verified, Verify
+from ...records.base import Failure
+from ...records.retune import (
     BY_DEFAULT,
     CallWork,
     Config,
@@ -36,14 +36,14 @@ from ..records.retune import (
     TimingClock,
     Tuning,
 )
-from ..records.run import Environment, Peaks
-from ..source.standalone_header import holds_triton_kernel, require_standalone
-from ..source.standalone_writer import edit_standalone
-from ..store.caches import load_peaks, peaks_key
-from ..store.files import read_text, write_text
+from ...records.run import Environment, Peaks
+from ...source.standalone_header import holds_triton_kernel, require_standalone
+from ...source.standalone_writer import edit_standalone
+from ...store.caches import load_peaks, peaks_key
+from ...store.files import read_text, write_text
+from ..modules.kernel_files import record_reference
+from ..modules.module_measurements import take_survey
 from .kernel_session import KernelSession, failure_of
-from .modules.kernel_files import record_reference
-from .modules.module_measurements import take_survey
 
 # Advice on the measurement of a kernel: what makes it doubtful, and what to do about it.
 

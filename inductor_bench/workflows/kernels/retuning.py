@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..analysis.findings.finding import apply_command, plural, program_words, retune_command
-from ..analysis.step_costs import cost_of, kernels_save, step_factors
-from ..autotune.methods import TuningPriority, find_least
-from ..devices.nvidia import visible_gpus
-from ..devices.table import device_of
-from ..errors import InductorBenchError
-from ..launch.process import SAFE_PATH
-from ..records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
-from ..records.module import ExtractedKernel
-from ..records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
-from ..records.request_fields import COMPILED_HERE, PROGRAMS
-from ..records.retune import (
+from ...analysis.findings.finding import apply_command, plural, program_words, retune_command
+from ...analysis.step_costs import cost_of, kernels_save, step_factors
+from ...autotune.methods import TuningPriority, find_least
+from ...devices.nvidia import visible_gpus
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...launch.process import SAFE_PATH
+from ...records.base import ELSEWHERE, NO_CANDIDATES, VERIFY, Failure
+from ...records.module import ExtractedKernel
+from ...records.request import DRAWN, RECORDED, BreakdownRequest, KernelRequest, RetuneRequest
+from ...records.request_fields import COMPILED_HERE, PROGRAMS
+from ...records.retune import (
     EDITED,
     FASTER,
     UNFINISHED,
@@ -42,20 +42,20 @@ from ..records.retune import (
     TuningOrigin,
     pins_by_kind,
 )
-from ..records.run import Environment, Run
-from ..source.standalone_writer import recorded_facts
-from ..store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
-from ..store.files import read_text
-from ..store.folder import RunFolder, is_edited, read_index, rows_in
-from ..store.lock import DeviceTurn
-from .apply import forget_dropped, with_verification
-from .kernel import run_kernel
+from ...records.run import Environment, Run
+from ...source.standalone_writer import recorded_facts
+from ...store.caches import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
+from ...store.files import read_text
+from ...store.folder import RunFolder, is_edited, read_index, rows_in
+from ...store.lock import DeviceTurn
+from ..apply import forget_dropped, with_verification
+from ..kernel import run_kernel
+from ..modules.kernel_files import extract_run
+from ..modules.program_run import program_command
+from ..pins import make_pin, make_pins
+from ..progress import Progress
+from ..proof import ProofPlan, VerificationInterrupted, replays_graphs, verify
 from .kernel_timing import is_of_busy_machine
-from .modules.kernel_files import extract_run
-from .modules.program_run import program_command
-from .pins import make_pin, make_pins
-from .progress import Progress
-from .proof import ProofPlan, VerificationInterrupted, replays_graphs, verify
 
 CAPTURE = "capture"
 """The stage in which the program runs."""

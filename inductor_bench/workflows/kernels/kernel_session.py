@@ -17,15 +17,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..analysis.roofline import describe_use
-from ..autotune.methods import TuningPriority
-from ..autotune.tuning_workers import COMPILE_S, LOAD_S, CompileJob, CompilePool, NoCandidatesError, Waiting, ask_worker
-from ..devices.hardware_counters import metrics_for, read_counters
-from ..devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
-from ..devices.table import device_of
-from ..errors import InductorBenchError, UsageError
-from ..launch.process import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, ProcessResult, last_error, remedy, run_process
-from ..launch.worker import (
+from ...analysis.roofline import describe_use
+from ...autotune.methods import TuningPriority
+from ...autotune.tuning_workers import (
+    COMPILE_S,
+    LOAD_S,
+    CompileJob,
+    CompilePool,
+    NoCandidatesError,
+    Waiting,
+    ask_worker,
+)
+from ...devices.hardware_counters import metrics_for, read_counters
+from ...devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
+from ...devices.table import device_of
+from ...errors import InductorBenchError, UsageError
+from ...launch.process import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, ProcessResult, last_error, remedy, run_process
+from ...launch.worker import (
     CORES_KEPT_FROM_A_RETUNE,
     WorkerLostError,
     WorkerPool,
@@ -33,7 +41,7 @@ from ..launch.worker import (
     most_timing_workers,
     usable_cores,
 )
-from ..messages.job_requests import (
+from ...messages.job_requests import (
     COMPILES_TRITON,
     LAUNCH_GAP,
     LAUNCHES_TRITON,
@@ -46,18 +54,18 @@ from ..messages.job_requests import (
     TellEnvironment,
     WorkerRequest,
 )
-from ..messages.kernel_requests import CompileTriton
-from ..records.base import NO_CANDIDATES, DeviceUse, Failure
-from ..records.module import ExtractedKernel
-from ..records.request import KernelRequest
-from ..records.retune import HardwareCounters, MeasuredKernel
-from ..records.run import Environment, Peaks
-from ..source.standalone_header import holds_triton_kernel
-from ..store.files import read_text
-from ..store.folder import is_edited, rows_in
-from ..store.lock import TURN, WAITING
-from .modules.targets import find
-from .progress import Progress
+from ...messages.kernel_requests import CompileTriton
+from ...records.base import NO_CANDIDATES, DeviceUse, Failure
+from ...records.module import ExtractedKernel
+from ...records.request import KernelRequest
+from ...records.retune import HardwareCounters, MeasuredKernel
+from ...records.run import Environment, Peaks
+from ...source.standalone_header import holds_triton_kernel
+from ...store.files import read_text
+from ...store.folder import is_edited, rows_in
+from ...store.lock import TURN, WAITING
+from ..modules.targets import find
+from ..progress import Progress
 
 # Refuses to measure on a GPU that another job uses, unless the user insists.
 

@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..analysis.statistics import summarize
-from ..autotune.methods import METHODS, RacePlan, RaceResult, race
-from ..autotune.tuning_workers import COMPILE_S, LOAD_S
-from ..autotune.variant_protocol import Variants
-from ..autotune.variants import find_variants
-from ..devices.table import device_of
-from ..errors import InductorBenchError, UsageError
-from ..launch.worker import WorkerLostError, WorkerPool, default_python
-from ..messages.kernel_requests import CompareOutputs, Drop, Load, Sample, Vary
-from ..records.base import Failure
-from ..records.comparison import Pairing, TimedPair
-from ..records.request import KernelRequest
-from ..records.retune import Config, MeasuredKernel
-from ..source.standalone_header import require_standalone, takes_alike
-from ..source.standalone_writer import recorded_facts
-from ..store.files import read_text
+from ...analysis.statistics import summarize
+from ...autotune.methods import METHODS, RacePlan, RaceResult, race
+from ...autotune.tuning_workers import COMPILE_S, LOAD_S
+from ...autotune.variant_protocol import Variants
+from ...autotune.variants import find_variants
+from ...devices.table import device_of
+from ...errors import InductorBenchError, UsageError
+from ...launch.worker import WorkerLostError, WorkerPool, default_python
+from ...messages.kernel_requests import CompareOutputs, Drop, Load, Sample, Vary
+from ...records.base import Failure
+from ...records.comparison import Pairing, TimedPair
+from ...records.request import KernelRequest
+from ...records.retune import Config, MeasuredKernel
+from ...source.standalone_header import require_standalone, takes_alike
+from ...source.standalone_writer import recorded_facts
+from ...store.files import read_text
+from ..progress import Progress
 from .kernel_session import DeviceInUseError, KernelSession, failure_of, find_files, kernel_environment
 from .kernel_timing import MEASURE_S, judge_times, measure_file, tune
-from .progress import Progress
 
 FREE_FIELDS = ("num_stages",)
 """Fields that may have any value in any kernel."""

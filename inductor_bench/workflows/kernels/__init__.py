@@ -1,0 +1,1 @@
+"""Kernels by themselves: files measured, compared and retuned in workers."""
