@@ -116,7 +116,7 @@ def _endings(place: Path, ended: Ended) -> Iterator[Fault]:
         kind = re.search(r"bug in\s+inductor-bench:\s+(\w+)", said)
         details = [_text(path) for path in (place / "tmp").glob("inductor-bench-*.log")]
         yield Fault("exit 3", kind.group(1) if kind else "", _last_frame(details[0] if details else said))
-    elif ended.outcome not in ("0", "1", "2"):
+    elif ended.outcome not in ("0", "1", "2", "4", "5"):
         yield Fault(f"exit {ended.outcome}", _last_line(said), _last_frame(said))
     if "Traceback (most recent call last)" in said and ended.outcome != "3":
         yield Fault("traceback", _last_line(said).partition(":")[0], _last_frame(said))

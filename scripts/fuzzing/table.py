@@ -10,8 +10,8 @@ from .campaign import Result
 from .findings import Fault
 from .trial import HUNG, SIGNAL, SLOW
 
-COLUMNS = ("0", "1", "2", "3", SIGNAL, SLOW, HUNG)
-TITLES = ("exit 0", "exit 1", "exit 2", "exit 3", "signal", "too slow", "hang")
+COLUMNS = ("0", "1", "2", "3", "4", "5", SIGNAL, SLOW, HUNG)
+TITLES = ("exit 0", "exit 1", "exit 2", "exit 3", "exit 4", "exit 5", "signal", "too slow", "hang")
 OUTSIDE = ("outside write", "changed victim", "copied victim")
 LONGEST = 3
 
