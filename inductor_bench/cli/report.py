@@ -40,7 +40,7 @@ PROGRAM_FORMATS: tuple[tuple[type[ProgramFolder[Any]], Formats[Any]], ...] = (
 def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed.
 
-    It also draws the folder of `modes`, and RUN/optimized.
+    It also draws the folder of `modes`, and RUN/optimized. With --brief it writes nothing.
     """
     name, view = take_view(values)
     if (folder / BATCH).is_file():
@@ -55,7 +55,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     from ..workflows.query import run_report
 
     with console_for({}, form, brief=view.brief) as console:
-        run, problem = run_report(folder, plots=plots)
+        run, problem = run_report(folder, plots=plots, writes=not view.brief)
         show(form, run, place_view(view, folder, console), console)
         if problem is not None:
             raise problem

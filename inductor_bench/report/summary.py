@@ -110,7 +110,7 @@ def schema_file(kind: type) -> str:
 
 def summarized_json(result: Any, summary: Summary, *, brief: bool = False) -> str:
     """A result as JSON text with its schema and what the screen says; if ``brief`` only that."""
-    data = encode(summary) if brief else {**encode(result), "summary": encode(summary)}
+    data = encode(summary) if brief else {"summary": encode(summary), **encode(result)}
     return json_text({"schema": schema_name(Summary if brief else type(result)), **data}, indent=None if brief else 2)
 
 

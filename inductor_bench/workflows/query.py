@@ -92,8 +92,8 @@ def _run_view(path: Path, run: Run) -> BatchView:
 # Writes the tables, plots and page of an earlier run again, from its record.
 
 
-def run_report(folder: Path, *, plots: bool = True) -> tuple[Run, InductorBenchError | None]:
-    """Reads the record of a RUN folder and writes its tables, plots and page again.
+def run_report(folder: Path, *, plots: bool = True, writes: bool = True) -> tuple[Run, InductorBenchError | None]:
+    """Reads the record of a RUN folder and, if it ``writes``, makes its tables, plots and page again.
 
     Returns:
         The record, and the error if the folder cannot be written.
@@ -102,6 +102,8 @@ def run_report(folder: Path, *, plots: bool = True) -> tuple[Run, InductorBenchE
         InductorBenchError: the record is missing or cannot be read.
     """
     run = RunFolder(folder).load()
+    if not writes:
+        return run, None
     try:
         refuse_link(folder)
         write_report(run, folder, plots=plots)

@@ -57,7 +57,15 @@ def test_no_folder_of_results(
 def test_json_is_the_record_on_disk(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = report(capsys, folder, "--format", "json")
     assert recorded(printed) == json.loads((folder / "record.json").read_text())
-    assert next(iter(json.loads(printed))) == "schema" and list(json.loads(printed))[-1] == "summary"
+    assert list(json.loads(printed))[:2] == ["schema", "summary"], "what is read first comes first"
+
+
+def test_a_brief_report_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(folder.rglob("*"))
+    assert report(capsys, folder, "--brief").startswith(json.loads((folder / "record.json").read_text())["title"])
+    assert sorted(folder.rglob("*")) == before
+    assert entry.main(["report", str(folder), "--brief", "--format", "md"]) == 2
+    assert "--brief is not for --format md" in capsys.readouterr().err
 
 
 def test_csv_has_every_kernel_however_few_are_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
