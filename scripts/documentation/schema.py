@@ -11,6 +11,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from inductor_bench.records.base import IN_RECORD, Form
+from inductor_bench.records.evidence import Evidence
+from inductor_bench.records.run import Timeline
 from inductor_bench.records.summary import ErrorReport, Summary
 from inductor_bench.report.summary import schema_file, schema_name
 
@@ -32,9 +34,16 @@ ROWS = {
 """What a query prints, whose columns are the user's."""
 
 
+FILES = (
+    Document("The evidence of a run", "`evidence.json` in a RUN folder: what was observed, for this tool.", Evidence),
+    Document("The timeline of a step", "`traces/step.timeline.json` in a RUN folder.", Timeline),
+)
+"""Files that no command prints, without a section of ``docs/record.md``. Keys at their defaults may be left out."""
+
+
 def schema_files() -> dict[str, str]:
     """The text of each schema by the name of its file."""
-    files = {f"{schema_file(one.root)}.json": schema_of(one) for one in DOCUMENTS}
+    files = {f"{schema_file(one.root)}.json": schema_of(one) for one in (*DOCUMENTS, *FILES)}
     files["query-rows.json"] = ROWS
     return {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in files.items()}
 
@@ -53,7 +62,9 @@ def schema_of(document: Document) -> dict[str, Any]:
         return {**head, "type": "array", "items": {"$ref": f"#/$defs/{root.__name__}"}, "$defs": defined}
     printed: dict[str, Any] = {"schema": {"const": schema_name(root), "description": "The name of this schema."}}
     others = [kind for kind in kinds_in(root) if kind is not root]
-    if root not in (Summary, ErrorReport):
+    if document in FILES:
+        printed = {}
+    elif root not in (Summary, ErrorReport):
         printed["summary"] = {"$ref": f"#/$defs/{Summary.__name__}", "description": "What the screen says."}
         others += kinds_in(Summary)
     own = object_schema(root)

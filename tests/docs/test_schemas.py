@@ -75,6 +75,15 @@ def test_any_record_has_the_form_of_its_schema(document: Any, data: st.DataObjec
         check(json.loads(summarized_json(record, data.draw(drawn_records.records(Summary)))))
 
 
+@pytest.mark.parametrize("document", schemas.FILES, ids=lambda document: document.root.__name__)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_any_file_has_the_form_of_its_schema_with_its_defaults_and_without(document: Any, data: st.DataObject) -> None:
+    record = data.draw(drawn_records.records(document.root))
+    for encoded in (codec.encode(record), codec.encode_sparse(record)):
+        check(json.loads(json.dumps(encoded)), schema_file(document.root))
+
+
 @pytest.mark.parametrize("name", recorded_texts())
 def test_records_of_earlier_versions_have_the_form_of_the_schema(name: str) -> None:
     check(json.loads(recorded_texts()[name]), "run", open_ended=True)
