@@ -536,7 +536,9 @@ class PinnedOutputs:
 
     graphs: int = 0  # the number of graphs that were compared
     tensors: int = 0  # the number of their outputs, and of inputs that they write
-    difference: float = 0.0  # the largest relative difference: the norm of the difference divided by the tensor's
+    # the largest relative difference: the norm of the difference divided by the tensor's; ``None`` if infinities or NaN
+    # stand at other places
+    difference: float | None = 0.0
     own_difference: float = 0.0  # the same of that tensor for two calls without the pins
     tolerance: float = 0.0  # the difference up to which that tensor counts as equal
     # the number of further tensors, which two calls without the pins fill differently, so that they cannot be compared:

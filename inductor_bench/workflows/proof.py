@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import shutil
 import statistics
@@ -295,7 +296,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> PinnedOutputs:
     return PinnedOutputs(
         len(compared),
         sum(one.tensors for one in compared),
-        worst.difference,
+        worst.difference if math.isfinite(worst.difference) else None,
         worst.own_difference,
         worst.tolerance,
         sum(one.unrepeatable for one in compared),

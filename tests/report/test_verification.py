@@ -10,14 +10,16 @@ from documented import documented
 
 from inductor_bench.cli.apply import beyond
 from inductor_bench.cli.main import main
-from inductor_bench.messages.observed import Pins
+from inductor_bench.messages.observed import ComparedOutputs, Pins
 from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.document import Document
 from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
 from inductor_bench.report.terminal import document_text
+from inductor_bench.store.codec import decode, encode
 from inductor_bench.workflows import apply
 from inductor_bench.workflows.apply import ApplyOutcome
 from inductor_bench.workflows.pins import PinnedRun
+from inductor_bench.workflows.proof import _summarise
 
 STEP = Saving(17.8e-3, 16.9e-3, 0.9e-3, 0.8e-3, 1.0e-3, 40, "saves")
 DEVICE = Saving(15.6e-3, 14.6e-3, 1.0e-3, 0.9e-3, 1.1e-3, 10, "saves")
@@ -148,7 +150,8 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert any(words.startswith("Outputs differ") for words in detail_words(apart))
     none = replace(FOUND, outputs=PinnedOutputs(reason="no memory for a copy"))
     assert any("were not compared: no memory for a copy" in words for words in detail_words(none))
-    broken = replace(FOUND, outputs=PinnedOutputs(2, 143, float("inf"), 0.0, 3e-2))
+    moved = ComparedOutputs("cuda", float("inf"), 0.0, 3e-2, 143)
+    broken = decode(Verification, encode(replace(FOUND, outputs=_summarise([moved]))))  # as a record keeps it
     assert any("infinities or NaN" in words for words in detail_words(broken))
     seeds = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 2))
     assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs, too" in " ".join(

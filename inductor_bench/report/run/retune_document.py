@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -373,7 +372,7 @@ def outputs_words(outputs: PinnedOutputs) -> str:
         return f"Outputs in the program cannot be compared: of {count}, {', and '.join(words)}"
     rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
-    if math.isinf(outputs.difference):
+    if outputs.difference is None:
         return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
     if outputs.difference > outputs.tolerance:
         return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
