@@ -35,6 +35,7 @@ from .program_step import DescribedProgram, describe_program, with_notes, with_w
 from .residence import shares_in_step
 from .roofline import rates_of, refuted_roofs, without_bounds
 from .simulation.predictions import with_predictions
+from .step_costs import is_shared
 
 DISTURBED = 1.1
 UNSEEN_S = 1e-3
@@ -310,7 +311,7 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
     found = replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
     if step is None:
         return replace(found, modules=tuple(_with_old_savings(row, known.get(row.slug)) for row in rows))
-    if not predicts:
+    if not predicts or is_shared(found):
         return found
     queued, inputs = step.leading.queue, (evidence.processes, evidence.modules, evidence.stopped)
     fitted = files.once("fitted step", inputs, queued.fitted) if queued is not None else None

@@ -14,6 +14,7 @@ from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
 from ..records.run import Peaks, Run
 from .findings.doubts import disturbed_graphs, reasons
 from .findings.finding import LAUNCH_BOUND, UNTUNABLE, WAITS_FOR_HOST, bottleneck
+from .gpu_sharing import others_words
 from .roofline import KernelRate, Roof, refuted_roofs
 from .step_costs import HOST_SETS_PACE, host_sets_pace, step_of
 
@@ -314,6 +315,10 @@ def _unjudged(kernel: KernelResult) -> KernelResult:
 
 
 def _without_uncounted(model: ModelResult) -> ModelResult:
+    program = model.outline.program if model.outline is not None else None
+    if program is not None and program.others is not None:
+        graphs = tuple(_without_gains(graph, {graph.label}) for graph in model.graphs)
+        return replace(model, graphs=graphs, doubt=others_words(program.others, "its steps"))
     concerned = disturbed_graphs(model.outline) if model.outline is not None else ()
     on_host = [module for module in concerned if device_of(module.device).runs_on_host]  # a GPU's kernel times count
     if model.outline is None or not on_host:

@@ -368,6 +368,7 @@ LEAST_MEASURED = 0.5
 UNEXPLAINED = "as large as the difference, because the parts do not explain it"
 NO_CAUSE = "as large as the difference, because nothing else that the records hold differs between the programs"
 DISTURBED = "as large as the difference, because a busy machine disturbed figures of one of the runs"
+SHARED_GPU = "as large as the difference, because other processes used the GPU during one of the runs"
 INTERRUPTION = 0.1
 """Share of the step's noise that may fall on a single part: an interrupted process stretches what it did just then."""
 DRIFT_FACTOR = 2.0

@@ -30,6 +30,7 @@ from .comparison_causes import Setting, difference_parts, kernel_change
 from .comparison_pairs import (
     DISTURBED,
     NO_CAUSE,
+    SHARED_GPU,
     UNEXPLAINED,
     GraphPair,
     Match,
@@ -59,7 +60,7 @@ from .comparison_words import (
 )
 from .findings.doubts import disturbed
 from .findings.finding import join_words
-from .step_costs import step_of
+from .step_costs import is_shared, step_of
 
 Row = TypeVar("Row", PartChange, KernelChange)
 NO_STEP = (
@@ -170,6 +171,8 @@ def _doubt(
     has_cause: bool,
 ) -> str:
     """Why the difference may be noise as a whole; empty if nothing says so."""
+    if any(map(is_shared, (*a.runs, *b.runs))):
+        return SHARED_GPU
     single = len(a.runs) == 1 == len(b.runs)
     if single and any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
         return DISTURBED

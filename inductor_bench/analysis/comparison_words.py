@@ -39,6 +39,7 @@ from .comparison_sides import Side, SideKernel, has_other_calls
 from .findings.doubts import largest_load
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
+from .gpu_sharing import others_words
 from .statistics import EFFECT, above_limit
 from .step_costs import runs_on_host
 
@@ -219,7 +220,10 @@ def busy_share(runs: Iterable[Run]) -> float:
 
 
 def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Says that the machine was busy during the runs of a side, if it was."""
+    """Says that the machine, or the GPU, was busy with other work during the runs of a side, if it was."""
+    for run in runs:
+        if run.program is not None and run.program.others is not None:
+            yield others_words(run.program.others, f"the steps of {side}")
     share = busy_share(runs)
     if share >= BUSY:
         waited = f"a process waited for a core for {units.whole_percent(share)} of its time"

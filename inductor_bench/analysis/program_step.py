@@ -24,7 +24,17 @@ from ..records.evidence import (
     OtherSteps,
     StepEvidence,
 )
-from ..records.run import GRAPH, CallStretch, ClockReading, HostWork, Program, RankSteps, StepKind, Timeline
+from ..records.run import (
+    GRAPH,
+    CallStretch,
+    ClockReading,
+    HostWork,
+    OtherWork,
+    Program,
+    RankSteps,
+    StepKind,
+    Timeline,
+)
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
 from ..trace.program_works import KnownGraph, ProgramWorks
@@ -32,6 +42,7 @@ from ..trace.stored_traces import EventKey, EventNote, event_key, pair_calls
 from .call_work import EagerOperators, dtype_of, find_operators, find_parts
 from .evidence_files import EvidenceFiles, read_traced_steps
 from .findings.finding import plural
+from .gpu_sharing import other_work
 from .host_time import HostShares, host_stretches, lines_of_steps, sampling_cost, waits_of
 from .kernel_aggregation import KernelIdentity, StepUse
 from .layers.launch_work import KernelWork
@@ -500,6 +511,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
         level=steps.level,
+        others=_most_used(ranks),
         clocks=tuple(
             ClockReading(observed.step_numbers.index(one.step), one.mhz, one.limits)
             for one in observed.clocks
@@ -525,6 +537,12 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.steps.notes, *one.notes))),
     )
     return DescribedProgram(program, tuple(ranks), leading)
+
+
+def _most_used(ranks: Sequence[DescribedProcess]) -> OtherWork | None:
+    """The work of others on the GPU that they used most."""
+    found = (other_work(one.steps, one.observed.steps.sharing, alone=len(ranks) == 1) for one in ranks)
+    return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
 
 
 def _kinds(process: DescribedProcess, steps: Iterable[OtherSteps]) -> Iterable[StepKind]:

@@ -208,9 +208,19 @@ def replay_limit_s(run: Run, slugs: Collection[str]) -> float:
     return labels.get(LAUNCHING, 0.0) + labels.get(QUEUED, 0.0) + working_s
 
 
+def is_shared(run: Run) -> bool:
+    """Whether other programs worked on the GPU during the steps, so that idle time may be theirs."""
+    return run.program is not None and run.program.others is not None
+
+
 def host_sets_pace(run: Run) -> bool:
-    """Whether the device waits for the host so often that faster kernels do not shorten the step."""
-    return step_of(run) is not None and not runs_on_host(run) and host_idle_share(run) > HOST_SETS_PACE
+    """Whether the device waits for the host so often that faster kernels do not shorten the step.
+
+    It is not known of a GPU that others used, too.
+    """
+    if step_of(run) is None or runs_on_host(run) or is_shared(run):
+        return False
+    return host_idle_share(run) > HOST_SETS_PACE
 
 
 def prediction_of(run: Run, kind: str) -> Prediction | None:

@@ -282,6 +282,9 @@ class ComparedSteps:
 
 
 CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
+PROCESS_MARK = "INDUCTOR_BENCH_PROCESS"
+"""The mark of a process that this tool started: those of its ancestors, and its own, each 32 hexadecimal digits."""
+
 LIVE = "INDUCTOR_BENCH_LIVE"
 REPEAT = "INDUCTOR_BENCH_REPEAT"
 PINS = "INDUCTOR_BENCH_PINS"

@@ -118,11 +118,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class OtherProcess:
-    """A process of another job that has a context on the GPU. ``name`` is empty if it cannot be read."""
+    """A process of another job that has a context on the GPU."""
 
-    pid: int
-    name: str = ""
-    memory_bytes: int | None = None
+    pid: int  # the id of the process
+    name: str = ""  # its name; empty if it cannot be read
+    memory_bytes: int | None = None  # device memory that it holds; ``None`` if it is unknown
+    busy: float | None = None  # the share of the time in which its kernels ran, 0 to 1; ``None`` if it is unknown
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .base import Place, Slug
+from .base import OtherProcess, Place, Slug
 from .code import SourceLine
 from .module import Method, Outputs
 from .traced import OperatorCall, OperatorCost
@@ -59,6 +59,19 @@ class ClockSample:
     step: int  # the number of the step
     mhz: int
     limits: tuple[str, ...] = ()  # what throttled it, in words
+
+
+@dataclass(frozen=True)
+class GpuSharing:
+    """What the driver says of all processes on a GPU, while the steps of one were measured.
+
+    The program's own processes, and those of this tool, count as one.
+    """
+
+    others: tuple[OtherProcess, ...] = ()  # the other processes; in a container those that it shows
+    own_busy: float | None = None  # the share of the time in which kernels of the program ran; ``None`` if unknown
+    busy: float | None = None  # the share of the time in which kernels of any process ran, 0 to 1
+    held_bytes: int | None = None  # device memory that no process holds that the driver names
 
 
 OWN, LIBRARY, TORCH, PYTHON_LIBRARY, GENERATED = "own", "library", "torch", "python", "generated"
@@ -195,6 +208,7 @@ class ObservedSteps:
     clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
     # the most that torch allocated on the device until these steps ended; on a CPU the process's largest size
     peak_memory_bytes: int | None = None
+    sharing: GpuSharing | None = None  # of the GPU during these steps; ``None`` without a GPU
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
     optimizers: tuple[ObservedOptimizer, ...] = ()  # those whose steps ran eagerly, in the order of their first step

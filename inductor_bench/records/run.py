@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .base import Failure, Inline, Place, Slug
+from .base import Failure, Inline, OtherProcess, Place, Slug
 from .code import CompiledFunction, CompilePhase, SourceLine
 from .module import ModuleRecord
 from .request import BreakdownRequest
@@ -219,6 +219,14 @@ class ClockReading:
 
 
 @dataclass(frozen=True)
+class OtherWork:
+    """The work of other programs on the GPU while the steps were measured, as its driver tells it."""
+
+    share: float  # the share of the time in which their kernels ran, 0 to 1
+    processes: tuple[OtherProcess, ...] = ()  # those that ran them, as far as the driver names them
+
+
+@dataclass(frozen=True)
 class CallStretch:
     """A part of the step's calls of compiled graphs: calls that repeat, or calls between such.
 
@@ -288,6 +296,9 @@ class Program:
     clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
     # the most that torch allocated on the device until the timed steps ended; on a CPU the process's largest size
     peak_memory_bytes: int | None = None
+    # what other programs did on the GPU during the steps, of several GPUs on the one that they used most; ``None`` if
+    # they were not seen to do anything, or the driver did not tell
+    others: OtherWork | None = None
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
     # the steps of ``step_times_s`` by the graphs that they called, the most frequent first; empty if those are the same
     step_kinds: tuple[StepKind, ...] = ()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.findings.finding import plural
+from ..analysis.gpu_sharing import named_work, others_words
 from ..devices.table import device_of
 from ..errors import InductorBenchError, UsageError
 from ..launch.process import ProcessResult
@@ -326,8 +327,15 @@ def describe(place: ProcessTurn, steps: ObservedSteps, report: ModeReport, ended
         work=work,
         agreement=report.agreement if place.settings != ModeSet(EAGER) else None,
         time_s=ended.time_s,
-        notes=tuple(filter(None, (*report.notes, *steps.notes, problem, _compiled_again(place, report)))),
+        notes=tuple(
+            filter(None, (*report.notes, *steps.notes, problem, _compiled_again(place, report), _shared_words(steps)))
+        ),
     )
+
+
+def _shared_words(steps: ObservedSteps) -> str:
+    work = named_work(steps.sharing)
+    return others_words(work, "its steps") if work is not None else ""
 
 
 def _compiled_again(place: ProcessTurn, report: ModeReport) -> str:

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 from finding_examples import EXAMPLES, FIRST_LINES
 
-from inductor_bench.analysis import roofline
+from inductor_bench.analysis import gpu_sharing, roofline
 from inductor_bench.analysis import statistics as levels
 from inductor_bench.analysis.findings import (
     compile_findings,
@@ -62,6 +62,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     ),
     "other-steps": (share(step_findings.OFTEN),),
     "busy-step": (share(doubts.DELAYED),),
+    "shared-gpu": (share(gpu_sharing.OTHERS_BUSY), share(gpu_sharing.UNNAMED_BUSY)),
     "beyond-peaks": (share(roofline.BEYOND - 1), share(roofline.BEYOND_TIME)),
     "few-steps": (f"Fewer than {step_findings.FEW_STEPS} steps",),
     "untied": (share(step_findings.UNTIED),),

@@ -192,6 +192,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
     "other-steps": lambda: _transformer(other_steps=(StepKind(3, 81e-3),)),
     "busy-step": _busy_step,
+    "shared-gpu": step_runs.shared,
     "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
     "longer-profile": _longer_profile,
     "untied": _untied,

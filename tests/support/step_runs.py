@@ -10,6 +10,7 @@ from inline import change
 from inductor_bench.analysis.findings.finding import Assumption
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category as C
+from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import ModuleRecord, StepSaving
 from inductor_bench.records.run import (
@@ -29,6 +30,7 @@ from inductor_bench.records.run import (
     PYTHON,
     SYNCHRONISING,
     Interval,
+    OtherWork,
     Part,
     Peaks,
     Prediction,
@@ -147,6 +149,14 @@ def host_paced() -> Run:
     ]
     modules = [in_step(forward, 1, 4.1 / 3.78), in_step(backward, 1, 8.2 / 7.56)]
     return of_step(build.run("host-paced", modules, peaks=build.H200, program=program(parts, step_s=19.8e-3)))
+
+
+def shared() -> Run:
+    """The same beside another program on its GPU."""
+    run = host_paced()
+    assert run.program is not None
+    others = OtherWork(0.35, (OtherProcess(1234, "python", 9 << 30, 0.35),))
+    return replace(run, program=replace(run.program, others=others))
 
 
 def simulated() -> Run:

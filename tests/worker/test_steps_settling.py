@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from inductor_bench.records.evidence import FAILED, ClockSample
+from inductor_bench.records.evidence import FAILED, ClockSample, GpuSharing
 from inductor_bench.worker.capture import step_measurement, step_recording
 from inductor_bench.worker.capture.boundaries import Boundaries, CalledGraphs, Pattern
 from inductor_bench.worker.capture.schedule import WindowLimits
 from inductor_bench.worker.capture.step_measurement import Measurement, no_steps_yet
 from inductor_bench.worker.capture.step_recording import Settling
+from inductor_bench.worker.device.machine import GpuProcess
 
 
 class Program:
@@ -88,15 +89,44 @@ def test_a_gpus_clock_is_read_ten_times_a_second(tmp_path: Path) -> None:
             return ("power cap",)
 
     measurement = Measurement(tmp_path, WindowLimits(), CalledGraphs())
-    measurement._driver, measurement._next_clock_s = Gpu(), 0.0  # type: ignore[assignment]
+    measurement._gpu.use(Gpu())  # type: ignore[arg-type]
     pattern = Pattern()
     boundaries = Boundaries(lambda number: None, lambda: None, pattern)
     for number in range(60):
         measurement.cross(number, boundaries, number / 32, busy=True, cycle_s=None)
-    assert [clock.step for clock in measurement._clocks] == list(range(0, 60, 4))
-    assert measurement._clocks[0] == ClockSample(0, 1980, ("power cap",))
+    assert [clock.step for clock in measurement._gpu.clocks] == list(range(0, 60, 4))
+    assert measurement._gpu.clocks[0] == ClockSample(0, 1980, ("power cap",))
     measurement.restart()
-    assert measurement._clocks == [], "other steps have the same numbers"
+    assert measurement._gpu.clocks == [], "other steps have the same numbers"
+
+
+def test_how_a_gpu_is_shared_is_asked_once_the_steps_are_timed(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Gpu:
+        def clock_mhz(self) -> None:
+            return None
+
+        def busy_by_process(self, time_us: int) -> None:
+            asked.append(len(measurement.found.step_times_s))
+
+        def busy_since(self, time_us: int) -> float:
+            return 0.9
+
+        def compute_processes(self) -> list[GpuProcess]:
+            return []
+
+        def used_bytes(self) -> None:
+            return None
+
+    measurement = Measurement(tmp_path, WindowLimits(steps=5, profiles=False), CalledGraphs())
+    measurement._gpu.use(Gpu())  # type: ignore[arg-type]
+    boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
+    for number in range(12):
+        if not measurement.is_complete:
+            measurement.cross(number, boundaries, number / 32, busy=False, cycle_s=None)
+    assert measurement.is_complete and asked == [5], "never between timed steps"
+    assert measurement.found.sharing == GpuSharing(busy=0.9)
 
 
 def test_a_profiler_that_fails_costs_the_profile_and_not_the_window(

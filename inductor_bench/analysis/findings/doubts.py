@@ -11,8 +11,9 @@ from ...devices.table import device_of
 from ...records.code import MachineLoad
 from ...records.module import ModuleRecord
 from ...records.run import Run
+from ..gpu_sharing import others_words
 from ..roofline import BEYOND, rate_of, rates_of, refuted_roofs
-from ..step_costs import host_sets_pace, runs_on_host, step_of, weight_s, whole_time_s
+from ..step_costs import host_sets_pace, is_shared, runs_on_host, step_of, weight_s, whole_time_s
 from .compile_findings import recompiles_often
 from .finding import (
     ADVICE,
@@ -188,6 +189,28 @@ def load_words(load: MachineLoad) -> str:
         f"the machine was busy ({average}waiting for a core {units.whole_percent(load.delayed_share)} of the time, "
         f"{load.switches:,} involuntary context switches in {plural(load.runs, 'run')})"
     )
+
+
+# Whether other programs used the GPU during the steps.
+
+
+def shared_gpu(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports that other programs worked on the GPU during the steps. Nothing is then said of what idle time costs."""
+    program = evidence.run.program
+    if program is None or program.others is None:
+        return
+    whose = "their" if len(program.others.processes) > 1 else "its"
+    text = (
+        f"{others_words(program.others, 'these steps')}: idle time may be {whose} work, and kernels may take longer "
+        "than alone, so no saving is simulated, and nothing is advised against idle time. Measure again alone"
+    )
+    yield Finding("shared-gpu", text, level=CAUTION)
+
+
+def rests_on_idle_time(finding: Finding) -> bool:
+    """Whether an advice is about idle time of the device."""
+    assumed = finding.assumed
+    return finding.level == ADVICE and bool(assumed.idle or assumed.graphs or assumed.gaps)
 
 
 # Rules about the certainty of the measured figures.
@@ -509,7 +532,7 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
     launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
     busy = all(module.times.busy_share is not None and module.times.busy_share >= GAPS for module in launching)
     if evidence.in_step:
-        busy = not host_sets_pace(run)
+        busy = not host_sets_pace(run) and not is_shared(run)
     if launching and busy and not is_anything_waiting(evidence):
         fine.append("no significant launch gaps")
     if run.capture.structured and run.modules and not run.capture.disagreement:  # the trace holds all that compiled

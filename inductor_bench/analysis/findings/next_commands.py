@@ -22,6 +22,7 @@ from ..step_costs import (
     cost_of,
     host_sets_pace,
     idle_share,
+    is_shared,
     is_simulated,
     is_uncompiled,
     kernels_save,
@@ -75,6 +76,10 @@ def step_headline(run: Run) -> Finding | None:
     busy, idle = 1 - idle_share(run), f"idle {idle_words(run)}" if idle_share(run) >= LEAST else ""
     if runs_on_host(run):
         return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
+    if program.others is not None:
+        text = f"{lead}: GPU shared with another program, busy {units.whole_percent(busy)} with this one: "
+        rest = f"idle or another's {units.whole_percent(idle_share(run))}" if idle else ""
+        return Finding("step", text + _joined(work, rest))
     if host_sets_pace(run):
         text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
         kernels = KERNELS_LATER if is_simulated(run) and not kernels_save(run) else ""
@@ -303,6 +308,9 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
     lead = headline(run)
     if lead is not None and lead.kind == "busy-machine":
         return  # the first line says what to type
+    if is_shared(run) and (again := command_again(run)):
+        yield NextCommand(again, "measures again, once no other process uses the GPU")
+        return
     if run.peaks is None and any(module.measurement.method != "trace" for module in run.modules):
         why = "measures the device's peaks; the next breakdown then shows percent of peak and gain limits"
         yield NextCommand("inductor-bench doctor", why)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.run import Run
-from ..step_costs import host_sets_pace, whole_time_s
+from ..step_costs import host_sets_pace, is_shared, whole_time_s
 from . import compile_findings, doubts, kernel_findings, product_findings, program_findings, step_findings
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
@@ -26,7 +26,11 @@ class Rule(NamedTuple):
 UNCERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "step-note"), step_findings.uncertainty)
 """It also applies to a step that was timed and not profiled."""
 
+SHARED = Rule(("shared-gpu",), doubts.shared_gpu)
+"""It also applies to a step that was timed and not profiled."""
+
 STEP_RULES = (
+    SHARED,
     Rule(("host-pace",), program_findings.host_work),
     Rule(("synchronisations",), program_findings.synchronisations),
     Rule(("data-loading",), step_findings.data_loading),
@@ -110,10 +114,10 @@ def findings(run: Run) -> tuple[Finding, ...]:
     """Returns all findings of a run: advice by what it saves of the step, then cautions, notes, and passed checks.
 
     The saving is simulated; see ``saving_s``. Advice is left out if its gain was computed from figures that do not
-    count, because the machine was busy.
+    count, because the machine was busy, or from idle time of a GPU that others used, too. That they did comes first.
     """
     evidence, disturbed = RunEvidence(run), doubts.disturbed_graphs(run)
-    of_step = STEP_RULES if evidence.in_step else (UNCERTAINTY,) if run.program is not None else ()
+    of_step = STEP_RULES if evidence.in_step else (SHARED, UNCERTAINTY) if run.program is not None else ()
     rules = (*of_step, *RULES)
     every = (finding for rule in rules for finding in rule.find(evidence))
     predicted = {one.finding: one for one in run.program.predictions} if run.program is not None else {}
@@ -121,6 +125,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
         replace(finding, prediction=predicted.get(finding.id))
         for finding in every
         if not doubts.depends_only_on(finding, disturbed)
+        and not (is_shared(run) and doubts.rests_on_idle_time(finding))
     ]
     if any(one.kind in HOST_CAUSES and saving_s(one, run) >= WORTH_MUCH * whole_time_s(run) for one in found):
         found = [one for one in found if one.kind != "host-pace"]
@@ -144,6 +149,7 @@ WORTH_MUCH = 0.03
 MEASUREMENT = frozenset(
     (
         *("few-steps", "longer-profile", "untied", "longer-loop", "step-note", "busy-step", "busy-machine"),
+        "shared-gpu",
         *("unsteady-steps", "other-steps", "alone-less", "alone-more", "noise", "busy-over-wall", "outliers"),
         *(
             "few-samples",
@@ -161,6 +167,10 @@ MEASUREMENT = frozenset(
 """Kinds of findings about the measurement, or that only divide the step."""
 
 
+FIRST = "shared-gpu"
+"""The kind of the caution that stands before all advice."""
+
+
 def _order(finding: Finding, run: Run) -> tuple[int, bool, float, float]:
     """Cautions about the program stand before those about the measurement.
 
@@ -169,7 +179,8 @@ def _order(finding: Finding, run: Run) -> tuple[int, bool, float, float]:
     saved_s = saving_s(finding, run)
     if finding.kind == "host-pace":
         saved_s = min(saved_s, WORTH_MUCH * whole_time_s(run))
-    return _LEVELS.index(finding.level), finding.kind in MEASUREMENT, -saved_s, -finding.gain_s
+    level = -1 if finding.kind == FIRST else _LEVELS.index(finding.level)
+    return level, finding.kind in MEASUREMENT, -saved_s, -finding.gain_s
 
 
 def saving_s(finding: Finding, run: Run) -> float:

@@ -12,12 +12,13 @@ from ... import units
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.next_commands import headline, next_commands, try_command
-from ...analysis.findings.rule_table import findings_beside
+from ...analysis.findings.rule_table import FIRST, findings, findings_beside
 from ...analysis.step_costs import (
     calls_differ,
     category_totals,
     graph_use,
     is_beside_step,
+    is_shared,
     module_time_s,
     step_of,
     weight_s,
@@ -143,14 +144,14 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
     graphs, proof, retunes = _graphs(run), proof_section(run.verification, view.top), retune_section(run, view.top)
     kernels = kernel_section(run, entries, sources, view.sort, view.top)
-    findings = _findings(run, lead, entries, view)
+    found = _findings(run, lead, entries, view)
     layers = layers_section(run, view.by)
     if view.by != KERNEL:
         kernels = replace(kernels, on=On.PAGE)
     graphs, retunes, layers = _at_length(graphs), _at_length(retunes), tuple(map(_at_length, layers))
     # A page has the long tables last; a terminal and Markdown end with what to do.
-    on_page = (replace(one, on=one.on & On.PAGE) for one in (findings, proof, *layers, graphs, retunes, kernels))
-    shown = (graphs, *layers, kernels, retunes, proof, findings)
+    on_page = (replace(one, on=one.on & On.PAGE) for one in (found, proof, *layers, graphs, retunes, kernels))
+    shown = (graphs, *layers, kernels, retunes, proof, found)
     elsewhere = (replace(one, on=one.on & ~On.PAGE) for one in shown)
     return Document(
         heading(run),
@@ -158,6 +159,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
         (
             _failures(run, view.folder),
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
+            *_shared(run),
             step_section(run, parts.timeline),
             _at_length(host_section(run, parts.host)),
             _at_length(rank_section(run)),
@@ -185,6 +187,7 @@ def answer_document(run: Run) -> Document:
         (machine(run),),
         (
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
+            *_shared(run),
             step_section(run, None),
             host_section(run, None),
             rank_section(run),
@@ -266,9 +269,16 @@ def _log_of(failure: Failure, folder: Path | None) -> str:
     return ""
 
 
+def _shared(run: Run) -> Iterator[Sentence]:
+    """That others used the GPU, right below what was measured."""
+    for one in findings(run) if is_shared(run) else ():
+        if one.kind == FIRST:
+            yield Sentence(sentence(one.text, run), BAD)
+
+
 def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: View) -> Section:
     """The advice with the largest gains first, then cautions, and what was found in order."""
-    found = findings_beside(run, lead)
+    found = [one for one in findings_beside(run, lead) if one.kind != FIRST]
     few, every = few_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[: view.top] if entry.cost.calls]

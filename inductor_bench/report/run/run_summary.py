@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.next_commands import headline, next_commands, try_command
-from ...analysis.findings.rule_table import findings_beside, saving_s
+from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
 from ...analysis.step_costs import step_of, whole_time_s
 from ...records.run import IDLE, Part, Run
 from ...records.summary import Summary, SummaryFinding, SummaryKernel, SummaryPart
@@ -95,11 +95,13 @@ def _finding(finding: Finding, run: Run, folder: str) -> SummaryFinding:
 def few_findings(found: Sequence[Finding], run: Run) -> list[Finding]:
     """The findings that a terminal shows: advice with the largest gains first, then cautions, and what is in order.
 
-    At least two cautions are shown: a wrong figure misleads more than a missing advice.
+    At least two cautions are shown: a wrong figure misleads more than a missing advice. One comes before all advice.
     """
-    advice, cautions, fine = ([one for one in found if one.level == level] for level in (ADVICE, CAUTION, FINE))
+    before = [one for one in found if one.kind == FIRST]
+    later = [one for one in found if one.kind != FIRST]
+    advice, cautions, fine = ([one for one in later if one.level == level] for level in (ADVICE, CAUTION, FINE))
     room = MOST_FINDINGS - len(fine)
     first = advice[: room - min(2, len(cautions))]
     worth = [one for one in advice if one not in first and saving_s(one, run) >= WORTH_SHOWING * whole_time_s(run)]
     refused = [one for one in cautions[room - len(first) :] if one.kind in REFUSED]
-    return [*first, *worth, *cautions[: room - len(first)], *refused, *fine]
+    return [*before, *first, *worth, *cautions[: room - len(first)], *refused, *fine]

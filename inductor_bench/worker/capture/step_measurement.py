@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import threading
@@ -24,12 +23,12 @@ from ...records.evidence import (
     SAMPLING,
     TIMING,
     WAITING,
-    ClockSample,
     ObservedSteps,
 )
 from ...records.run import LONGER_LOOP, PATTERN
 from ...store import codec
-from ..device.machine import Driver, driver_of_current_gpu
+from ..device.gpu_watch import GpuWatch
+from ..device.machine import driver_of_current_gpu
 from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
@@ -128,9 +127,6 @@ def number_of(name: str) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-CLOCKS_S = 0.1
-"""Seconds between two readings of a GPU's clock."""
-
 STEADY = 4
 """Number of boundaries that have to be crossed by one thread before it is profiled."""
 
@@ -173,9 +169,7 @@ class Measurement:
         self._earlier: ObservedSteps | None = None
         """What was measured of other steps, before these began to be measured."""
         self._is_found_anew = False
-        self._driver: Driver | None = None
-        self._clocks: list[ClockSample] = []
-        self._next_clock_s = math.inf
+        self._gpu = GpuWatch()
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
@@ -222,7 +216,8 @@ class Measurement:
             self._read_steps()
             self._earlier = self._described()
         self.found = replace(no_steps_yet(), first_step_time_s=self.found.first_step_time_s)
-        self._moments, self._before, self._window, self._clocks = [], [], [], []
+        self._moments, self._before, self._window = [], [], []
+        self._gpu.restart()
         self._profiled_graphs, self._known_graphs = set(), set()
 
     def note_pattern(self) -> None:
@@ -246,17 +241,9 @@ class Measurement:
         moment.graphs = self._graphs.take_called()
         self._moments.append(moment)
         self._settling_time.pass_by(number, arrived_s)
-        if arrived_s >= self._next_clock_s:
-            self._read_clock(number, arrived_s)
+        if arrived_s >= self._gpu.next_clock_s:
+            self._gpu.read_clock(number, arrived_s)
         return True
-
-    def _read_clock(self, number: int, arrived_s: float) -> None:
-        """Reads the GPU's clock, at most every :data:`CLOCKS_S` seconds."""
-        assert self._driver is not None
-        mhz = self._driver.clock_mhz()
-        self._next_clock_s = math.inf if mhz is None else arrived_s + CLOCKS_S
-        if mhz is not None:
-            self._clocks.append(ClockSample(number, mhz, self._driver.throttles()))
 
     def cross(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
@@ -268,8 +255,7 @@ class Measurement:
             self._schedule.lengthen()
             if stays_attached(self._graphs.device):
                 self._schedule.time_first()
-            self._driver = driver_of_current_gpu()
-            self._next_clock_s = math.inf if self._driver is None else 0.0
+            self._gpu.use(driver_of_current_gpu())
         if self._clock.is_recording_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
@@ -313,8 +299,8 @@ class Measurement:
             self._window = []
         if self._schedule.state not in (WAITING, TIMING):
             self._moments, self._was_busy = [], busy
-        if arrived_s >= self._next_clock_s:
-            self._read_clock(number, arrived_s)
+        if arrived_s >= self._gpu.next_clock_s:
+            self._gpu.read_clock(number, arrived_s)
         moment.left_s = time.perf_counter()
         self._settling_time.leave(arrived_s, moment.left_s)
 
@@ -346,8 +332,10 @@ class Measurement:
         number = moment.number
         if action is Action.SETTLED:
             self.found = self._settling_time.settled(self.found, number, self.excluded_s)
+            self._gpu.begin()
             self.write(self._schedule.state)
         elif action is Action.OPEN:
+            self._gpu.begin_window()
             self.write(TIMING)
         elif action is Action.VOID:
             last = self._moments[-1:]
@@ -453,6 +441,7 @@ class Measurement:
         self.found = replace(self.found, samples=sampling.end([graph.path for graph in self._graphs.records]))
         if not self._is_chosen:
             self._keep_times(*self._timed, *(run for run in sampling.unsampled() if wait_for(run)))
+        self.found = replace(self.found, sharing=self._gpu.sharing())
         if sampling.problem:
             self._note(f"the host was not sampled ({sampling.problem})")
         self.write(DONE)
@@ -469,6 +458,7 @@ class Measurement:
         parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
         if not self.found.step_times_s and parts:
             self._keep_times(*parts)
+        self.found = replace(self.found, sharing=self._gpu.sharing())
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
@@ -489,7 +479,7 @@ class Measurement:
             host_step_time_s=statistics.median(step.host_time_s for step in usual) if usual else None,
             other_steps=sum_up([step for step in steps if step.kind not in kinds]),
             step_kinds=sum_up(usual) if len({step.graphs for step in usual}) > 1 else (),
-            clocks=tuple(clock for clock in self._clocks if clock.step in numbers),
+            clocks=tuple(clock for clock in self._gpu.clocks if clock.step in numbers),
         )
 
     def _abandon_profile(self, error: BaseException) -> None:

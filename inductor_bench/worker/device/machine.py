@@ -97,8 +97,9 @@ def _read(path: str) -> str:
 
 
 LIBRARY = "libnvidia-ml.so.1"
-SUCCESS, INSUFFICIENT_SIZE = 0, 7
+SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE = 0, 6, 7
 SM_CLOCK = 1
+GPU_UTILISATION = 1
 UNKNOWN_BYTES = 2**64 - 1
 PREFIXES = ("GPU-", "MIG-")
 
@@ -114,6 +115,21 @@ class _GpuProcess(ctypes.Structure):
 
 class _Utilisation(ctypes.Structure):
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class _ProcessUtilisation(ctypes.Structure):
+    _fields_ = (
+        ("pid", c_uint),
+        ("time_us", c_ulonglong),
+        ("gpu", c_uint),
+        ("memory", c_uint),
+        ("encoder", c_uint),
+        ("decoder", c_uint),
+    )
+
+
+class _GpuSample(ctypes.Structure):
+    _fields_ = (("time_us", c_ulonglong), ("value", c_uint), ("upper", c_uint))
 
 
 class _Memory(ctypes.Structure):
@@ -176,6 +192,35 @@ class Driver:
         found = _Utilisation()
         return found.gpu / 100 if self._read_figure("nvmlDeviceGetUtilizationRates", byref(found)) else None
 
+    def busy_since(self, time_us: int) -> float | None:
+        """The share of the time since then in which any kernel ran; without samples that of :meth:`busy`.
+
+        Args:
+            time_us: microseconds since the epoch. The driver keeps samples of some seconds.
+        """
+        kind, start = c_uint(), c_ulonglong(time_us)
+        function, asked = "nvmlDeviceGetSamples", (self._gpu, c_uint(GPU_UTILISATION), start, byref(kind))
+        found = self._read_list(_GpuSample, lambda room, size: self._call(function, *asked, size, room))
+        shares = [one.value / 100 for one in found or () if one.time_us > time_us and one.value <= 100]
+        return statistics.fmean(shares) if shares else self.busy()
+
+    def busy_by_process(self, time_us: int) -> dict[int, float] | None:
+        """The share of the time since then in which kernels of each process ran, by its id; ``None`` if it is unknown.
+
+        A process without kernels may be left out. In a container, these are the container's own processes, or none.
+        """
+        function, start = "nvmlDeviceGetProcessUtilization", c_ulonglong(time_us)
+        found = self._read_list(
+            _ProcessUtilisation, lambda room, size: self._call(function, self._gpu, room, size, start)
+        )
+        if found is None:
+            return None
+        shares: dict[int, list[float]] = {}
+        for one in found:
+            if one.pid and one.time_us > time_us and one.gpu <= 100:
+                shares.setdefault(one.pid, []).append(one.gpu / 100)
+        return {pid: statistics.fmean(known) for pid, known in shares.items()}
+
     def clock_mhz(self) -> int | None:
         """The clock of the multiprocessors in MHz."""
         return self._read_count("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK))
@@ -202,6 +247,20 @@ class Driver:
             return []
         known = found[: min(count.value, len(found))]
         return [GpuProcess(one.pid, None if one.bytes == UNKNOWN_BYTES else one.bytes) for one in known if one.pid]
+
+    def _read_list(self, kind: type[Any], ask: Callable[[Any, Any], int | None]) -> list[Any] | None:
+        """What a function of NVML lists: first it says how much room that needs. ``None`` if it cannot say."""
+        count = c_uint()
+        status = ask(None, byref(count))
+        if status == NOT_FOUND:
+            return []
+        if status not in (SUCCESS, INSUFFICIENT_SIZE):
+            return None
+        found = (kind * count.value)()
+        status = ask(found, byref(count)) if count.value else NOT_FOUND
+        if status == NOT_FOUND:
+            return []
+        return list(found[: min(count.value, len(found))]) if status == SUCCESS else None
 
     def _read_count(self, function: str, *arguments: Any) -> int | None:
         found = c_uint()
@@ -295,13 +354,13 @@ def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> Dev
         pause(DRIVER_WINDOW_S)
         busy = _read_busy(driver, pause)
     used = driver.used_bytes()
-    processes, callers = driver.compute_processes(), set(_parents_of(os.getpid()))
+    processes, callers = driver.compute_processes(), set(parents_of(os.getpid()))
     waiting = [each for each in processes if each.pid in callers]
-    others = [each for each in processes if each not in waiting and os.getppid() not in _parents_of(each.pid)]
-    ours = _own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
+    others = [each for each in processes if each not in waiting and os.getppid() not in parents_of(each.pid)]
+    ours = own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
     return DeviceUse(
         gpu=driver.number(),
-        processes=tuple(OtherProcess(each.pid, _name_of(each.pid), each.memory_bytes) for each in others),
+        processes=tuple(OtherProcess(each.pid, name_of(each.pid), each.memory_bytes) for each in others),
         busy=busy,
         held_bytes=None if used is None else max(used - driver.drawing_bytes() - ours, 0),
     )
@@ -317,7 +376,7 @@ def _read_busy(driver: Driver, pause: Callable[[float], None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _parents_of(pid: int) -> Iterator[int]:
+def parents_of(pid: int) -> Iterator[int]:
     """The parents of a process, nearest first, up to the first that cannot be read."""
     while pid > 1:
         try:
@@ -328,14 +387,16 @@ def _parents_of(pid: int) -> Iterator[int]:
         yield pid
 
 
-def _name_of(pid: int) -> str:
+def name_of(pid: int) -> str:
+    """The name of a process; empty if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def _own_bytes() -> int:
+def own_bytes() -> int:
+    """The device memory in bytes that torch holds for this process."""
     torch: Any = sys.modules.get("torch")
     return int(torch.cuda.memory_reserved()) if torch is not None and torch.cuda.is_initialized() else 0
 

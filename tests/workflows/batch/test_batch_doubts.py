@@ -13,10 +13,11 @@ from inline import change
 
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.cli import main as entry
+from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request import ModelRequest
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import OtherWork, Run
 from inductor_bench.store.folder import BatchFolder
 
 BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
@@ -75,6 +76,17 @@ def test_a_batch_says_which_models_have_no_gain_limits_and_why(
     assert (SAID in text) if form != "csv" else ("the machine was busy (load 4.1 on 2 cores" in text)
     for file in ("summary.md", "summary.csv"):
         assert "the machine was busy" in (folder / file).read_text()
+
+
+def test_models_whose_gpu_was_shared_have_no_gain_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = with_gain(step_runs.transformer(), None)
+    assert alone.program is not None
+    others = OtherWork(0.35, (OtherProcess(1234, "python"),))
+    folder = batch_of(tmp_path, alone=alone, shared=replace(alone, program=replace(alone.program, others=others)))
+    assert set(gains(folder, capsys, "models", "model", "model, gain_limit_s")) == {"alone"}
+    assert entry.main(["report", str(folder), "--no-plots"]) == 0
+    said = "gain limits are left out: another process used the GPU during its steps (python, pid 1234, 35% of the time)"
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_gpu_keeps_the_gain_limits_of_its_kernels_while_its_wall_times_do_not_count(

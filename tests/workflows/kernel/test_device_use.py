@@ -232,6 +232,27 @@ int nvmlDeviceGetMemoryInfo_v2(void *gpu, memory_t *found) {
     return is(gpu);
 }
 int nvmlDeviceGetUtilizationRates(void *gpu, utilisation_t *found) { found->gpu = 97; return is(gpu); }
+typedef struct { unsigned pid; unsigned long long us; unsigned gpu, memory, encoder, decoder; } use_t;
+typedef struct { unsigned long long us; union { unsigned whole; unsigned long long most; } value; } sample_t;
+#ifdef PROCESSES
+int nvmlDeviceGetProcessUtilization(void *gpu, use_t *found, unsigned *count, unsigned long long since) {
+    use_t known[] = {{100, 2000, 40, 1, 1, 1}, {100, 3000, 60}, {0, 3000, 30}, {101, 3000, 35}, {102, 900, 9},
+                     {103, 3000, 4000000}};
+    if (since >= 3000) return 6;
+    if (!found) { *count = 6; return 7; }
+    if (*count < 6) return 7;
+    memcpy(found, known, sizeof known);
+    return is(gpu);
+}
+int nvmlDeviceGetSamples(void *gpu, int kind, unsigned long long since, int *type, unsigned *count, sample_t *found) {
+    if (kind != 1) return 2;
+    if (since >= 3000) return 6;
+    *count = 3;
+    if (!found) return 0;
+    for (int i = 0; i < 3; i++) { found[i].us = 1000 + 1000 * i; found[i].value.most = 10 + 40 * i; }
+    return is(gpu);
+}
+#endif
 int nvmlDeviceGetClockInfo(void *gpu, int kind, unsigned *mhz) { *mhz = kind == 1 ? 1980 : 1; return is(gpu); }
 int nvmlDeviceGetMaxClockInfo(void *gpu, int kind, unsigned *mhz) { *mhz = kind == 1 ? 2100 : 1; return is(gpu); }
 #ifdef THROTTLES
@@ -262,9 +283,19 @@ def test_the_driver_is_asked_as_its_library_wants_it(tmp_path: Path, monkeypatch
         Driver("77")
 
 
+def test_the_driver_is_asked_for_the_use_since_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path, monkeypatch, "-DPROCESSES")
+    driver = Driver("8a9d")
+    assert driver.busy_by_process(1000) == {100: 0.5, 101: 0.35}, "0 is hidden, 102 was earlier, 103 is no share"
+    assert driver.busy_since(1000) == pytest.approx(0.7)
+    assert driver.busy_by_process(3000) == {}
+    assert driver.busy_since(3000) == 0.97, "there is no sample yet: that of the last period"
+
+
 def test_an_older_driver_or_none_says_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path, monkeypatch)
     assert Driver("GPU-8a9d").clock_limits() == 0
+    assert (Driver("GPU-8a9d").busy_by_process(0), Driver("GPU-8a9d").busy_since(0)) == (None, 0.97)
     monkeypatch.setattr(machine, "LIBRARY", str(tmp_path / "none.so"))
     with pytest.raises(OSError):
         Driver("8a9d")

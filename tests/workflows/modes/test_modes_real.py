@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import breakdown_runs as runs
@@ -17,14 +18,16 @@ from program_traces import ProgramTraceBuilder
 
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import ModeReport
-from inductor_bench.records.base import Failure
+from inductor_bench.records.base import Failure, OtherProcess
 from inductor_bench.records.comparison import ModeSet
-from inductor_bench.records.evidence import DONE, ObservedSteps
+from inductor_bench.records.evidence import DONE, GpuSharing, ObservedSteps
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner, describe
+
+SHARED = "another process used the GPU during its steps (python, pid 7, 35% of the time)"
 
 
 @pytest.mark.parametrize(("round", "graphs", "said"), [(0, 2, ""), (1, 0, ""), (1, 2, "compiled 2 graphs again")])
@@ -34,6 +37,19 @@ def test_a_later_round_that_compiles_again_says_so(round: int, graphs: int, said
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
     found = describe(place, steps, ModeReport(calls=1, compiled_graphs=graphs), ended)
     assert said in " ".join(found.notes) and bool(found.notes) == bool(said)
+
+
+def test_a_process_on_a_shared_gpu_says_so(tmp_path: Path) -> None:
+    other = OtherProcess(7, "python", None, 0.35)
+    ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
+    for sharing, said in (
+        (None, ()),
+        (GpuSharing((replace(other, busy=0.01),)), ()),
+        (GpuSharing((other,)), (SHARED,)),
+    ):
+        steps = ObservedSteps(1, "cuda", DONE, step_times_s=(0.1, 0.1), window_s=0.2, sharing=sharing)
+        place = ProcessTurn(0, "default", ModeSet("default"), 0)
+        assert describe(place, steps, ModeReport(calls=1), ended).notes == said
 
 
 def test_the_compile_time_is_that_of_the_steps_that_compile(tmp_path: Path) -> None:

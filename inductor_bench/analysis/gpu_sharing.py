@@ -1,0 +1,63 @@
+"""Whether other programs worked on the GPU while the steps of one were measured, and the words for it."""
+
+from __future__ import annotations
+
+import math
+
+from .. import units
+from ..records.evidence import GpuSharing
+from ..records.run import IDLE, QUEUED, OtherWork, RankSteps
+from .roofline import HELD_BYTES
+
+OTHERS_BUSY = 0.05
+"""Share of the time in which other processes' kernels ran, by their ids, from which they used the GPU."""
+
+UNNAMED_BUSY = 0.25
+"""By how much the GPU is busy for a larger share of the time than with this program, from which unnamed ones used it.
+
+The driver may count gaps between kernels, which the profile does not."""
+
+
+def named_work(sharing: GpuSharing | None) -> OtherWork | None:
+    """What other processes did on the GPU, if the driver tells the processes apart; else ``None``."""
+    working = tuple(one for one in sharing.others if one.busy) if sharing is not None else ()
+    share = math.fsum(one.busy or 0.0 for one in working)
+    return OtherWork(min(1.0, share), working) if share >= OTHERS_BUSY else None
+
+
+def other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool) -> OtherWork | None:
+    """What other programs did on the GPU of a process during its steps; ``None`` if nothing shows that they did.
+
+    If the driver does not tell the processes apart, the GPU has to be busy for longer than with this program, by its
+    profile, and somebody else has to hold memory on it.
+
+    Args:
+        steps: the step of the process.
+        sharing: what the driver said meanwhile.
+        alone: whether the program has no other process that makes steps, which may share the GPU with it.
+    """
+    if (named := named_work(sharing)) is not None:
+        return named
+    if sharing is None or sharing.busy is None or steps.busy_time_s is None or not alone:
+        return None
+    queued_s = math.fsum(part.time_s for part in steps.parts if part.kind == IDLE and part.label == QUEUED)
+    unnamed = sharing.busy - max((steps.busy_time_s + queued_s) / steps.step_time_s, sharing.own_busy or 0.0)
+    unknown = tuple(one for one in sharing.others if one.busy is None)
+    if unnamed < UNNAMED_BUSY or not (unknown or (sharing.held_bytes or 0) >= HELD_BYTES):
+        return None
+    return OtherWork(unnamed, unknown)
+
+
+MOST_PROCESSES = 3
+"""Largest number of other processes that are named."""
+
+
+def others_words(work: OtherWork, when: str) -> str:
+    """``another process used the GPU during these steps (python, pid 1234, 35% of the time)``."""
+    many = len(work.processes) > 1
+    named = [f"{one.name}, pid {one.pid}".removeprefix(", ") for one in work.processes[:MOST_PROCESSES]]
+    if len(work.processes) > MOST_PROCESSES:
+        named.append(f"{len(work.processes) - MOST_PROCESSES} more")
+    who = f"{len(work.processes)} other processes" if many else "another process"
+    words = ("; " if many else ", ").join([*named, f"{units.whole_percent(work.share)} of the time"])
+    return f"{who} used the GPU during {when} ({words})"
