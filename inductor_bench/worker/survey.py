@@ -24,7 +24,7 @@ from .device import machine
 from .device.runtime import SharedDevice
 from .device.runtimes import describe_environment, open_device
 from .fast_start import Phases
-from .undisturbed_peaks import measure_undisturbed
+from .undisturbed_peaks import measure_undisturbed, measure_unshared
 from .upstream.inductor import vector_lanes
 
 # Rebuilds the arguments of a recorded operator call as fake tensors, and finds the called overload.
@@ -513,7 +513,7 @@ def survey(job: SurveyMachine, save: Callable[[MachineFacts], None]) -> MachineF
     if open_device(job.device)[0].device.runs_on_host:
         peaks, doubt = measure_undisturbed(measure, machine.clock_hz(), vector_lanes())
     else:
-        peaks, doubt = measure(), ""
+        peaks, doubt = measure_unshared(measure, machine.driver_of_current_gpu())
     phases.end("measuring peaks")
     if peaks is not None:
         save_peaks(key, peaks)

@@ -1,4 +1,4 @@
-"""Measures a processor's peaks while nothing else uses it, and says of others why they do not count."""
+"""Measures a device's peaks while nothing else uses it, and says of others why they do not count."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 
 from ..records.code import MachineLoad
 from ..records.run import Peaks
+from .device.gpu_watch import find_sharing
+from .device.machine import Driver
 from .profile.module_profile import load_since, read_counters
 
 TRIES = 2
@@ -17,6 +19,9 @@ TRIES = 2
 
 DELAYED = 0.1
 """Share of its time that a process waits for a core, from which a processor's peaks are too low."""
+
+OTHERS_BUSY = 0.05
+"""Share of the time in which kernels of other processes ran, from which a GPU's peaks are too low."""
 
 LOOK_S = 0.3
 """Seconds for which the processor is looked at before its peaks are measured, which takes ten times as long."""
@@ -51,6 +56,23 @@ def measure_undisturbed(
     if peaks is not None and doubt == NO_FASTER:  # twice, and nothing else was there
         return replace(peaks, cache_bandwidth=None), ""
     return None, doubt
+
+
+def measure_unshared(measure: Callable[[], Peaks], driver: Driver | None) -> tuple[Peaks | None, str]:
+    """The peaks of a GPU; or ``None``, and why what was measured does not count: another process used it meanwhile.
+
+    Args:
+        measure: measures them.
+        driver: the driver's view of the GPU. Without one, and if it does not tell processes apart, they count.
+    """
+    begin_us = time.time_ns() // 1000
+    peaks = measure()
+    others = find_sharing(driver, begin_us, begin_us).others if driver is not None else ()
+    share = sum(one.busy or 0.0 for one in others)
+    if share < OTHERS_BUSY:
+        return peaks, ""
+    most = others[0]
+    return None, f"another process used the GPU {share:.0%} of the time ({most.name}, pid {most.pid})"
 
 
 def doubt_load(load: MachineLoad) -> str:

@@ -15,8 +15,10 @@ from inductor_bench.launch import marks
 from inductor_bench.messages.observed import PROCESS_MARK
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.evidence import GpuSharing
+from inductor_bench.records.run import Peaks
 from inductor_bench.worker.device.gpu_watch import GpuWatch, find_sharing
 from inductor_bench.worker.device.machine import Driver, GpuProcess
+from inductor_bench.worker.undisturbed_peaks import measure_unshared
 
 GIB = 1 << 30
 TOOL, PROGRAM, WORKER, OTHER = (digit * 32 for digit in "abcd")
@@ -100,6 +102,17 @@ def test_a_driver_that_tells_no_shares_of_processes_tells_who_is_there(monkeypat
     with process() as other:
         sharing = find_sharing(SharedGpu(None, {SELF: GIB, other: GIB}, 3 * GIB), 1, 1)
         assert sharing == GpuSharing((OtherProcess(other, "sleep", GIB),), None, 0.95, GIB)
+
+
+def test_peaks_of_a_gpu_that_another_process_uses_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROCESS_MARK, TOOL + PROGRAM)
+    peaks = Peaks("an H100", 2.99e12, {"float32": 5e13}, 50 << 20, 4.28e12)
+    with process(OTHER + PROGRAM) as other:
+        busy, slightly = (SharedGpu({SELF: 0.5, other: share}, {SELF: GIB, other: GIB}) for share in (0.48, 0.01))
+        kept, doubt = measure_unshared(lambda: peaks, busy)
+        assert kept is None and "used the GPU 48% of the time" in doubt and f"pid {other}" in doubt
+        assert measure_unshared(lambda: peaks, slightly) == (peaks, "")
+    assert measure_unshared(lambda: peaks, None) == (peaks, "")
 
 
 def test_it_is_asked_only_of_a_gpu_whose_steps_are_measured() -> None:
