@@ -447,35 +447,43 @@ def run_in_terminal(command: Sequence[str], environment: Mapping[str, str]) -> i
     """Runs a command with this process's own input, output and process group, and returns its exit code.
 
     The command gets Ctrl-C and decides what to do; this process waits for it. At another end of this process the
-    command ends, too.
+    command ends, too. An exit code of 1 after Ctrl-C is 130: Python ends so if it comes while Python starts.
 
     Raises:
         InductorBenchError: the command cannot be started.
     """
     child = RunningProcess(command, environment)
     try:
-        with _interrupts_for(child):
+        with _interrupts_for(child) as interrupts:
             child.wait(None)
     finally:
         with uninterrupted():
             code = child.end_family()
+    if code == 1 and interrupts:
+        return SIGNALLED + signal.SIGINT
     return code if code >= 0 else SIGNALLED - code
 
 
 @contextlib.contextmanager
-def _interrupts_for(child: RunningProcess) -> Iterator[None]:
-    """Sends SIGINT on to a child, unless the terminal has sent it to both or this process ignores it."""
+def _interrupts_for(child: RunningProcess) -> Iterator[list[int]]:
+    """Sends SIGINT on to a child, unless the terminal has sent it to both or this process ignores it.
+
+    Yields:
+        The signals that came.
+    """
+    came: list[int] = []
 
     def send_on(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         child.interrupt(by_us=not _is_in_foreground())
 
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
     signal.signal(signal.SIGINT, send_on)
     try:
-        yield
+        yield came
     finally:
         signal.signal(signal.SIGINT, before)
 

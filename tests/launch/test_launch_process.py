@@ -17,7 +17,7 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import guardian, marks, process
-from inductor_bench.launch.process import ProcessResult, run_process
+from inductor_bench.launch.process import ProcessResult, run_in_terminal, run_process
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.job_requests import ProfileModule, WorkerJob
 
@@ -230,3 +230,32 @@ def test_a_job_that_no_worker_does_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_log_that_does_not_fit_is_named() -> None:
     with pytest.raises(InductorBenchError, match="cannot write /dev/full: No space left on device"):
         run_process([sys.executable, "-c", "print(1)"], environment=dict(os.environ), log=FULL, timeout_s=600)
+
+
+@pytest.mark.parametrize(
+    ("start", "program", "code"),
+    [
+        ("{ready}; time.sleep(600)", "pass", 130),  # Python ends with 1 if Ctrl-C comes while it starts
+        ("", "{ready}; time.sleep(600)", 130),
+        ("", "signal.signal(2, lambda *_: sys.exit(7)); {ready}; time.sleep(600)", 7),
+    ],
+)
+def test_a_command_that_ctrl_c_ends_has_an_exit_code_that_says_so(
+    start: str, program: str, code: int, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    texts = [
+        f"import signal, sys, time; {text}".format(ready=f"open({str(ready)!r}, 'w')") for text in (start, program)
+    ]
+    (tmp_path / "sitecustomize.py").write_text(texts[0])
+
+    def interrupt() -> None:
+        while not ready.exists():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert run_in_terminal([sys.executable, "-c", texts[1]], environment) == code
+    waiting.join()
