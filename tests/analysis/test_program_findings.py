@@ -494,6 +494,9 @@ def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
     line = replace(step_runs.line(7), code="loss = F.cross_entropy(model(x).float(), y)")
     ours = the(with_parts([replace(loss, source=line), others], step_s=10e-3), "eager-operators").text
     assert ours.endswith("compile the loss together with the model"), "a conversion on the loss's line is of the loss"
+    theirs = replace(step_runs.line(7), file="/usr/lib/python3/site-packages/accelerate/accelerator.py")
+    packaged = the(with_parts([replace(loss, source=theirs), others], step_s=10e-3), "eager-operators").text
+    assert packaged.endswith("which is in a package: inductor-bench optimize tries that without a change of its file")
 
 
 def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:

@@ -430,12 +430,19 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     if dispatched_s >= LEAST_SHARE * evidence.whole.time_s:
         text += f", and the device waits {share_words(run, dispatched_s)} for the host to dispatch them"
     text += f": compile the {what}"
+    sources = [part.source.file.replace("\\", "/") for part in named[:MOST_OPERATORS] if part.source]
+    if sources and all(map(_INSTALLED.search, sources)):
+        text += ", which is in a package: inductor-bench optimize tries that without a change of its file"
     if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
         largest = wrapped[0].label
         text += f"; {units.seconds(wrapped_s)} of it gathers gradients or parameters ({largest}) and stays eager"
     changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
     assumed = Assumption(parts=tuple(parts), idle=tuple(dispatched))
     yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)
+
+
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
+"""A part of the path of an installed package's file."""
 
 
 def _is_of_loss(part: Part) -> bool:
