@@ -97,6 +97,8 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
         found = run_optimized(folder, request.command)
         for words in found.refused:
             console.note(f"without effect: {words}")
+        if found.caveat:
+            console.note(f"these settings were {found.caveat} by optimize: a longer --budget of it does")
         console.note(f"ran with {', '.join(found.settings)}")
     return found.exit_code
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import EXIT_OK
+from ..errors import EXIT_FAILURE, EXIT_OK, EXIT_UNDECIDED
 from ..records.request import OptimizeRequest
 from ..records.request_fields import LIBRARIES, listed
 from ..report.formats import View
@@ -35,8 +35,9 @@ itself is not changed; the weights are trained on by all variants, so do not kee
 The result, the lines to paste and what was tried in vain are in RUN/optimized. The same command continues after an
 interruption.
 
-Exit code: 0, 1 if nothing could be measured, 2 for a request that cannot be carried out as typed, 130 after Ctrl-C,
-which shows what was proven until then.
+Exit code: 0, 1 if nothing could be measured, 2 for a request that cannot be carried out as typed, 5 for a result on
+which two fresh processes agree and that there was no time to run from the program's start, 130 after Ctrl-C, which
+shows what was proven until then.
 """
 
 
@@ -69,6 +70,8 @@ def _show(outcome: OptimizeOutcome, form: str, console: Console) -> None:
 
 
 def exit_code(outcome: OptimizeOutcome) -> int:
-    """Returns 1 if no process measured anything."""
+    """Returns 1 if no process measured anything, and 5 for a result that was not yet run from the program's start."""
     trials = outcome.found.trials
-    return int(bool(trials) and all(trial.failure is not None for trial in trials)) or EXIT_OK
+    if trials and all(trial.failure is not None for trial in trials):
+        return EXIT_FAILURE
+    return EXIT_UNDECIDED if outcome.found.caveat else EXIT_OK

@@ -206,6 +206,10 @@ class MenuRow:
     peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
 
 
+EMPTY_CACHES, SHARED_CACHES, NOT_YET = "empty caches", "shared caches", "not yet"
+"""How a result was run from the program's start; see :attr:`OptimizedProgram.from_start`."""
+
+
 @dataclass(frozen=True)
 class OptimizedProgram:
     """The result: the rows that are kept, together."""
@@ -220,6 +224,15 @@ class OptimizedProgram:
     pays_after: float | None = None  # the number of steps after which a longer compilation has paid
     alone: MeasuredGain | None = None  # the same from whole processes, as the user would run it
     losses: str = ""  # what the comparison of gradients and losses says
+    # how it was run from the program's start: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
+    # earlier processes had compiled), or ``not yet`` (there was no time for it, and two fresh processes agree on it)
+    from_start: str = EMPTY_CACHES
+    missing_s: float | None = None  # seconds that runs from the start are expected to take, if there was no time
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it was run from the program's start."""
+        return self.from_start != NOT_YET
 
 
 @dataclass(frozen=True)
@@ -236,6 +249,9 @@ class Optimization:
     environment: Environment  # the machine and the versions
     step_time_s: float  # the step in that RUN
     budget_s: float  # the time limit
+    # the time limit until which settings were ranked and proven; ``None`` for ``budget_s``, which is longer if a later
+    # command only ran the result from the program's start
+    searched_s: float | None = None
     before_s: float = 0.0  # seconds of the breakdown that it began with; 0 if there was one already
     allowed: tuple[str, ...] = ()  # groups that were allowed
     denied: tuple[str, ...] = ()  # groups that were denied
@@ -251,6 +267,12 @@ class Optimization:
     def row(self, slug: str) -> MenuRow:
         """The row of a name."""
         return next(row for row in self.rows if row.slug == slug)
+
+    @property
+    def caveat(self) -> str:
+        """What the result lacks, in words; empty if it lacks nothing, or there is none."""
+        is_open = self.winner is not None and not self.winner.is_confirmed
+        return "not yet run from the program's start" if is_open else ""
 
     @property
     def tried(self) -> tuple[MenuRow, ...]:

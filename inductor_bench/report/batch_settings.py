@@ -189,7 +189,8 @@ def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, s
     if search is None or not search.is_complete:
         return ("still to be searched" if search is None else "not finished"), WARN
     if search.winner is not None:
-        return " + ".join(titles_of(search, search.winner.slugs)), ""
+        titles = " + ".join(titles_of(search, search.winner.slugs))
+        return (f"{titles} ({search.caveat})", WARN) if search.caveat else (titles, "")
     unproven = sum(row.state == UNPROVEN for row in search.tried)
     if unproven:
         return f"none is proven to be faster; {unproven} may be", WARN

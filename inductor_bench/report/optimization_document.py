@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from ..records.optimization import (
     LOST,
     NOTHING,
     REDUNDANT,
+    SHARED_CACHES,
     SUGGESTED,
     UNPROVEN,
     UNTRIED,
@@ -64,6 +66,9 @@ STATES = {
 }
 """What became of a row, in words."""
 
+MISSING = 1.1
+"""Time for runs from the program's start, as a multiple of what they are expected to take."""
+
 STEP_COLOUR = palette.GRAPHS[1]
 CONFIDENCE = "99.9%"
 
@@ -107,10 +112,12 @@ def headline(found: Optimization) -> str:
     winner, tried = found.winner, len(found.tried)
     if winner is not None:
         gain = winner.gain
-        return (
-            f"{_whole(gain)} (\N{MINUS SIGN}{_percent(gain.share)}, {interval(gain)}): "
-            f"{plural(len(winner.slugs), 'setting')} of {tried} tried"
-        )
+        said = f"{_whole(gain)} (\N{MINUS SIGN}{_percent(gain.share)}, {interval(gain)})"
+        count = f"{plural(len(winner.slugs), 'setting')} of {tried} tried"
+        if winner.is_confirmed:
+            return f"{said}: {count}"
+        does = "a longer --budget does" if found.is_complete else "the same command goes on"
+        return f"{said} {where_measured(found)}: {count}; {found.caveat}: {does}"
     step = units.seconds(found.step_time_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
@@ -121,6 +128,13 @@ def headline(found: Optimization) -> str:
     if unproven:
         return f"{step} a step: of {plural(tried, 'setting')} tried none is proven to be faster"
     return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
+
+
+def where_measured(found: Optimization) -> str:
+    """Where a result was measured that was not yet run from the program's start."""
+    slugs = found.winner.slugs if found.winner is not None else ()
+    alternates = all(row.alternates for row in found.rows if row.slug in slugs)
+    return "in one process with the original" if alternates else "in processes of its own"
 
 
 def interval(gain: MeasuredGain) -> str:
@@ -245,7 +259,8 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
     winner = found.winner
     if winner is not None:
         if winner.alone is not None:
-            yield "from the start", f"{_whole(winner.alone)}, in processes of its own without any other variant"
+            caches = ", with caches" * (winner.from_start == SHARED_CACHES)
+            yield "from the start", f"{_whole(winner.alone)}, in processes of its own without any other variant{caches}"
         if winner.losses:
             yield "training", winner.losses
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes
@@ -254,7 +269,8 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
         if winner.compile_time_s is not None and winner.original_compile_time_s is not None:
             before, after = map(units.seconds, (winner.original_compile_time_s, winner.compile_time_s))
             pays = "" if not winner.pays_after else f", paid off after {plural(round(winner.pays_after), 'step')}"
-            yield "compilation", f"{before} → {after} with empty caches{pays}"
+            beside = ", beside each other in the ranking" * (winner.from_start == SHARED_CACHES)
+            yield "compilation", f"{before} → {after} with empty caches{beside}{pays}"
     if found.trials:
         yield "search", searched(found)
 
@@ -354,9 +370,17 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
     late = [row for row in found.rows if row.state == UNPROVEN or "--budget" in row.reason]
-    if late and found.is_complete:
-        longer = f"{max(2, round(found.budget_s / 30))}m"
-        yield f"inductor-bench optimize {_again(found, folder)} --budget {longer}", "goes on with what had no time"
+    again = f"inductor-bench optimize {_again(found, folder)} --budget"
+    if found.caveat and found.is_complete:
+        yield f"{again} {_minutes_until_confirmed(found)}m", "runs the result from the program's start"
+    elif late and found.is_complete:
+        yield f"{again} {max(2, round(found.budget_s / 30))}m", "goes on with what had no time"
+
+
+def _minutes_until_confirmed(found: Optimization) -> int:
+    """The time limit with which the result is run from the program's start, and little else is."""
+    missing_s = found.winner.missing_s or 0.0 if found.winner is not None else 0.0
+    return math.ceil(max(found.spent_s + MISSING * missing_s, found.budget_s + 1) / 60)
 
 
 def _program(found: Optimization) -> str:

@@ -489,7 +489,8 @@ def _search_result(found: Optimization) -> str:
         proven = "proven to be " * any(row.state == UNPROVEN for row in found.rows)
         return f"of {plural(len(found.tried), 'setting')} tried none is {proven}faster"
     gain, settings = found.winner.gain, plural(len(found.winner.slugs), "setting")
-    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step with {settings}"
+    caveat = f", {found.caveat}" if found.caveat else ""
+    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step with {settings}{caveat}"
 
 
 def _reason(failure: Failure | None) -> str:

@@ -321,16 +321,18 @@ class _Searching:
         self._search = OptimizationSearch(
             self._found.rows,
             self._found.step_time_s,
-            self._request.budget_s,
+            self._found.searched_s or self._request.budget_s,
             self._found.before_s,
             self._request.max_memory_bytes,
             len(self._request.devices),
             CompileAhead.of(self._run, cores_of_this_process(), len(self._request.devices)),
+            self._request.budget_s,
         )
         self._save()
         self._run_trials(self._search)
         self.conclude(is_complete=True)
-        self._folder.remove_work()
+        if self._search.winner is None or self._search.winner.is_confirmed:
+            self._folder.remove_work()  # else a later command takes from its caches what was compiled
         return True
 
     def _run_trials(self, search: OptimizationSearch) -> None:
@@ -394,7 +396,9 @@ class _Searching:
         """The search with its menu; one of an earlier command goes on with its own."""
         if earlier is not None:
             rows = tuple(map(fresh_row, earlier.rows))
-            return replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=self._request.budget_s)
+            searched_s, budget_s = limit_of(earlier), self._request.budget_s
+            more = replace(earlier, rows=rows, winner=None, is_complete=False, budget_s=budget_s)
+            return replace(more, searched_s=searched_s)
         self._progress.stage("looking at the machine")
         environment, options = look(self._python, self._folder.work, self._environment)
         facts, pins = StepFacts(self._run), self._write_pins()
@@ -446,6 +450,8 @@ class _Searching:
         """Saves what is judged, and writes the files for the user."""
         if self._found is None:
             return
+        if self._search is not None and not is_complete:
+            self._search.stop()
         self._save()
         self._found = replace(self._found, is_complete=is_complete)
         files = write_optimized(self._found, self._folder, Path(self._run.target)) if is_complete else ()
@@ -455,6 +461,13 @@ class _Searching:
 
 def _notes_of(trials: list[Trial]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for trial in trials for note in trial.notes))
+
+
+def limit_of(earlier: Optimization) -> float | None:
+    """The time limit until which an earlier search ranked and proved, if only runs from the start are missing."""
+    if earlier.is_complete and not earlier.caveat:
+        return None
+    return earlier.searched_s or (earlier.budget_s if earlier.is_complete else None)
 
 
 def fresh_row(row: MenuRow) -> MenuRow:

@@ -20,14 +20,17 @@ from inductor_bench.records.optimization import (
     COMBINE,
     CONFIRM,
     DIFFERS,
+    EMPTY_CACHES,
     FAILED,
     KEPT,
     LOST,
+    NOT_YET,
     OPTIMIZER,
     ORIGINAL,
     PROVE,
     REDUNDANT,
     SCREEN,
+    SHARED_CACHES,
     SUMS,
     UNPROVEN,
     UNTRIED,
@@ -237,8 +240,8 @@ def test_what_had_no_time_says_so() -> None:
     late = [row for row in search.rows if row.state == UNTRIED]
     assert late and all(row.reason == NO_TIME for row in late)
     assert search.spent_s <= 300.0
-    hurried = searched(compiling_program(0, {"row-2": 0.1}), rows[:8], 150.0)
-    assert hurried.winner is None and states(hurried)["row-2"] == UNPROVEN
+    hurried = searched(compiling_program(0, {"row-0": 0.1}), rows[:8], 50.0)
+    assert hurried.winner is None and states(hurried)["row-0"] == UNPROVEN
 
 
 def test_a_proof_of_few_rows_takes_less_time_than_the_ranking_of_all() -> None:
@@ -433,3 +436,119 @@ def test_what_two_devices_ran_one_after_the_other_takes_the_time_of_both() -> No
     trials = [Trial("1", SCREEN, True, (), time_s=3.0, gpu="0"), Trial("2", SCREEN, True, (), time_s=4.0, gpu="0")]
     assert time_of_round(trials) == 7.0
     assert time_of_round([trials[0], replace(trials[1], gpu="1")]) == 4.0
+
+
+# Runs from the program's start
+
+
+def trainer(seed: int, **more: Any) -> DrawnProgram:
+    """A program that takes as long as transformers' Trainer did on an H100: 14 s to start, and 40 s to compile."""
+    times: dict[str, Any] = {"step_s": 0.044, "compile_s": 40.0, "cached": 0.04, "start_s": 14.0, "check_s": 4.0}
+    return DrawnProgram(seed, {"cudagraphs": 0.54}, **{**times, **more})
+
+
+def confirmed(program: DrawnProgram) -> list[tuple[str, bool]]:
+    return [(plan.slugs[0], plan.cold) for plan in program.asked if plan.purpose == CONFIRM]
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "from_start", "runs"),
+    [
+        (250.0, NOT_YET, []),
+        (285.0, SHARED_CACHES, [(ORIGINAL, False), ("cudagraphs", False)]),
+        (365.0, EMPTY_CACHES, [(ORIGINAL, True), ("cudagraphs", True)]),
+        (
+            420.0,
+            EMPTY_CACHES,
+            [(ORIGINAL, True), ("cudagraphs", True), ("cudagraphs", False), (ORIGINAL, False)],
+        ),
+    ],
+)
+def test_a_result_runs_from_the_start_as_far_as_there_is_time(
+    budget_s: float, from_start: str, runs: list[tuple[str, bool]]
+) -> None:
+    for seed in range(3):
+        program = trainer(seed)
+        search = searched(program, promising_rows(), budget_s, ahead=CompileAhead(0, 40.0))
+        assert search.winner is not None and search.winner.slugs == ("cudagraphs",)
+        assert (search.winner.from_start, confirmed(program)) == (from_start, runs)
+        assert search.spent_s <= budget_s and states(search)["cudagraphs"] == KEPT
+        assert (search.winner.alone is None) == (from_start == NOT_YET)
+        known = from_start != NOT_YET  # with caches as it was compiled in the ranking
+        assert search.winner.compile_time_s == (40.0 if known else None)
+
+
+def test_runs_from_the_start_are_expected_to_take_what_they_take() -> None:
+    program = trainer(0)
+    search = OptimizationSearch(promising_rows(), program.step_s, 600.0, ahead=CompileAhead(0, 40.0))
+    plans, expected = search.plans(), []
+    asked = next(plans)
+    with pytest.raises(StopIteration):
+        while True:
+            trials = [program.run(plan) for plan in asked]
+            if asked[0].purpose == CONFIRM:
+                name, cold = asked[0].slugs[0], asked[0].cold
+                expected.append((search._first_runs_s([name], cold=cold), trials[0].time_s))
+            asked = plans.send(trials)
+    assert len(expected) == 4
+    for expected_s, took_s in expected:
+        assert 0.85 * took_s < expected_s < 1.25 * took_s
+
+
+def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared() -> None:
+    rows = [replace(row, numbers=SUMS) if row.slug == "cudagraphs" else row for row in promising_rows()]
+    search = searched(trainer(0), rows, 250.0, ahead=CompileAhead(0, 40.0))
+    row = next(row for row in search.rows if row.slug == "cudagraphs")
+    assert search.winner is None and row.state == UNPROVEN and row.proven is not None
+    assert row.reason.startswith("it is faster by itself; what changes the order of sums has to have")
+    search = searched(trainer(0), rows, 300.0, ahead=CompileAhead(0, 40.0))
+    assert search.winner is not None and search.winner.from_start == SHARED_CACHES
+
+
+def test_what_was_not_compared_is_not_claimed_without_a_run_from_the_start() -> None:
+    search = searched(trainer(0, is_compared=False), promising_rows(), 250.0, ahead=CompileAhead(0, 40.0))
+    assert search.winner is None and states(search)["cudagraphs"] == UNPROVEN
+
+
+def test_a_longer_time_limit_only_runs_the_result_from_the_start() -> None:
+    first = trainer(0)
+    short = searched(first, promising_rows(), 250.0, ahead=CompileAhead(0, 40.0))
+    assert short.winner is not None and short.winner.missing_s is not None
+    needed_s = short.spent_s + 1.1 * short.winner.missing_s
+    for longer_s in (needed_s, 1200.0):
+        again = trainer(0)
+        search = searched(again, promising_rows(), 250.0, ahead=CompileAhead(0, 40.0), confirming_s=longer_s)
+        assert again.asked[: len(first.asked)] == first.asked
+        assert {plan.purpose for plan in again.asked[len(first.asked) :]} == {CONFIRM}
+        assert search.winner is not None and search.winner.from_start == EMPTY_CACHES
+        assert search.spent_s <= longer_s
+
+
+def test_a_search_that_is_stopped_claims_what_was_proven_until_then() -> None:
+    rows = [*promising_rows()[:4], promising_rows()[-1]]
+    for count, claims in ((2, False), (3, True), (4, True)):
+        program = trainer(0)
+        search = OptimizationSearch(rows, program.step_s, 1200.0, ahead=CompileAhead(0, 40.0))
+        plans = search.plans()
+        asked = next(plans)
+        for _ in range(count):
+            asked = plans.send([program.run(plan) for plan in asked])
+        plans.close()
+        search.stop()
+        assert (search.winner is not None) == claims
+        assert search.winner is None or (search.winner.slugs, search.winner.from_start) == (("cudagraphs",), NOT_YET)
+
+
+@pytest.mark.parametrize(
+    ("other", "slugs"),
+    [({}, ("row-1", "row-2")), ({"numbers": SUMS}, ("row-1",)), ({"alternates": False}, ("row-1",))],
+)
+def test_settings_are_claimed_together_if_they_were_measured_together(
+    other: dict[str, Any], slugs: tuple[str, ...]
+) -> None:
+    rows = [menu_row("row-1"), replace(menu_row("row-2"), **other)]
+    program = DrawnProgram(0, {"row-1": 0.3, "row-2": 0.2}, levels=0.002)
+    search = searched(program, rows, 3600.0, confirming_s=0.0)
+    assert search.winner is not None and search.winner.slugs == slugs and not confirmed(program)
+    assert search.winner.gain.share == pytest.approx(1 - 0.7 * (0.8 if len(slugs) == 2 else 1.0), abs=0.02)
+    assert states(search)["row-2"] == (KEPT if len(slugs) == 2 else UNPROVEN)

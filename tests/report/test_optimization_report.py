@@ -8,7 +8,7 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench.analysis.optimization.search import NO_TIME
-from inductor_bench.records.optimization import SUMS, MeasuredGain, MenuRow, OptimizedProgram, Trial
+from inductor_bench.records.optimization import SHARED_CACHES, SUMS, MeasuredGain, MenuRow, OptimizedProgram, Trial
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
 from inductor_bench.report.optimization_document import searched as searched_for
@@ -46,6 +46,28 @@ def test_each_row_of_the_menu_stands_in_one_place_with_its_reason(tmp_path: Path
     ):
         assert said in text, said
     assert text.index("+ cudagraphs") < text.index("+ fused-optimizer") < text.index("What each setting saves")
+
+
+def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_path: Path) -> None:
+    rows = [menu_row("cudagraphs"), menu_row("loader", alternates=False)]
+    found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
+    said = headline(found)
+    assert "%) in one process with the original: 1 setting of 2 tried; not yet run from the program's start: " in said
+    assert said.endswith(": a longer --budget does")
+    assert headline(replace(found, is_complete=False)).endswith(": the same command goes on")
+    text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
+    assert "--budget 21m" in text and "from the start" not in text, "longer than the 20 minutes that it had"
+    alone = searched(DrawnProgram(0, {"loader": 0.3}, levels=0.002), rows, confirming_s=0.0)
+    assert "%) in processes of its own: 1 setting" in headline(optimization(alone))
+
+
+def test_a_result_that_ran_with_caches_says_so() -> None:
+    found = optimization(two_winners())
+    assert found.winner is not None
+    warm = replace(found, winner=replace(found.winner, from_start=SHARED_CACHES))
+    text = printed(FORMATS.get("table"), warm, View(columns=200))
+    assert "without any other variant, with caches" in text and "beside each other in the ranking" in text
+    assert "with caches" not in printed(FORMATS.get("table"), found, View(columns=200))
 
 
 @pytest.mark.parametrize("form", FORMATS.names)

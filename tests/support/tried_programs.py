@@ -109,8 +109,7 @@ class DrawnProgram:
             noise = self.random.gauss(offsets[name] + self.drift * share, self.scatter) + together
             times[name].append(level * math.exp(noise) * long)
             places[name].append(place + place // self.held)
-        if plan.cold:
-            self.compiled.clear()
+        shared, self.compiled = self.compiled, set() if plan.cold else self.compiled
         variants = tuple(self._variant(name, times[name], places[name]) for name in names)
         digests = self._digests(plan) if plan.losses and self.is_compared else ()
         took_s = self.seconds
@@ -118,6 +117,8 @@ class DrawnProgram:
             self.compiled.update(names)
             took_s = self.start_s + sum(one.compile_time_s for one in variants)
             took_s += plan.alternates * self.check_s * len(names) + sum(map(sum, times.values()))
+            took_s += len(digests) * self.step_s
+        self.compiled = shared
         return Trial(
             plan.name,
             plan.purpose,

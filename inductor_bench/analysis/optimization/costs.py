@@ -56,11 +56,14 @@ class ProcessCosts:
         self._usual_s = compile_s
         self._timed: list[Trial] = []
         self._cold_s: dict[str, float] = {}
+        self._cached_s: dict[str, float] = {}  # in the last process that found it in a cache
 
     def note_times(self, trials: Iterable[Trial]) -> None:
         """Notes what processes took. The longest compilation of a variant was a cold one."""
         for trial in trials:
             for one in trial.variants:
+                if one.slug in self._cold_s and not trial.cold:
+                    self._cached_s[one.slug] = one.compile_time_s
                 self._cold_s[one.slug] = max(one.compile_time_s, self._cold_s.get(one.slug, 0.0))
             if trial.purpose != WARMING:
                 self._timed.append(trial)
@@ -98,19 +101,41 @@ class ProcessCosts:
             return statistics.median(alike or [trial.time_s for trial in known])
         return self._rest_s(1) + self.compile_s(ORIGINAL)
 
-    def _rest_s(self, variants: int) -> float:
-        """Seconds of a process with so many variants in which it neither compiles nor is timed."""
+    def from_start_s(self, slug: str, stepped_s: float, *, cold: bool) -> float:
+        """Seconds of a process that runs a variant from the program's start: its start, its compilation, its steps.
+
+        Args:
+            slug: the variant.
+            stepped_s: seconds of its steps.
+            cold: whether it compiles with empty caches; else they have all of its graphs.
+        """
+        compiled_s = self._cold_s.get(slug, self.new_s())
+        if not cold:
+            compiled_s = self._cached_s.get(slug, CACHED * compiled_s)
+        alike = [trial for trial in self._timed if not trial.alternates and trial.failure is None]
+        known = [_rest_of(trial) for trial in alike if trial.cold == cold]
+        return (statistics.median(known) if known else self._rest_s(1, cold=cold)) + compiled_s + stepped_s
+
+    def _rest_s(self, variants: int, *, cold: bool = False) -> float:
+        """Seconds of a process with so many variants in which it neither compiles nor is timed.
+
+        With empty caches it is the longest one known, because part of a compilation is seen by no variant.
+        """
         known = [
-            (trial.time_s - trial.compile_time_s - _stepped_s(trial)) / (START_VARIANTS + len(trial.slugs) + 1)
+            _rest_of(trial) / (START_VARIANTS + len(trial.slugs) + 1)
             for trial in self._timed
             if trial.alternates and trial.failure is None
         ]
-        each_s = max(0.0, statistics.median(known)) if known else START_S / START_VARIANTS
-        return each_s * (START_VARIANTS + variants)
+        typical = max if cold else statistics.median
+        return (typical(known) if known else START_S / START_VARIANTS) * (START_VARIANTS + variants)
 
 
-def _stepped_s(trial: Trial) -> float:
-    return math.fsum(time_s for one in trial.variants for time_s in one.times_s)
+def _rest_of(trial: Trial) -> float:
+    """Seconds of a process in which it neither compiled nor ran steps. Steps whose gradients are kept count, too."""
+    stepped_s = math.fsum(time_s for one in trial.variants for time_s in one.times_s)
+    count = sum(len(one.times_s) for one in trial.variants)
+    noted_s = len(trial.digests) * stepped_s / count if count else 0.0
+    return max(0.0, trial.time_s - trial.compile_time_s - stepped_s - noted_s)
 
 
 def time_of_round(trials: Sequence[Trial]) -> float:

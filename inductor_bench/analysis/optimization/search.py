@@ -19,11 +19,13 @@ from ...records.optimization import (
     COMBINE,
     CONFIRM,
     DIFFERS,
+    EMPTY_CACHES,
     FAILED,
     FASTER,
     INDUCTOR,
     KEPT,
     LOST,
+    NOT_YET,
     NOTHING,
     ORIGINAL,
     PLACEBO,
@@ -32,6 +34,7 @@ from ...records.optimization import (
     REDUNDANT,
     SAME,
     SCREEN,
+    SHARED_CACHES,
     SLOWER,
     UNDECIDED,
     UNPROVEN,
@@ -61,6 +64,7 @@ from .trial_plans import (
     AT_ONCE,
     conflict,
     deal,
+    first_runs,
     in_turn,
     name_of,
     parts_of,
@@ -70,9 +74,6 @@ from .trial_plans import (
 
 MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
-
-FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
-"""The number of optimizer steps whose gradients are kept, and about how long they take."""
 
 FIRST_ROWS, PROMISING, SLOW_S = 2, 0.1, 15.0
 """The number of rows that are ranked and proven before all others, the share of the step that they may be expected to
@@ -84,12 +85,22 @@ CLEARLY = 0.1
 NO_TIME = "no time was left for it: a longer --budget tries it"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
 NOT_RUN = "it is faster by itself; nothing was run from the program's start with it yet"
+NO_LOSSES = (
+    "it is faster by itself; what changes the {numbers} has to have the original's losses from the program's start, "
+    "and no time was left for that: a longer --budget compares them"
+)
 NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 
 
+Combined = tuple[Sequence[str], MeasuredGain | None, tuple[tuple[str, float], ...]]
+"""Rows that are kept, what they save together, if that was measured, and the step after each of them."""
+
+
 class OptimizationSearch(SearchRounds):
     """A search; see :class:`SearchRounds`. ``rows`` and ``winner`` can be read at any time."""
+
+    _combined: Combined | None = None  # what runs from the program's start
 
     def plans(self) -> Questions:
         """The trials to run: rounds of at most one for each device, or of those that only compile."""
@@ -142,7 +153,8 @@ class OptimizationSearch(SearchRounds):
             candidates = [list(map(self._candidate, group)) for group in groups]
             ahead_s = self._ahead.expected_s(candidates, self._left_s())
             needed_s = (ahead_s or 0.0) + self._turns_s(groups[0], SCREENED_S, cached=ahead_s is not None)
-            if self._has_time(SCREEN, needed_s + self._proofs_s()) or (count == 1 and not self.trials):
+            needed_s += self._proofs_s() + self._confirming_s()
+            if self._has_time(SCREEN, needed_s) or (count == 1 and not self.trials):
                 return groups
         return []
 
@@ -151,9 +163,14 @@ class OptimizationSearch(SearchRounds):
         further = [""]
         return self._rounds(2) * self._turns_s(further, cached=True) + self._combination_s(further)
 
+    def _confirming_s(self) -> float:
+        """Seconds in which a result runs from the program's start: with caches as long as nothing is proven."""
+        best = max(self._proven, key=self._share, default=ORIGINAL)
+        return self._first_runs_s([ORIGINAL, best], cold=bool(self._proven))
+
     def _combination_s(self, slugs: Sequence[str]) -> float:
         """Seconds in which these rows would be combined with what is proven."""
-        proven = [row.slug for row in self.rows if is_faster(row.proven) and row.state == UNPROVEN and row.alternates]
+        proven = [slug for slug in self._proven if self._rows[slug].alternates]
         rows = list(dict.fromkeys([*proven, *slugs]))
         if len(rows) < 2:
             return 0.0
@@ -256,12 +273,14 @@ class OptimizationSearch(SearchRounds):
     def _fitting(self, slugs: Sequence[str], timed_s: float) -> Sequence[str]:
         """The first rows whose proof, and combination with what is proven, there is time for.
 
-        Before anything is proven the last processes of a single row may end after the time.
+        Before anything is proven the last processes of a single row may end after the time. After that, there has to be
+        time left to run the result from the program's start.
         """
+        kept_s = self._confirming_s() if self._proven else 0.0
         for count in range(len(slugs), 0, -1):
             jobs, combination_s = self._jobs(slugs[:count]), self._combination_s(slugs[:count])
             rounds = self._rounds(len(jobs)) - (not combination_s)
-            if self._has_time(PROVE, rounds * self._turns_s(jobs[0], timed_s) + combination_s):
+            if self._has_time(PROVE, rounds * self._turns_s(jobs[0], timed_s) + combination_s + kept_s):
                 return slugs[:count]
         return ()
 
@@ -351,10 +370,11 @@ class OptimizationSearch(SearchRounds):
             gain, steps = yield from self._combine([slug for slug in kept if self._rows[slug].alternates])
             kept = [slug for slug in kept if self._rows[slug].state != REDUNDANT]
             combined = [slug for slug in kept if self._rows[slug].reason != NOT_COMBINED]
+            self._combined = combined, gain, steps
             gone = yield from self._confirm(combined, gain, steps)
             if not gone:
                 return
-            self.winner = None
+            self.winner = self._combined = None
             kept = [slug for slug in kept if slug not in gone]
 
     def _combine(self, slugs: list[str]) -> Asking[tuple[MeasuredGain | None, tuple[tuple[str, float], ...]]]:
@@ -364,8 +384,8 @@ class OptimizationSearch(SearchRounds):
             parts = parts_of(slugs)
             begun = len(self.trials)
             candidates = [self._candidate(*part) for part in parts]
-            each_s = self._turns_s(list(map(name_of, parts)))
-            if not self._has_time(COMBINE, each_s if self._lanes == 1 else 0.0):
+            each_s = self._turns_s(list(map(name_of, parts))) if self._lanes == 1 else 0.0
+            if not self._has_time(COMBINE, each_s + self._first_runs_s([ORIGINAL, full], cold=False)):
                 for slug in slugs[1:]:
                     self._set(slug, reason=NOT_COMBINED)
                 slugs = slugs[:1]
@@ -412,7 +432,7 @@ class OptimizationSearch(SearchRounds):
     def _confirm(
         self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]
     ) -> Asking[list[str]]:
-        """Runs the program with the result and without in turn; returns the rows that have to go."""
+        """Runs the program with the result and without in turn, if there is time; returns the rows that have to go."""
         full = name_of(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
         names = [ORIGINAL, full, *(name_of(without(kept, slug)) for slug in alone)]
@@ -421,6 +441,9 @@ class OptimizationSearch(SearchRounds):
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
             return self._give_up(kept, FAILED, f"from the program's start it fails: {failed.message}")
+        if not {(name,) for name in names} <= {trial.slugs for trial in trials} or (alone and whole is None):
+            self._agree(kept, gain, steps)
+            return []
         differs = self._compare_digests(trials, full)
         if differs:
             changing = [slug for slug in kept if self._rows[slug].numbers != NOTHING]
@@ -449,28 +472,65 @@ class OptimizationSearch(SearchRounds):
         return []
 
     def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
-        """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide."""
-        begun, losses, seen = len(self.trials), self._losses, set[str]()
+        """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide.
+
+        With shared caches if there is time for these only; nothing is begun that would not end in time, and the first
+        of each begin together or not at all.
+        """
+        begun = len(self.trials)
         turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
+        colds, is_cold = first_runs(turns), True
         for place, turn in enumerate(turns):
-            cold = [name not in {*seen, *turn[:lane]} for lane, name in enumerate(turn)]
-            if place < len(names) or self._has_time(CONFIRM, self._ahead.costs.alone_s(CONFIRM)):
-                yield from self._run_alone(CONFIRM, turn, losses=losses, cold=cold)
-            seen.update(turn)
+            places = range(place, len(names)) if place < len(names) else (place,)
+            is_cold = is_cold and self._has_time(CONFIRM, self._rounds_s_of(turns, places, colds))
+            if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places)):
+                break
+            cold = colds[place] if is_cold else ()
+            yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
         for _ in range(LOOKS - 1 if alone else 0):
             trials = self.trials[begun:]
             gains = [judge_alone(trials, names[1], name, self.trials) for name in names if name != names[1]]
             if all(is_faster(gain) for gain in gains) or not self._has_time(
-                CONFIRM, len(turns) * self._ahead.costs.alone_s(CONFIRM)
+                CONFIRM, self._rounds_s_of(turns, range(len(turns)))
             ):
                 break
             for turn in turns:
                 yield from self._run_alone(CONFIRM, turn)
         return self.trials[begun:]
 
-    @property
-    def _losses(self) -> int:
-        return int(min(MOST_LOSSES, max(FEWEST_LOSSES, LOSSES_S / self._step_s)))
+    # What was not run from the program's start.
+
+    def stop(self) -> None:
+        """Claims what fresh processes agree on by now, after the search was stopped from outside."""
+        if self.winner is None:
+            self._agree(*(self._combined or (self._proven, None, ())))
+
+    def _agree(self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]) -> None:
+        """Claims what fresh processes agree on, where there was no time to run it from the program's start.
+
+        Only what changes nothing in the numbers, and was compared, is claimed. Several rows are if they were measured
+        together; else the best of them is.
+        """
+        for slug in kept:
+            self._set(slug, reason=NOT_COMBINED)
+        sure = [slug for slug in kept if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]
+        for slug in kept:
+            if slug not in sure:
+                self._set(slug, reason=NO_LOSSES.format(numbers=self._rows[slug].numbers))
+        together = sure == list(kept) and all(self._rows[slug].alternates for slug in sure)
+        if not (together and is_faster(gain)):
+            sure = sorted(sure, key=self._share)[-1:]
+            gain = self._rows[sure[0]].proven if sure else None
+            steps = ()
+        if gain is None or not is_faster(gain):
+            return
+        for slug in sure:
+            self._set(slug, state=KEPT, reason="")
+        if len(sure) == 1:
+            self._set(sure[0], own=gain)
+        missing_s = self._first_runs_s([ORIGINAL, name_of(sure)], cold=True)
+        steps = steps or ((sure[-1], gain.after_s),)
+        self.winner = OptimizedProgram(tuple(sure), gain, steps, from_start=NOT_YET, missing_s=missing_s)
 
     def _compare_digests(self, trials: Sequence[Trial], full: str) -> str:
         originals = [trial.digests for trial in trials if trial.slugs == (ORIGINAL,)]
@@ -510,8 +570,12 @@ class OptimizationSearch(SearchRounds):
                 f"from the program's start the step is not shorter: {took} in {whole.processes} processes"
             )
         ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
+        compiled_s, original_s = ours[0], theirs[0]
+        is_cold = {(name_of(kept),), (ORIGINAL,)} <= {trial.slugs for trial in trials if trial.cold}
+        if not is_cold:  # as they were compiled beside each other, the original as the placebo
+            compiled_s, original_s = map(self._ahead.costs.cold_s, (name_of(kept), PLACEBO))
         saved_s = gain.before_s - gain.after_s
-        longer_s = (ours[0] or 0.0) - (theirs[0] or 0.0) if ours[0] is not None and theirs[0] is not None else None
+        longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = None if longer_s is None or saved_s <= 0 else max(0.0, longer_s / saved_s)
         compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
         said = f"{compared} steps of the optimizer: gradients and losses as without the settings" if compared else ""
@@ -521,9 +585,10 @@ class OptimizationSearch(SearchRounds):
             steps=steps or tuple([(slug, gain.after_s) for slug in kept][-1:]),
             peak_memory_bytes=ours[1],
             original_peak_memory_bytes=theirs[1],
-            compile_time_s=ours[0],
-            original_compile_time_s=theirs[0],
+            compile_time_s=compiled_s,
+            original_compile_time_s=original_s,
             pays_after=pays,
             alone=whole,
             losses=said,
+            from_start=EMPTY_CACHES if is_cold else SHARED_CACHES,
         )

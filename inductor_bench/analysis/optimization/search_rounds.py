@@ -9,16 +9,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...records.optimization import (
+    CONFIRM,
     FAILED,
     ORIGINAL,
     PLACEBO,
+    UNPROVEN,
     MenuRow,
     OptimizedProgram,
     Trial,
     TrialVariant,
 )
 from .costs import time_of_round
-from .row_states import fault_of
+from .row_states import fault_of, is_faster, proven_share
 from .trial_plans import TrialCandidate, TrialPlan, name_of
 from .warming import CompileAhead
 
@@ -33,6 +35,9 @@ SCREENED_S, CLEAR_S, PROVEN_S = 2.5, 1.0, 6.0
 
 SHORT_STEP_S, LEAST = 0.1, 48
 """Steps up to this time are timed at least so often in a process, longer ones half as often."""
+
+FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
+"""The number of optimizer steps whose gradients are kept, and about how long they take."""
 
 Answer = TypeVar("Answer")
 Asking = Generator[tuple[TrialPlan, ...], Sequence[Trial], Answer]
@@ -52,6 +57,7 @@ class SearchRounds:
         max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
         lanes: the number of devices.
         ahead: what is compiled ahead; nothing by default.
+        confirming_s: the seconds after which no run from the program's start is begun; ``budget_s`` by default.
     """
 
     def __init__(
@@ -63,10 +69,12 @@ class SearchRounds:
         max_memory_bytes: int | None = None,
         lanes: int = 1,
         ahead: CompileAhead | None = None,
+        confirming_s: float | None = None,
     ) -> None:
         self._rows = {row.slug: row for row in rows}
         self._step_s, self._budget_s, self._before_s = step_time_s, budget_s, spent_s
         self._max_memory_bytes, self._lanes = max_memory_bytes, lanes
+        self._confirming_limit_s = budget_s if confirming_s is None else confirming_s
         self._ahead = ahead or CompileAhead()
         self._rounds_s: list[float] = []
         self._looks: Counter[str] = Counter()  # at the proof of each row
@@ -83,6 +91,13 @@ class SearchRounds:
     def spent_s(self) -> float:
         """Seconds that the search has taken."""
         return self._before_s + math.fsum(self._rounds_s)
+
+    @property
+    def _proven(self) -> list[str]:
+        return [row.slug for row in self.rows if is_faster(row.proven) and row.state == UNPROVEN]
+
+    def _share(self, slug: str) -> float:
+        return proven_share(self._rows[slug])
 
     def _set(self, slug: str, **fields: object) -> None:
         self._rows[slug] = replace(self._rows[slug], **fields)  # type: ignore[arg-type]
@@ -149,9 +164,36 @@ class SearchRounds:
         timed_s = max(self._timed_s(usual_s), self._least * self._step_s)
         return self._ahead.costs.turns_s(slugs, timed_s, cached=cached)
 
+    def _rounds_s_of(
+        self, turns: Sequence[Sequence[str]], places: Iterable[int], colds: Sequence[Sequence[bool]] = ()
+    ) -> float:
+        """Seconds of some of these rounds, each as long as its longest process."""
+        return math.fsum(
+            max(
+                self._first_runs_s([name], cold=bool(colds) and colds[place][lane])
+                for lane, name in enumerate(turns[place])
+            )
+            for place in places
+        )
+
+    def _first_runs_s(self, names: Iterable[str], *, cold: bool) -> float:
+        """Seconds in which each of these runs once from the program's start, one after the other."""
+        return math.fsum(self._ahead.costs.from_start_s(name, self._stepped_s(name), cold=cold) for name in names)
+
+    def _stepped_s(self, name: str) -> float:
+        """Seconds of the steps of such a run: those whose gradients are kept, and those that are timed."""
+        saved = [self._share(slug) for slug in name.split("+") if slug in self._rows]
+        step_s = self._step_s * math.prod(1 - share for share in saved)
+        return self._losses * step_s + max(self._timed_s(SCREENED_S), self._least * step_s)
+
+    @property
+    def _losses(self) -> int:
+        return int(min(MOST_LOSSES, max(FEWEST_LOSSES, LOSSES_S / self._step_s)))
+
     def _has_time(self, purpose: str, needed_s: float, share: float = 1.0) -> bool:
         """Whether processes of a purpose that need so many seconds end within this share of the search's time."""
-        return needed_s <= self._left_s(share)
+        later_s = self._confirming_limit_s - self._budget_s if purpose == CONFIRM else 0.0
+        return needed_s <= self._left_s(share) + later_s
 
     def _left_s(self, share: float = 1.0) -> float:
         """Seconds that are left of this share of the search's time."""

@@ -107,3 +107,13 @@ def in_turn(names: Sequence[str], lanes: int) -> list[list[str]]:
     if lanes == 1:
         return [[name] for name in (*names, *backwards)]
     return [[(backwards if lane % 2 else names)[place] for lane in range(lanes)] for place in range(len(names))]
+
+
+def first_runs(turns: Sequence[Sequence[str]]) -> list[list[bool]]:
+    """For each process of such rounds, whether it is the first with its name."""
+    seen: set[str] = set()
+    found = []
+    for turn in turns:
+        found.append([name not in {*seen, *turn[:lane]} for lane, name in enumerate(turn)])
+        seen.update(turn)
+    return found

@@ -272,7 +272,9 @@ def write_optimized(found: Optimization, folder: OptimizationFolder, program: Pa
         texts = {folder.APPLY: module_text(found, settings), folder.LINES: page_text(found, settings, folder.path)}
         changed = diff_of(program, settings, on_host=not found.environment.device.accelerator)
         if changed:
-            texts[folder.DIFF] = changed
+            texts[folder.DIFF] = (
+                f"{found.caveat[:1].upper()}{found.caveat[1:]}.\n{changed}" if found.caveat else changed
+            )
     for name in (folder.APPLY, folder.LINES, folder.DIFF):
         if name in texts:
             write_text(folder.path / name, texts[name])
@@ -300,8 +302,10 @@ def module_text(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
 
 
 def _answer(found: Optimization) -> str:
-    winner = found.winner
-    return f"{winner.gain.share * 100:.1f}% of the step is saved." if winner is not None else ""
+    if found.winner is None:
+        return ""
+    said = f"{found.winner.gain.share * 100:.1f}% of the step is saved"
+    return f"{said}, as processes say in which it was timed; {found.caveat}." if found.caveat else f"{said}."
 
 
 def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:

@@ -30,6 +30,7 @@ class OptimizedProcess:
     exit_code: int
     settings: tuple[str, ...]  # the settings
     refused: tuple[str, ...]  # those that had no effect, each with its reason
+    caveat: str = ""  # what the search has not yet done with them; empty if nothing is missing
 
 
 def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
@@ -61,6 +62,6 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
         }
         code = run_in_terminal(command, environment)
         refused = dict.fromkeys(said for one in read_tried(work) for state in one.variants for said in state.refused)
-        return OptimizedProcess(code, tuple(setting.words for setting in settings), tuple(refused))
+        return OptimizedProcess(code, tuple(setting.words for setting in settings), tuple(refused), found.caveat)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -17,14 +17,15 @@ from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.base import Failure
-from inductor_bench.records.optimization import KEPT, Trial
+from inductor_bench.records.optimization import CONFIRM, KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment, Interval, Timeline
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
 from inductor_bench.workflows.modules.targets import resolve_target
-from inductor_bench.workflows.optimize import OptimizeInterrupted, run_optimize
+from inductor_bench.workflows.optimize import OptimizeInterrupted, limit_of, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
 
@@ -112,7 +113,8 @@ def test_an_interrupted_search_goes_on(run: Path, program: DrawnProgram, monkeyp
     with pytest.raises(OptimizeInterrupted) as stop:
         run_optimize(request(run), Silent())
     shown = stop.value.outcome.found
-    assert not shown.is_complete and len(shown.trials) == 3 and shown.winner is None and shown.tried
+    assert not shown.is_complete and len(shown.trials) == 3 and shown.tried and not shown.files
+    assert shown.winner is not None and shown.winner.slugs == ("cudagraphs",) and shown.caveat
     monkeypatch.setattr(program, "run", drawn)
     found = run_optimize(request(run), Silent()).found
     assert found.is_complete and found.trials[:3] == shown.trials
@@ -125,6 +127,30 @@ def test_more_time_goes_on_with_what_had_none(run: Path, program: DrawnProgram) 
     assert short.is_complete and short.winner is None
     longer = run_optimize(request(run, budget_s=3000.0), Silent()).found
     assert longer.winner is not None and longer.budget_s == 3000.0
+
+
+def test_a_result_that_was_not_run_from_the_start_says_so_and_a_longer_command_runs_it(
+    run: Path, program: DrawnProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.start_s, program.compile_s, program.cached, program.check_s = 14.0, 40.0, 0.04, 4.0
+    place, caveat = run / "optimized", "not yet run from the program's start"
+    assert main(["optimize", str(run), "--budget", "230s"]) == 5
+    shown = capsys.readouterr().out
+    assert caveat in shown.partition("\n\n")[2].partition("\n\n")[0].replace("\n", " ")
+    assert "runs the result from the program's start" in shown
+    assert all(caveat in (place / name).read_text() for name in ("README.md", "apply.py"))
+    first = [plan.name for plan in program.asked]
+    assert main(["optimize", str(run), "--budget", "230s", "--format", "json", "-q"]) == 5
+    found = json.loads(capsys.readouterr().out)
+    assert (found["winner"]["from_start"], len(program.asked)) == ("not yet", len(first))
+    assert main(["optimize", str(run), "--budget", "10m", "-q"]) == 0
+    assert caveat not in capsys.readouterr().out + (place / "README.md").read_text()
+    assert {plan.purpose for plan in program.asked[len(first) :]} == {CONFIRM}
+    found = OptimizationFolder(place).load()
+    assert (found.searched_s, found.budget_s, limit_of(found)) == (230.0, 600.0, None)
+    run_optimize(request(run, budget_s=3000.0), Silent())
+    found = OptimizationFolder(place).load()
+    assert found.searched_s is None and len(found.tried) > 1, "then it goes on with the other rows"
 
 
 def test_force_begins_anew(run: Path, program: DrawnProgram) -> None:
