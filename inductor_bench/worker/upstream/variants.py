@@ -121,6 +121,25 @@ def compile_as(
     return made
 
 
+@contextlib.contextmanager
+def around_compilations(surround: Surround) -> Iterator[None]:
+    """Enters something around the compilation of each graph that is asked for inside, also of backward graphs, which
+    are compiled later. (2.13; 2.9, 2.11 read only)"""
+    from torch._inductor import compile_fx
+
+    original = compile_fx.compile_fx
+
+    @functools.wraps(original)
+    def compile(*arguments: Any, **keywords: Any) -> Any:
+        return original(*arguments, **{"inner_compile": _inner_compile(surround), **keywords})
+
+    compile_fx.compile_fx = compile
+    try:
+        yield
+    finally:
+        compile_fx.compile_fx = original
+
+
 def compile_own_graph(module: Any, inputs: Sequence[Any], options: Mapping[str, Any], surround: Surround) -> Any:
     """Compiles a graph that is compiled only once; see :func:`compile_as`."""
     from torch._inductor import compile_fx

@@ -231,11 +231,9 @@ class Turns:
         from ..output_comparison import coarsest_eps  # which imports torch
 
         collectives, eps = upstream.calls_collectives(module), coarsest_eps(upstream.values_within(module))
-        begin_s = time.perf_counter()
-        with self.in_place_of(ORIGINAL):
+        with self._timed_for(self.settings[ORIGINAL]), self.in_place_of(ORIGINAL):
             own = original(backend, module, inputs, **keywords)
             changed = upstream.changed_inputs(len(inputs))
-        self.settings[ORIGINAL].compile_s += time.perf_counter() - begin_s
         self.settings[ORIGINAL].graphs += 1
         options = {**upstream.options_of(backend), **(keywords.get("config_patches") or {})}
         graph = VariantGraph(
@@ -259,13 +257,13 @@ class Turns:
         settings = self.settings[self.held]
         if settings.failure:
             return original(backend, module, inputs, **more)
-        spare, begin_s = upstream.copy_graph(module), time.perf_counter()
+        spare = upstream.copy_graph(module)
         try:
-            made = original(upstream.with_options(backend, settings.options), module, inputs, **more)
+            with self._timed_for(settings):
+                made = original(upstream.with_options(backend, settings.options), module, inputs, **more)
         except Exception as error:  # whatever a compiler raises is the variant's
             self.fail(settings.number, error)
             return original(backend, spare, inputs, **more)
-        settings.compile_s += time.perf_counter() - begin_s
         settings.graphs += 1
         return made
 
@@ -342,15 +340,28 @@ class Turns:
     @contextlib.contextmanager
     def _compiling_for(self, settings: VariantSettings) -> Iterator[None]:
         """Compiles inside with a variant's settings, and adds the time to its own."""
-        outermost, begin_s = not self._compiling, time.perf_counter()
-        self._compiling += 1
         self.note(settings.number, "compiles")
         try:
-            with self.in_place_of(settings.number), upstream.cache_tag(settings.tag):
+            with self._adding_time(settings), self.in_place_of(settings.number), upstream.cache_tag(settings.tag):
                 yield
         finally:
-            self._compiling -= 1
             self.note(self.variant, "runs")
+
+    @contextlib.contextmanager
+    def _timed_for(self, settings: VariantSettings) -> Iterator[None]:
+        """Adds the time inside to what a variant compiles, and that of backward graphs which are compiled later."""
+        adding = partial(self._adding_time, settings)
+        with adding(), upstream.around_compilations(adding):
+            yield
+
+    @contextlib.contextmanager
+    def _adding_time(self, settings: VariantSettings) -> Iterator[None]:
+        outermost, begin_s = not self._compiling, time.perf_counter()
+        self._compiling += 1
+        try:
+            yield
+        finally:
+            self._compiling -= 1
             if outermost:
                 settings.compile_s += time.perf_counter() - begin_s
 
