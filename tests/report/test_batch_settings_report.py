@@ -12,7 +12,7 @@ from tried_programs import DrawnProgram, menu_row, optimization, searched, searc
 
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import BatchResults
-from inductor_bench.records.optimization import Optimization
+from inductor_bench.records.optimization import NOT_YET, Optimization
 from inductor_bench.report.batch_document import FORMATS
 from inductor_bench.report.batch_tables import BatchView
 from inductor_bench.report.formats import View
@@ -98,3 +98,11 @@ def test_a_query_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("fused-optimizer", 8, 7, 0, 0, False),
         ("cudagraphs", 9, 7, 0, 0, False),
     ]
+
+
+def test_a_result_that_was_not_run_from_the_start_has_that_beside_its_settings() -> None:
+    found = search(savings={"a": 0.2})
+    assert found.winner is not None
+    unconfirmed = replace(found, winner=replace(found.winner, from_start=NOT_YET))
+    assert "a (not yet run from the program's start)" in shown(batch(unconfirmed))
+    assert "not yet run" not in shown(batch(found))

@@ -21,6 +21,10 @@ TRIED = ("fused-optimizer", "foreach-optimizer")
 """The rows of the menu that are tried: others compile for long."""
 
 
+def has_time(self: search.OptimizationSearch, purpose: str, *_: object) -> bool:
+    return purpose != CONFIRM or [trial.purpose for trial in self.trials].count(CONFIRM) < 2
+
+
 def main(words: Sequence[str]) -> int:
     """Runs ``breakdown TARGET … -o RUN`` or ``optimize RUN …``."""
     if words[0] == "breakdown":
@@ -31,7 +35,7 @@ def main(words: Sequence[str]) -> int:
         folder.save(replace(step_runs.cpu(), target=words[1], request=asked))
         return 0
     # The pace of the machine decides nothing, and the result runs once from the program's start.
-    search.OptimizationSearch._has_time = lambda self, purpose, *_, **__: purpose != CONFIRM  # type: ignore[method-assign]
+    search.OptimizationSearch._has_time = has_time  # type: ignore[method-assign]
     search.OptimizationSearch._timed_s = lambda self, usual_s: usual_s / 30  # type: ignore[method-assign]
     optimize.look = lambda *_: (Environment(), None)
     menu = optimize.make_menu

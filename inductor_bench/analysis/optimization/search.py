@@ -509,16 +509,15 @@ class OptimizationSearch(SearchRounds):
         """Claims what fresh processes agree on, where there was no time to run it from the program's start.
 
         Only what changes nothing in the numbers, and was compared, is claimed. Several rows are if they were measured
-        together; else the best of them is.
+        together, and their memory has no limit; else the best of them is.
         """
-        for slug in kept:
-            self._set(slug, reason=NOT_COMBINED)
-        sure = [slug for slug in kept if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]
-        for slug in kept:
-            if slug not in sure:
-                self._set(slug, reason=NO_LOSSES.format(numbers=self._rows[slug].numbers))
+        left = [slug for slug in kept if self._rows[slug].state == UNPROVEN]
+        sure = [slug for slug in left if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]
+        for slug in left:
+            row = self._rows[slug]
+            self._set(slug, reason=NOT_COMBINED if slug in sure else NO_LOSSES.format(numbers=row.numbers))
         together = sure == list(kept) and all(self._rows[slug].alternates for slug in sure)
-        if not (together and is_faster(gain)):
+        if not (together and is_faster(gain)) or (len(sure) > 1 and self._max_memory_bytes is not None):
             sure = sorted(sure, key=self._share)[-1:]
             gain = self._rows[sure[0]].proven if sure else None
             steps = ()

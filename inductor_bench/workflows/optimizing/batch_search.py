@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import InductorBenchError, UsageError
+from ...errors import EXIT_UNDECIDED, InductorBenchError, UsageError
 from ...launch.process import ProcessResult
 from ...records.base import Failure
 from ...records.batch import DONE, PARTIAL, BatchModel
@@ -111,7 +111,7 @@ def finish_search(model: BatchModel, ended: ProcessResult, run: RunFolder) -> tu
 
 
 def _failure(found: Optimization | None, ended: ProcessResult) -> Failure | None:
-    if ended.ok and found is not None and found.is_complete:
+    if found is not None and found.is_complete and (ended.ok or (found.caveat and ended.exit_code == EXIT_UNDECIDED)):
         return None
     timed = [trial for trial in found.trials if trial.purpose != WARMING] if found is not None else []
     failed = next((trial.failure for trial in timed if trial.failure), None)

@@ -34,12 +34,16 @@ DENIED = (
 )
 
 
+def has_time(self: search.OptimizationSearch, purpose: str, *_: object) -> bool:
+    return purpose != CONFIRM or [trial.purpose for trial in self.trials].count(CONFIRM) < 2
+
+
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimization:
     """A search over a RUN that says that the optimizer takes a part of the step."""
     monkeypatch.setattr(optimize, "look", lambda *_: (Environment(), None))
     # The pace of the machine decides nothing, and the result runs once from the program's start.
-    monkeypatch.setattr(search.OptimizationSearch, "_has_time", lambda self, purpose, *_, **__: purpose != CONFIRM)
+    monkeypatch.setattr(search.OptimizationSearch, "_has_time", has_time)
     monkeypatch.setattr(search.OptimizationSearch, "_timed_s", lambda self, usual_s: usual_s / 20)
     quick = tuple(entry for entry in menu.MENU if entry.slug != "compiled-optimizer")  # it compiles 300 parameters
     monkeypatch.setattr(menu, "MENU", quick)
