@@ -40,7 +40,8 @@ from .findings.doubts import largest_load
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
 from .gpu_sharing import others_words
-from .statistics import EFFECT, above_limit
+from .limits import above_limit, limit_words, slowdown_of_runs
+from .statistics import EFFECT
 from .step_costs import runs_on_host
 
 # What differs between the environments and the requests of two sides, and what makes them incomparable.
@@ -291,9 +292,9 @@ def part_name(part: PartChange) -> str:
 
 
 def headline(comparison: RunComparison, limit: float | None = None) -> str:
-    """The answer in one or two sentences; with ``limit`` also whether B is within it: ``Limit of 5%: passed.``"""
+    """The answer in one or two sentences; with ``limit`` also whether B is within it; see `limit_words`."""
     if limit is not None:
-        return f"{headline(comparison)} Limit of {100 * limit:g}%: {_judged(comparison, limit)}."
+        return f"{headline(comparison)} {_limit_words(comparison, limit)}."
     step = comparison.step
     of = f"a {step.currency}" if step.currency != "iteration" else "an iteration of all graphs"
     times = f"{of} takes {units.seconds(step.a_s)} in A and {units.seconds(step.b_s)} in B"
@@ -315,21 +316,17 @@ def headline(comparison: RunComparison, limit: float | None = None) -> str:
 def beyond(comparison: RunComparison, limit: float) -> str:
     """What keeps B from a limit, a share of A's step: ``slower``, ``undecided`` or ``not comparable``; empty if none.
 
-    See :func:`inductor_bench.analysis.statistics.above_limit`.
+    See :func:`inductor_bench.analysis.limits.above_limit`.
     """
-    step = comparison.step
     if comparison.verdict == NOT_COMPARABLE:
         return NOT_COMPARABLE
-    return above_limit(step.delta_s / step.a_s if step.a_s else 0.0, comparison.verdict, limit)
+    return above_limit(slowdown_of_runs(comparison), limit)
 
 
-def _judged(comparison: RunComparison, limit: float) -> str:
-    found = beyond(comparison, limit)
-    if found:
-        return UNDECIDED if found == UNDECIDED else "failed"
-    high_s = comparison.step.high_s
-    is_open = high_s is None or high_s > limit * comparison.step.a_s
-    return "passed, although the interval reaches above it" if is_open else "passed"
+def _limit_words(comparison: RunComparison, limit: float) -> str:
+    if comparison.verdict == NOT_COMPARABLE:
+        return f"Limit of {100 * limit:g}%: failed"
+    return limit_words(slowdown_of_runs(comparison), limit)
 
 
 def interval_words(comparison: RunComparison) -> str:

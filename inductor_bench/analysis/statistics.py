@@ -112,15 +112,6 @@ def verdict(ratio: Ratio, effect: float = EFFECT) -> str:
     return judge_ratio(ratio.median, ratio.low, ratio.high, effect) if enough else "undecided"
 
 
-def above_limit(slower_by: float, verdict: str, limit: float) -> str:
-    """What a limit says of a time that is longer by this share: ``slower``, ``undecided``, or nothing if it passes.
-
-    The measured difference is compared with the limit. Above it, ``slower`` needs the verdict ``slower``; with the
-    verdict ``undecided`` the difference may be noise.
-    """
-    return verdict if slower_by > limit and verdict in (SLOWER, UNDECIDED) else ""
-
-
 def judge_ratio(middle: float, low: float, high: float, effect: float) -> str:
     """The verdict of :func:`verdict` from the middle of a ratio and the ends of its interval."""
     if high < 1 and middle <= 1 - effect:

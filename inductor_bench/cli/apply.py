@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..analysis.statistics import above_limit
+from ..analysis.limits import Slowdown, above_limit, slowdown_of_proof
 from ..errors import EXIT_OK, UsageError
 from ..records.request import ApplyRequest
-from ..records.retune import UNDECIDED, Verification
+from ..records.retune import Verification
 from ..report.formats import View
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
@@ -53,8 +53,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     RUN may also be the folder RUN/optimized of a search: the program runs with the settings that `optimize` found.
 
     Exit code: that of the program; 0 or 1 without one, and with --verify; 2 for a request that cannot be carried out.
-    With --fail-above 4 if the step is longer by more than that with the configs, 5 if it measured longer by more and
-    that may be noise, or could not be timed.
+    With --fail-above 0 only if all of the interval of the step's change with the configs is at most that, 4 if all of
+    it is above, else 5: undecided.
     """
     from ..workflows.apply import run_apply
 
@@ -67,7 +67,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     with console_for(values, form) if request.verify else plain as console:
         outcome = run_apply(request, console)
         if outcome.exit_code is None:
-            show(form, outcome, View(columns=console.columns), console)
+            show(form, outcome, View(columns=console.columns, limit=fail_above), console)
             if outcome.interrupted:
                 raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
         else:
@@ -80,8 +80,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
 
 def beyond(found: Verification | None, limit: float) -> str:
     """What keeps the configs from a limit, a share of the step without them: ``slower``, ``undecided`` or nothing."""
-    step = found.step if found is not None else None
-    return above_limit(-step.saving_s / step.own_s, step.verdict, limit) if step is not None else UNDECIDED
+    return above_limit(slowdown_of_proof(found) if found is not None else Slowdown(), limit)
 
 
 def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int:

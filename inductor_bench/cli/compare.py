@@ -54,9 +54,9 @@ With one TARGET the runs are made here, interleaved (A B B A), each as `breakdow
 --python, B under the second; only B has the variables of --env. With neither option, A and B are the
 same, and the difference is noise.
 
-Exit code: 0. With --fail-above 4 if B is slower by more than that, 5 if it measured slower by more and that may be
-noise, and 1 if it is not comparable, or a batch B lacks a model that A ran; of several models the first of 1, 4 and 5.
-Otherwise as `breakdown`.
+Exit code: 0. With --fail-above 0 only if all of the interval of B's slowdown is at most that, 4 if all of it is above,
+else 5: undecided; and 1 if it is not comparable, or a batch B lacks a model that A ran; of several models the first of
+1, 4 and 5. Otherwise as `breakdown`.
 """
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..analysis.statistics import above_limit
+from ..analysis.limits import above_limit, slowdown_of_kernels
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import KernelRequest
 from ..report.formats import View
@@ -45,8 +45,8 @@ def command(fail_above: float | None, **values: Any) -> int:
 
     Exit code: 0, 1 if a kernel could not be measured or retuned (the others are) or computes something else than
     its reference or than the other, 2 for a request that cannot be carried out as typed, 130 if it was interrupted
-    (what was measured until then is shown). With --compare and --fail-above 4 if the other is slower by more than that,
-    5 if it measured slower by more and that may be noise.
+    (what was measured until then is shown). With --compare and --fail-above 0 only if all of the interval of the
+    other's slowdown is at most that, 4 if all of it is above, else 5: undecided.
     """
     from ..workflows.kernel import KernelsInterrupted, run_kernel
 
@@ -73,11 +73,11 @@ def _compare(request: KernelRequest, console: Console, form: str, limit: float |
     from ..workflows.kernels.kernel_comparison import run_comparison
 
     comparison = run_comparison(request, console)
-    show(COMPARED.get(form), comparison, View(columns=console.columns), console)
+    show(COMPARED.get(form), comparison, View(columns=console.columns, limit=limit), console)
     wrong = any(kernel.checked is False for kernel in (comparison.first, comparison.second))
     if wrong or comparison.failures or comparison.alike is False:
         return EXIT_FAILURE
     pair = comparison.as_they_stand
     if limit is None:
         return EXIT_OK
-    return limit_code([above_limit(pair.ratio.median - 1, pair.verdict, limit)]) if pair.ratio else EXIT_FAILURE
+    return limit_code([above_limit(slowdown_of_kernels(pair), limit)]) if pair.ratio else EXIT_FAILURE

@@ -286,7 +286,10 @@ def format_option(formats: Formats[Any]) -> Callable[[F], F]:
 
 def fail_above_option(when: str) -> Callable[[F], F]:
     """Adds ``--fail-above``, a share of 1 or ``None``; ``when`` says what must not be slower. See `limit_code`."""
-    said = f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_UNDECIDED} if that may be noise."
+    said = (
+        f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_OK} if it surely is not, and with {EXIT_UNDECIDED} if the "
+        "interval of the difference reaches from below this limit to above it."
+    )
     return click.option("--fail-above", metavar="PERCENT", callback=_read_percent, help=said)
 
 
@@ -304,7 +307,7 @@ def _read_percent(context: click.Context, parameter: click.Parameter, value: str
 
 
 def limit_code(found: Collection[str]) -> int:
-    """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.statistics.above_limit`."""
+    """The exit code for what a limit says of some times; see :func:`inductor_bench.analysis.limits.above_limit`."""
     return EXIT_SLOWER if SLOWER in found else EXIT_UNDECIDED if UNDECIDED in found else EXIT_OK
 
 

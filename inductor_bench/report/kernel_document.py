@@ -12,6 +12,7 @@ from typing import Protocol
 
 from .. import units
 from ..analysis.findings.finding import plural
+from ..analysis.limits import limit_words, slowdown_of_kernels
 from ..devices.hardware_counters import STALL_WORDS
 from ..records.base import Category, Failure
 from ..records.comparison import Pairing, TimedPair
@@ -38,6 +39,7 @@ from .document import (
     Sentence,
     Table,
     notes,
+    sentences,
     words,
 )
 from .formats import DEFAULT_VIEW, View, document_formats
@@ -369,6 +371,7 @@ def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Docum
         words("second / first"),
         *(Column(title) for title in ("ratio", "99.5% interval", "first", "second")),
     )
+    limit = [] if view.limit is None else [limit_words(slowdown_of_kernels(comparison.as_they_stand), view.limit)]
     outputs = Sentence("both compute the same from the same arguments", GOOD)
     if comparison.difference:
         outputs = Sentence(f"outputs: {comparison.difference}", WARN if comparison.alike is None else BAD)
@@ -376,6 +379,7 @@ def compared_document(comparison: TimedPair, view: View = DEFAULT_VIEW) -> Docum
         "Compared",
         (
             Sentence(f"{file} {said}", LEAD),
+            *sentences(limit, LEAD),
             Table((*columns, Column("verdict", False)), rows),
             *(
                 [Sentence(words_, LEAD)]

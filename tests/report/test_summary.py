@@ -173,7 +173,7 @@ def test_a_comparison_says_its_first_line_and_commands_in_json() -> None:
     other = compared_runs.run(compared_runs.changed("triton_poi_fused_relu_2", kernel_id="other"), longer=1.4)
     found = compare_runs([compared_runs.run()], [other], ("runs/a", "runs/b"))
     said = data_of(comparison_document.FORMATS, found, View(limit=0.05))["summary"]
-    assert said["headline"].endswith("Limit of 5%: undecided.")
+    assert said["headline"].endswith("reaches above it.")
     assert [one["id"] for one in said["next_commands"]] == ["kernel-compare"]
 
 

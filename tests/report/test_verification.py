@@ -38,9 +38,11 @@ FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, PinnedOutputs(2, 143, 3e-4, 
     [
         (STEP, ""),
         (SAME, ""),
-        (replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower"), "slower"),
+        (replace(STEP, saving_s=-1.2e-3, low_s=-1.3e-3, high_s=-1.1e-3, verdict="slower"), "slower"),
+        (replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower"), "undecided"),
         (replace(STEP, saving_s=-0.9e-3, low_s=-3e-3, high_s=0.8e-3, verdict="undecided"), "undecided"),
-        (replace(STEP, saving_s=-0.1e-3, low_s=-3e-3, high_s=0.8e-3, verdict="undecided"), ""),
+        (replace(STEP, saving_s=-0.1e-3, low_s=-0.5e-3, high_s=0.8e-3, verdict="undecided"), ""),
+        (replace(SAME, pairs=4, verdict="undecided"), "undecided"),
         (None, "undecided"),
     ],
 )
@@ -53,7 +55,7 @@ def test_apply_exits_with_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path:
     words = documented(
         "inductor-bench apply runs/train --verify --fail-above 0% -- python train.py", {"runs/train": tmp_path}
     )
-    for step, code in ((STEP, 0), (longer, 4), (replace(longer, verdict="undecided"), 5), (None, 5)):
+    for step, code in ((STEP, 0), (longer, 4), (SAME, 5), (None, 5)):
         outcome = ApplyOutcome(
             tmp_path, PinnedRun(Pins("apply", "", "", None), {}, {}), verification=replace(FOUND, step=step)
         )

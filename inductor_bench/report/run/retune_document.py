@@ -11,6 +11,7 @@ from typing import Protocol
 from ... import units
 from ...analysis.batch_aggregation import RetuneSummary, retunes_of
 from ...analysis.findings.finding import apply_command, join_words, plural
+from ...analysis.limits import limit_words, slowdown_of_proof
 from ...analysis.statistics import CONFIDENCE, samples_needed
 from ...analysis.step_costs import step_of, whole_time_s
 from ...records.retune import (
@@ -396,7 +397,7 @@ def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
         yield f"{', '.join(found[:2])}{others}: {reason}"
 
 
-def proof_section(found: Verification | None, top: int) -> Section:
+def proof_section(found: Verification | None, top: int, limit: float | None = None) -> Section:
     """What the configs save in the program; nothing where that was not measured."""
     if found is None:
         return Section("Proof in the program", ())
@@ -420,6 +421,7 @@ def proof_section(found: Verification | None, top: int) -> Section:
         "Proof in the program",
         (
             Sentence(f"{lead_words(found)}.", LEAD),
+            *sentences(() if limit is None else (f"{limit_words(slowdown_of_proof(found), limit)}.",), LEAD),
             Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found)), on=On.EVERYWHERE & ~On.BRIEF),
             *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
             Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
@@ -472,7 +474,7 @@ class Applied(Protocol):
 def applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
     """What was written, what the program runs, or what the configs save."""
     if applied.verification is not None:
-        return Document("", blocks=(proof_section(applied.verification, view.top),))
+        return Document("", blocks=(proof_section(applied.verification, view.top, view.limit),))
     if applied.written:
         return Document("", blocks=tuple(_written(applied)))
     return states_document(applied.kernels)

@@ -19,10 +19,12 @@ from click.testing import CliRunner
 
 import inductor_bench
 from inductor_bench.analysis.comparison_words import headline
+from inductor_bench.analysis.limits import Slowdown, above_limit
 from inductor_bench.cli.compare import command, exit_code
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch import DONE, FAILED, Batch, BatchModel
+from inductor_bench.records.comparison import RunComparison
 from inductor_bench.records.request import BreakdownRequest, CompareRequest, ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.store import codec
@@ -171,25 +173,46 @@ def invoke(*words: str | Path) -> tuple[int, str]:
 def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> None:
     assert invoke(a, b, "-q")[0] == 0
     assert invoke(a, b, "-q", "--fail-above", "5%")[0] == 4
-    assert invoke(a, b, "-q", "--fail-above", "50")[0] == 0
-    assert invoke(a, a, "-q", "--fail-above", "0%")[0] == 0
+    assert invoke(a, b, "-q", "--fail-above", "500")[0] == 0
+    assert invoke(a, a, "-q", "--fail-above", "0%")[0] == 5, "that nothing differs is not proven"
     other = save(tmp_path / "cpu", pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")))
     assert invoke(a, other, "-q", "--fail-above", "5%")[0] == 1
     for form in ("table", "md"):
-        for limit, word in (("5%", "Limit of 5%: failed."), ("50.25%", "Limit of 50.25%: passed.")):
+        for limit, word in (("5%", "Limit of 5%: failed, as"), ("500.25%", "Limit of 500.25%: passed, as")):
             assert word in " ".join(invoke(a, b, "-q", "--format", form, "--fail-above", limit)[1].split())
         assert "Limit of" not in invoke(a, b, "-q", "--format", form)[1]
 
 
-def test_a_difference_above_the_limit_that_may_be_noise_has_an_exit_code_of_its_own(a: Path, b: Path) -> None:
+def test_a_limit_passes_only_if_the_whole_interval_is_below_it(a: Path, b: Path) -> None:
     comparison = compare_records(a, b).comparison
-    for verdict, code in (("slower", 4), ("undecided", 5), ("same", 0), ("not comparable", 1)):
-        assert exit_code([replace(comparison, verdict=verdict)], 0.05) == code
-        assert exit_code([replace(comparison, verdict=verdict)], None) == 0
-        assert exit_code([replace(comparison, verdict=verdict)], 0.9) == (1 if code == 1 else 0)
-    undecided, slower = (replace(comparison, verdict=verdict) for verdict in ("undecided", "slower"))
+    a_s = comparison.step.a_s
+
+    def found(low: float, high: float, verdict: str) -> RunComparison:
+        return replace(comparison, step=replace(comparison.step, low_s=low * a_s, high_s=high * a_s), verdict=verdict)
+
+    slower, undecided = found(0.1, 0.2, "slower"), found(-0.1, 0.2, "undecided")
+    faster, same = found(-0.2, -0.1, "faster"), found(-0.003, 0.002, "same")
+    for one, limit, code in (
+        (slower, 0.05, 4),
+        (slower, 0.15, 5),
+        (slower, 0.2, 0),
+        (undecided, 0.05, 5),
+        (undecided, 0.2, 0),
+        (faster, 0.0, 0),
+        (same, 0.05, 0),
+        (same, 0.0, 5),
+        (replace(slower, verdict="not comparable"), 0.9, 1),
+        (replace(slower, step=replace(slower.step, low_s=None, high_s=None)), 0.9, 5),
+    ):
+        assert exit_code([one], limit) == code and exit_code([one], None) == 0, (one.step, limit)
     assert exit_code([undecided, slower], 0.05) == 4
-    assert headline(undecided, 0.05).endswith("Limit of 5%: undecided.")
+    assert headline(undecided, 0.05).endswith("undecided, as the interval, -10.0% to +20.0%, reaches above it.")
+
+
+def test_a_difference_too_small_to_count_never_decides_at_no_slowdown(a: Path) -> None:
+    for low, high in ((-0.001, 0.001), (0.001, 0.003), (-0.003, -0.001)):
+        assert above_limit(Slowdown(low, high, effect=0.01), 0.0) == "undecided"
+        assert above_limit(Slowdown(low, high), 0.0) == ("slower" if low > 0 else "" if high < 0 else "undecided")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +311,7 @@ def test_a_model_that_b_lost_fails_above_any_limit(tmp_path: Path) -> None:
     a = save_batch(tmp_path / "a", one=pairs.run(), two=pairs.run())
     b = save_batch(tmp_path / "b", one=pairs.run(), two=None)
     assert invoke(a, b, "-q", "--fail-above", "5%")[0] == 1
-    assert invoke(b, a, "-q", "--fail-above", "5%")[0] == 0
+    assert invoke(b, a, "-q", "--fail-above", "500%")[0] == 0
     assert invoke(a, b, "-q")[0] == 0
 
 

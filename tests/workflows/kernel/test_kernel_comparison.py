@@ -249,7 +249,7 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("median", "verdict", "code"), [(1.2, "slower", 4), (1.2, "undecided", 5), (1.02, "slower", 0), (0.9, "faster", 0)]
+    ("median", "verdict", "code"), [(1.2, "slower", 4), (1.055, "slower", 5), (1.02, "slower", 0), (0.9, "faster", 0)]
 )
 def test_fail_above_decides_the_exit_code_of_a_comparison(
     median: float, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -258,6 +258,8 @@ def test_fail_above_decides_the_exit_code_of_a_comparison(
     monkeypatch.setattr(kernel_comparison, "run_comparison", lambda request, progress: found)
     words = documented("inductor-bench kernel original.py --compare edited.py --fail-above 0%")
     assert main([*words, "--fail-above", "5%"]) == code and main(words[:-2]) == 0
+    shown = capsys.readouterr().out
+    assert "Limit of 5%: " in shown and shown.count("Limit of ") == 1
     found = replace(found, alike=False)
     assert main(words) == 1, "wrong comes before slow"
     assert main(["kernel", "a.py", "--fail-above", "5%"]) == 2

@@ -1,0 +1,88 @@
+"""What ``--fail-above`` says of a difference: its whole interval is within the limit, above it, or neither."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..records.comparison import FASTER, SLOWER, UNDECIDED, Pairing, RunComparison
+from ..records.retune import SAVES, STEPS, Verification
+from ..units import percent
+from .statistics import (
+    EFFECT,
+    PROCESS_EFFECT,
+    STEP_EFFECT,
+    VERDICT_CONFIDENCE,
+    samples_needed,
+    smallest_effect,
+)
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """The interval of how much longer a time is, in shares of the time that it is compared with."""
+
+    low: float = -math.inf  # negative if it may be shorter; infinite if nothing is known
+    high: float = math.inf
+    # the smallest difference that counts, if no verdict says that there is one; else 0
+    effect: float = 0.0
+
+
+def slowdown_of_runs(comparison: RunComparison) -> Slowdown:
+    """How much longer B's step is than A's."""
+    step = comparison.step
+    if step.low_s is None or step.high_s is None or not step.a_s:
+        return Slowdown()
+    counts = comparison.verdict in (SLOWER, FASTER)
+    return Slowdown(step.low_s / step.a_s, step.high_s / step.a_s, 0.0 if counts else EFFECT)
+
+
+def slowdown_of_kernels(pair: Pairing) -> Slowdown:
+    """How much longer the second kernel runs than the first; unknown after few pairs."""
+    ratio = pair.ratio
+    if ratio is None or ratio.pairs < samples_needed(VERDICT_CONFIDENCE):
+        return Slowdown()
+    counts = pair.verdict in (SLOWER, FASTER)
+    return Slowdown(ratio.low - 1, ratio.high - 1, 0.0 if counts else smallest_effect(pair.first_s or 0.0))
+
+
+def slowdown_of_proof(found: Verification) -> Slowdown:
+    """How much longer a step is with the configs; unknown after few pairs, and if the device does not confirm it."""
+    step, by_steps = found.step, found.way == STEPS
+    few = step is not None and step.pairs < samples_needed(VERDICT_CONFIDENCE)
+    if step is None or not step.own_s or (few if by_steps else step.verdict == UNDECIDED):
+        return Slowdown()
+    counts, effect = step.verdict in (SAVES, SLOWER), STEP_EFFECT if by_steps else PROCESS_EFFECT
+    return Slowdown(-step.high_s / step.own_s, -step.low_s / step.own_s, 0.0 if counts else effect)
+
+
+def above_limit(found: Slowdown, limit: float) -> str:
+    """What a limit, a share, says of a difference: ``slower``, ``undecided``, or nothing if it passes.
+
+    It passes if its whole interval is at most the limit, and is slower if its whole interval is above it. A difference
+    that is too small to count is no evidence of either: the interval then reaches at least as far as such a difference.
+    """
+    low, high = found.low, found.high
+    if found.effect:
+        low, high = min(low, -found.effect), max(high, found.effect)
+    return "" if high <= limit else SLOWER if low > limit else UNDECIDED
+
+
+def limit_words(found: Slowdown, limit: float) -> str:
+    """The same in words: ``Limit of 5%: passed, as the whole interval, -1.0% to +2.0%, is at most that``."""
+    said, judged = f"Limit of {100 * limit:g}%", above_limit(found, limit)
+    if not math.isfinite(found.low + found.high):
+        return f"{said}: undecided, as too little was measured"
+    interval = f"{_signed(found.low)} to {_signed(found.high)},"
+    if not judged:
+        return f"{said}: passed, as the whole interval, {interval} is at most that"
+    if judged == SLOWER:
+        return f"{said}: failed, as the whole interval, {interval} is above it"
+    if found.low <= limit < found.high:
+        return f"{said}: undecided, as the interval, {interval} reaches above it"
+    return f"{said}: undecided, as a difference of less than {percent(found.effect)} does not count"
+
+
+def _signed(share: float) -> str:
+    text = percent(abs(share))
+    return text if text in ("0%", "<0.1%") else f"{'-' if share < 0 else '+'}{text}"
