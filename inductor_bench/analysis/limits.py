@@ -47,8 +47,9 @@ def slowdown_of_kernels(pair: Pairing) -> Slowdown:
 
 
 def slowdown_of_proof(found: Verification) -> Slowdown:
-    """How much longer a step is with the configs; unknown after few pairs, and if the device does not confirm it."""
-    step, by_steps = found.step, found.way == STEPS
+    """How much longer a step is with the configs; unknown after few pairs, if the device does not confirm it, and if no
+    kernel ran a config."""
+    step, by_steps = found.step if found.pinned else None, found.way == STEPS
     few = step is not None and step.pairs < samples_needed(VERDICT_CONFIDENCE)
     if step is None or not step.own_s or (few if by_steps else step.verdict == UNDECIDED):
         return Slowdown()
@@ -72,7 +73,7 @@ def limit_words(found: Slowdown, limit: float) -> str:
     """The same in words: ``Limit of 5%: passed, as the whole interval, -1.0% to +2.0%, is at most that``."""
     said, judged = f"Limit of {100 * limit:g}%", above_limit(found, limit)
     if not math.isfinite(found.low + found.high):
-        return f"{said}: undecided, as too little was measured"
+        return f"{said}: undecided, as what was measured says nothing"
     interval = f"{_signed(found.low)} to {_signed(found.high)},"
     if not judged:
         return f"{said}: passed, as the whole interval, {interval} is at most that"

@@ -179,6 +179,15 @@ def test_every_kernel_without_a_pin_is_named_with_its_reason() -> None:
     assert next(detail_words(replace(FOUND, kernels=()))).startswith("No kernel has a config to run")
 
 
+@pytest.mark.parametrize("kernels", [(), KERNELS[2:]])
+def test_without_a_config_in_the_program_nothing_is_proven(kernels: tuple[AppliedKernel, ...]) -> None:
+    nothing = replace(FOUND, kernels=kernels)
+    assert beyond(nothing, 0.5) == "undecided" and lead_words(nothing).startswith("Nothing is proven")
+    assert "Limit of 50%: undecided" in " ".join(
+        document_text(Document("", blocks=(proof_section(nothing, 10, 0.5),)), 200).split()
+    )
+
+
 @pytest.mark.parametrize("width", [60, 100, 160])
 def test_lines_fit_the_terminal(width: int) -> None:
     assert all(len(line) <= max(width, 82) for line in text_of(FOUND, width).splitlines())

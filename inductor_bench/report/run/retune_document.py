@@ -259,6 +259,8 @@ def _candidate_row(one: TriedCandidate) -> Row:
 def lead_words(found: Verification) -> str:
     """The result in one sentence."""
     step, device = found.step, found.device
+    if not found.pinned:
+        return "Nothing is proven: no kernel ran a config, so that the program was compared with itself"
     if step is None:
         return "No step was compared"
     if step.verdict == SAVES:
@@ -306,7 +308,7 @@ def detail_words(found: Verification) -> Iterator[str]:
     if found.kernels:
         yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
     else:
-        yield "No kernel has a config to run: the program was compared with itself"
+        yield "No kernel has a config to run"
     if found.device is not None and found.device.verdict != UNDECIDED:
         yield f"On the device a step takes {_change(found.device)}"
     measured = found.device or (None if _runs_on_gpu(found) else found.step)
