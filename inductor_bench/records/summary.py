@@ -63,6 +63,17 @@ class SummaryFinding:
 
 
 @dataclass(frozen=True)
+class SummaryFailure:
+    """Something that failed, or a run that was stopped."""
+
+    stage: str  # the step that failed: ``capture``, ``profile``, ``retune``, …
+    # what happened: ``exit``, ``signal``, ``timeout``, ``interrupted``, ``memory``, ``nothing-compiled``, …
+    kind: str
+    text: str  # what happened, as the screen says it
+    hint: str = ""  # what to do about it
+
+
+@dataclass(frozen=True)
 class SummaryCommand:
     """A command to type next."""
 
@@ -76,8 +87,11 @@ class Summary:
     """What the screen of a result says."""
 
     headline: str  # the first line
-    headline_id: str = ""  # the kind of a run's first line: ``step``, ``parts``, …; empty for another result
+    # the kind of a run's first line: ``step``, ``parts``, …, ``failed`` if nothing was measured; empty for another
+    # result
+    headline_id: str = ""
     folder: str = ""  # the folder of the result, as it was typed; empty if it has none
+    failures: tuple[SummaryFailure, ...] = ()  # of a run, what failed, in the order of the record
     parts: tuple[SummaryPart, ...] = ()  # of a run, the parts of the step, the longest first
     kernels: tuple[SummaryKernel, ...] = ()  # of a run, the first kernels of its table
     findings: tuple[SummaryFinding, ...] = ()  # in the order of the screen

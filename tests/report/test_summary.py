@@ -157,6 +157,26 @@ def test_findings_name_the_command_that_tries_them() -> None:
     assert found["library-below-limit"].endswith("--with default,cudnn-benchmark")
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["exit", "interrupted"])
+def test_what_failed_is_in_the_brief_json_as_on_the_screen(name: str, kind: str) -> None:
+    run = run_of(name)
+    failed = Failure("profile", kind, "the process was killed by signal 9", "try again", "a log", "forward")
+    run = replace(run, failures=(*run.failures, failed))
+    said = data_of(FORMATS, run, VIEW)
+    assert said["failures"][-1] == {
+        "stage": "profile",
+        "kind": kind,
+        "text": "Profile of forward: the process was killed by signal 9.",
+        "hint": "try again",
+    }
+    assert said["headline"] and said["headline_id"]
+    nothing = replace(run, modules=(), program=None, failures=(failed,))
+    said = data_of(FORMATS, nothing, VIEW)
+    assert (said["headline"], said["headline_id"]) == (said["failures"][0]["text"], "failed")
+    assert said["headline"] in plain(text_of(nothing))
+
+
 def test_json_has_the_record_and_the_summary_and_brief_json_the_summary_alone() -> None:
     run = step_runs.simulated()
     data, brief = (data_of(FORMATS, run, replace(VIEW, brief=brief)) for brief in (False, True))

@@ -9,17 +9,21 @@ from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.next_commands import headline, next_commands, try_command
 from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
 from ...analysis.step_costs import step_of, whole_time_s
+from ...records.base import Failure
 from ...records.run import IDLE, Part, Run
-from ...records.summary import Summary, SummaryFinding, SummaryKernel, SummaryPart
+from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryKernel, SummaryPart
 from .. import names
 from ..formats import View
 from ..summary import named_commands
-from .run_words import Entry, finding_words, origin_words, rank, sentence
+from .run_words import Entry, failure_text, finding_words, origin_words, rank, sentence
 from .step_document import part_label, where
 
 MOST_FINDINGS = 6
 WORTH_SHOWING = 0.03
 """Share of the step from which what a finding saves is shown whatever else there is."""
+
+FAILED = "failed"
+"""The kind of the first line of a run that measured nothing."""
 
 REFUSED = ("cuda-graphs-refused",)
 """What Inductor refused to do, which is shown whatever else there is."""
@@ -32,15 +36,22 @@ def run_summary(run: Run, view: View) -> Summary:
     shown = few_findings(found, run) if view.brief else found
     places = names.file_names(run)
     commands = next_commands(run, folder, view.sort) if folder else ()
+    failures = tuple(_failure(one, run) for one in run.failures)
+    headline_id = lead.kind if lead is not None else FAILED if failures else ""
     return Summary(
-        headline=sentence(lead.text, run) if lead is not None else "",
-        headline_id=lead.kind if lead is not None else "",
+        headline=sentence(lead.text, run) if lead is not None else next((one.text for one in failures), ""),
+        headline_id=headline_id,
         folder=folder,
+        failures=failures,
         parts=tuple(map(_part, sorted_parts(run))),
         kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
         findings=tuple(_finding(one, run, folder) for one in shown),
         next_commands=named_commands((one.command, one.why) for one in commands),
     )
+
+
+def _failure(failure: Failure, run: Run) -> SummaryFailure:
+    return SummaryFailure(failure.stage, failure.kind, sentence(failure_text(failure), run), failure.hint)
 
 
 def sorted_parts(run: Run) -> list[Part]:
