@@ -322,13 +322,18 @@ CAPTURABLE = OPTIMIZERS - {"Adagrad", "SGD"}
 """The optimizers that can count their steps on the device."""
 
 
-def with_compiled_step(text: str, *, on_host: bool) -> str | None:
+def with_compiled_step(text: str, names: frozenset[str], *, on_host: bool) -> str | None:
     """The text with the only optimizer's step compiled: its learning rate a tensor, and a line after it.
+
+    Args:
+        text: the program.
+        names: the classes that it may have.
+        on_host: whether it runs on a CPU.
 
     Returns:
         ``None`` if there is no optimizer or more than one, or if it is not assigned to a name.
     """
-    calls = [node for node in _calls(text) if _last(node) in OPTIMIZERS]
+    calls = [node for node in _calls(text) if _last(node) in names]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
         return None
     call, given = calls[0], {keyword.arg: keyword.value for keyword in calls[0].keywords if keyword.arg}

@@ -454,7 +454,8 @@ class _Searching:
             self._search.stop()
         self._save()
         self._found = replace(self._found, is_complete=is_complete)
-        files = write_optimized(self._found, self._folder, Path(self._run.target)) if is_complete else ()
+        program, optimizers = Path(self._run.target), StepFacts(self._run).optimizer_classes
+        files = write_optimized(self._found, self._folder, program, optimizers) if is_complete else ()
         self._found = replace(self._found, files=files)
         self._folder.save(self._found, self._redaction.text)
 

@@ -160,6 +160,14 @@ class StepFacts:
         return tuple(dict.fromkeys(part.label for part in parts_of(self.run, OPTIMIZER)))
 
     @cached_property
+    def optimizer_classes(self) -> tuple[str, ...]:
+        """The classes of the eager optimizers: those of torch as ``torch.optim.Adam``, others by their bare name."""
+        parts = [(part.label, part.defined_in) for part in parts_of(self.run, OPTIMIZER)]
+        return tuple(
+            dict.fromkeys(f"torch.optim.{name}" if place.startswith("torch.optim.") else name for name, place in parts)
+        )
+
+    @cached_property
     def optimizer(self) -> float | None:
         """The time of optimizers that are not fused, with the idle time in which the host ran them."""
         parts = [part for part in parts_of(self.run, OPTIMIZER) if not part.is_fused]

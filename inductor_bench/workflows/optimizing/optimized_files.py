@@ -26,6 +26,7 @@ from ...records.optimization import (
 )
 from ...source.standalone_header import docstring, plain
 from ...source.user_program import (
+    CAPTURABLE,
     OPTIMIZERS,
     difference,
     with_calls,
@@ -40,6 +41,12 @@ from .tried_program import value_of
 
 COMPILED = "compiled"
 """The flag of optimizers whose step is compiled."""
+
+TORCH_OPTIMIZERS = "torch.optim."
+"""What the paths of torch's own optimizers begin with."""
+
+FUSED = frozenset({"Adagrad", "Adam", "AdamW", "SGD"})
+"""The optimizers of torch that take ``fused=True``."""
 
 _ABOUT = """Settings that make {title} faster.
 
@@ -255,13 +262,16 @@ def compile_function(function):
 '''
 
 
-def write_optimized(found: Optimization, folder: OptimizationFolder, program: Path) -> tuple[str, ...]:
+def write_optimized(
+    found: Optimization, folder: OptimizationFolder, program: Path, optimizers: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Writes the files for the user, over those of an earlier search; returns their names.
 
     Args:
         found: the search, without secrets.
         folder: its folder.
         program: the program's file, if it is one.
+        optimizers: the classes of its optimizers, as ``StepFacts.optimizer_classes`` names them.
 
     Raises:
         InductorBenchError: a file cannot be written.
@@ -269,8 +279,9 @@ def write_optimized(found: Optimization, folder: OptimizationFolder, program: Pa
     texts = {}
     if found.winner is not None:
         settings = winning_settings(found)
-        texts = {folder.APPLY: module_text(found, settings), folder.LINES: page_text(found, settings, folder.path)}
-        changed = diff_of(program, settings, on_host=not found.environment.device.accelerator)
+        changed = diff_of(program, settings, optimizers, on_host=not found.environment.device.accelerator)
+        page = page_text(found, settings, folder.path, optimizers, has_diff=bool(changed))
+        texts = {folder.APPLY: module_text(found, settings), folder.LINES: page}
         if changed:
             texts[folder.DIFF] = (
                 f"{found.caveat[:1].upper()}{found.caveat[1:]}.\n{changed}" if found.caveat else changed
@@ -308,21 +319,22 @@ def _answer(found: Optimization) -> str:
     return f"{said}, as processes say in which it was timed; {found.caveat}." if found.caveat else f"{said}."
 
 
-def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:
-    """The lines that a user pastes, with what they call for the user's own names."""
+def lines_of(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ()) -> Iterator[str]:
+    """The lines that a user pastes, with what they call for the user's own names.
+
+    Args:
+        settings: the settings.
+        optimizers: the classes of the program's optimizers; none if they are unknown.
+    """
     yield from assignments_of(settings)
     for one in settings:
-        if one.kind == OPTIMIZER and one.setting == COMPILED:
-            yield "optimizer = torch.optim.AdamW(…, lr=torch.tensor(1e-4), capturable=True)  # capturable on a GPU"
-            yield "step = torch.compile(type(optimizer).step, options={'triton.cudagraphs': False})"
-            yield "optimizer.step = step.__get__(optimizer)  # before schedulers"
+        if one.kind == OPTIMIZER:
+            yield from _optimizer_lines(one, optimizers)
         elif one.kind == FUNCTION and ":" in one.setting:
             file, line, name = one.setting.rsplit(":", 2)
             yield f"@torch.compile  # above def {name}, around line {line} of {file}"
         elif one.kind == FUNCTION:
             yield f"loss = {compiled_name(one.setting)}(…)  # in place of {one.setting}"
-        elif one.kind == OPTIMIZER:
-            yield f"optimizer = torch.optim.AdamW(…, {one.setting}={one.value})"
         elif one.kind == LOADER:
             yield f"loader = DataLoader(…, {one.setting}={one.value})"
         elif one.kind == COMPILE:
@@ -337,6 +349,27 @@ def lines_of(settings: Sequence[ProgramSetting]) -> Iterator[str]:
             yield f"# in the shell: export {one.setting}={shlex.quote(str(value_of(one.value)))}"
         elif one.kind == PINS:
             yield "# the configs of the retunes: inductor-bench apply RUN writes RUN/tuned, with a line for each"
+
+
+def _optimizer_lines(setting: ProgramSetting, optimizers: Sequence[str]) -> Iterator[str]:
+    """The lines for each of the program's optimizers, or what they are to say if their classes are unknown."""
+    if setting.setting != COMPILED:
+        takes = {TORCH_OPTIMIZERS + name for name in (FUSED if setting.setting == "fused" else OPTIMIZERS)}
+        own = [path for path in optimizers if not path.startswith(TORCH_OPTIMIZERS)]
+        named = [path for path in optimizers if path in takes] or own
+        for path in named:
+            yield f"optimizer = {path}(…, {setting.setting}={setting.value})"
+        if not named:
+            yield f"# the optimizer gets {setting.setting}={setting.value} where it is made"
+        return
+    for path in optimizers:
+        capturable = path in {TORCH_OPTIMIZERS + name for name in CAPTURABLE}
+        counts = ", capturable=True)  # capturable on a GPU" if capturable else ")"
+        yield f"optimizer = {path}(…, lr=torch.tensor(…){counts}"
+    if not optimizers:
+        yield "# the optimizer gets lr=torch.tensor(…) where it is made, and on a GPU capturable=True"
+    yield "step = torch.compile(type(optimizer).step, options={'triton.cudagraphs': False})"
+    yield "optimizer.step = step.__get__(optimizer)  # before schedulers"
 
 
 def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
@@ -363,17 +396,21 @@ def compiled_name(path: str) -> str:
     return f"compiled_{path.rpartition('.')[2]}"
 
 
-def diff_of(program: Path, settings: Sequence[ProgramSetting], *, on_host: bool = False) -> str:
+def diff_of(
+    program: Path, settings: Sequence[ProgramSetting], optimizers: Sequence[str] = (), *, on_host: bool = False
+) -> str:
     """The change of the program's files that makes all settings; empty if some of them have no place in them.
 
     Args:
         program: the program's file.
         settings: the settings.
+        optimizers: the classes of the program's optimizers; calls of others stay. All are meant if they are unknown.
         on_host: whether it runs on a CPU.
     """
     if program.suffix != ".py" or not program.is_file():
         return ""
-    calls = {OPTIMIZER: OPTIMIZERS, LOADER: frozenset({"DataLoader"}), COMPILE: frozenset({"torch.compile"})}
+    made = OPTIMIZERS.intersection(path.rpartition(".")[2] for path in optimizers) if optimizers else OPTIMIZERS
+    calls = {OPTIMIZER: made, LOADER: frozenset({"DataLoader"}), COMPILE: frozenset({"torch.compile"})}
     places = [one.setting for one in settings if one.kind == FUNCTION and ":" in one.setting]
     if any(one.kind not in (*calls, INDUCTOR, DYNAMO, TORCH, FUNCTION) for one in settings):
         return ""
@@ -413,7 +450,7 @@ def _with_settings(
         if keywords and made is not None:
             made = with_keywords(made, names, keywords)
     if made is not None and any((one.kind, one.setting) == (OPTIMIZER, COMPILED) for one in settings):
-        made = with_compiled_step(made, on_host=on_host)
+        made = with_compiled_step(made, calls[OPTIMIZER], on_host=on_host)
     for path in (one.setting for one in settings if one.kind == FUNCTION and ":" not in one.setting):
         made = with_calls(made, path, compiled_name(path)) if made is not None else None
     known = text.splitlines()
@@ -421,8 +458,16 @@ def _with_settings(
     return with_lines(made, lines) if lines and made is not None else made
 
 
-def page_text(found: Optimization, settings: Sequence[ProgramSetting], folder: Path) -> str:
+def page_text(
+    found: Optimization,
+    settings: Sequence[ProgramSetting],
+    folder: Path,
+    optimizers: Sequence[str] = (),
+    *,
+    has_diff: bool = False,
+) -> str:
     """The page of the folder, in Markdown."""
+    change = " (`settings.diff` is the same as a change of the program's file)" if has_diff else ""
     place = shlex.quote(os.path.relpath(folder))
     words = found.request.arguments if found.request.kind == "command" else ("python", found.target)
     command = plain(f"inductor-bench apply {place} -- {shlex.join(words)}")
@@ -435,10 +480,10 @@ def page_text(found: Optimization, settings: Sequence[ProgramSetting], folder: P
         f"{command}    # any program, unchanged",
         "```",
         "",
-        "To paste (`settings.diff` has the change of the program's file if each line has a place in it):",
+        f"To paste{change}:",
         "",
         "```python",
-        *map(plain, lines_of(settings)),
+        *map(plain, lines_of(settings, optimizers)),
         "```",
         "",
         "Or all of it by one call, from `apply.py`, before the model is compiled and the optimizer is made:",

@@ -10,7 +10,7 @@ import pytest
 from tried_programs import optimization, two_winners
 
 from inductor_bench.records.optimization import ProgramSetting
-from inductor_bench.workflows.optimizing.optimized_files import diff_of, lines_of, module_text
+from inductor_bench.workflows.optimizing.optimized_files import diff_of, lines_of, module_text, page_text
 
 SETTINGS = (
     ProgramSetting("inductor", "triton.cudagraphs", "True"),
@@ -235,3 +235,40 @@ def test_a_file_without_one_clear_call_is_left_alone(text: str, tmp_path: Path) 
     file = tmp_path / "train.py"
     file.write_text(text)
     assert diff_of(file, [SETTINGS[3]]) == ""
+
+
+FUSED, COMPILED = (ProgramSetting("optimizer", name, "True") for name in ("fused", "compiled"))
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "lines"),
+    [
+        (("torch.optim.Adam",), ["optimizer = torch.optim.Adam(…, fused=True)"]),
+        (("torch.optim.LBFGS", "torch.optim.SGD"), ["optimizer = torch.optim.SGD(…, fused=True)"]),
+        (("MyAdam",), ["optimizer = MyAdam(…, fused=True)"]),
+        ((), ["# the optimizer gets fused=True where it is made"]),
+    ],
+)
+def test_the_lines_name_the_optimizers_of_the_program(optimizers: tuple[str, ...], lines: list[str]) -> None:
+    assert list(lines_of([FUSED], optimizers)) == lines
+
+
+def test_only_what_can_count_on_the_device_is_told_to() -> None:
+    first, *_ = lines_of([COMPILED], ("torch.optim.SGD",))
+    assert first == "optimizer = torch.optim.SGD(…, lr=torch.tensor(…))"
+    first, *_ = lines_of([COMPILED], ("torch.optim.Adam",))
+    assert first.startswith("optimizer = torch.optim.Adam(…, lr=torch.tensor(…), capturable=True)")
+
+
+def test_calls_of_other_optimizers_than_the_programs_stay(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import torch\na = torch.optim.Adam(p)\nb = torch.optim.AdamW(p)\n")
+    added = [line for line in diff_of(file, [FUSED], ["torch.optim.Adam"]).splitlines() if line.startswith("+")]
+    assert added == ["+++ b/train.py", "+a = torch.optim.Adam(p, fused=True)"]
+    assert diff_of(file, [FUSED], ["torch.optim.SGD"]) == diff_of(file, [FUSED], ["MyAdam"]) == ""
+
+
+def test_the_page_names_the_diff_only_if_there_is_one(tmp_path: Path) -> None:
+    found = optimization(two_winners())
+    assert "settings.diff" not in page_text(found, [FUSED], tmp_path)
+    assert "settings.diff" in page_text(found, [FUSED], tmp_path, has_diff=True)
