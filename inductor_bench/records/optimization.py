@@ -180,7 +180,8 @@ KEPT, REDUNDANT, LOST, DIFFERS, FAILED, UNPROVEN, UNTRIED, SUGGESTED = (
     *("kept", "redundant", "lost", "differs", "failed", "unproven", "untried", "suggested"),
 )
 """What became of a row of the menu: it is a part of the result; it is faster by itself, and adds nothing to the result;
-it is no faster; its numbers differ; it failed; nothing was decided in the time; it was not tried; it is only named."""
+it is no faster; its numbers differ; it failed; nothing was decided in the time; it was not tried; it is only named.
+Beside them :data:`UNDECIDED`: the noise may hide that it is faster."""
 
 
 @dataclass(frozen=True)

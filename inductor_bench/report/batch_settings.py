@@ -10,7 +10,7 @@ from ..analysis.batch_aggregation import ModelSummary
 from ..analysis.findings.finding import plural
 from ..analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
 from ..records.batch import RUNNING, UNOPTIMIZED
-from ..records.optimization import UNPROVEN, Optimization
+from ..records.optimization import UNDECIDED, UNPROVEN, Optimization
 from ..store.folder import PAGE
 from ..store.program_folders import OPTIMIZED
 from . import names
@@ -194,4 +194,7 @@ def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, s
     unproven = sum(row.state == UNPROVEN for row in search.tried)
     if unproven:
         return f"none is proven to be faster; {unproven} may be", WARN
+    undecided = sum(row.state == UNDECIDED for row in search.tried)
+    if undecided:
+        return f"none is seen to be faster; {undecided} undecided in the noise", WARN
     return ("none is faster" if search.tried else "nothing was tried"), ""

@@ -20,6 +20,7 @@ from ..records.optimization import (
     REDUNDANT,
     SHARED_CACHES,
     SUGGESTED,
+    UNDECIDED,
     UNPROVEN,
     UNTRIED,
     WARMING,
@@ -60,6 +61,7 @@ STATES = {
     LOST: "no faster",
     DIFFERS: "numbers differ",
     FAILED: "failed",
+    UNDECIDED: "undecided",
     UNPROVEN: "not proven",
     UNTRIED: "not tried",
     SUGGESTED: "suggested",
@@ -127,6 +129,11 @@ def headline(found: Optimization) -> str:
         return f"{step} a step: not finished, {plural(tried, 'setting')} tried{seen}"
     if unproven:
         return f"{step} a step: of {plural(tried, 'setting')} tried none is proven to be faster"
+    undecided, lost = (sum(row.state == state for row in found.rows) for state in (UNDECIDED, LOST))
+    if undecided and not lost:
+        return f"{step} a step: undecided: {plural(undecided, 'setting')} tried, and the steps scatter too much to tell"
+    if undecided:
+        return f"{step} a step: of {plural(tried, 'setting')} tried none is seen to be faster; {undecided} undecided"
     return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
 
 
@@ -300,7 +307,7 @@ def tried_table(found: Optimization) -> Table:
     """The rows that ran and are no part of the result."""
     rows = [row for row in found.tried if row.state != KEPT]
     rows.sort(key=lambda row: -_shown_share(row))
-    tones = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN}
+    tones = {DIFFERS: BAD, FAILED: BAD, UNPROVEN: WARN, UNDECIDED: WARN}
     return Table(
         (
             words("setting"),

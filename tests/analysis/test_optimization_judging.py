@@ -20,13 +20,17 @@ from inductor_bench.analysis.optimization.judging import (
     student_quantile,
     turns_of,
 )
+from inductor_bench.analysis.optimization.row_states import lost
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.records.optimization import (
     FASTER,
+    LOST,
     ORIGINAL,
     PLACEBO,
+    SAME,
     SLOWER,
     UNDECIDED,
+    MeasuredGain,
     StepDigest,
     Trial,
     TrialVariant,
@@ -223,3 +227,22 @@ def test_one_gpu_is_judged_as_before() -> None:
     assert gain is not None and (gain.low, gain.high) == pytest.approx(
         (-math.expm1(-0.21 + reach), -math.expm1(-0.21 - reach))
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "high", "placebo", "verdict", "state"),
+    [
+        (0.119, 0.9, 0.527, UNDECIDED, UNDECIDED),
+        (-0.03, 0.9, 0.1, UNDECIDED, UNDECIDED),
+        (0.004, 0.9, 0.003, UNDECIDED, LOST),
+        (-0.03, 0.9, 0.01, UNDECIDED, LOST),
+        (0.004, 0.008, 0.05, UNDECIDED, LOST),
+        (0.001, 0.002, 0.1, SAME, LOST),
+        (-0.05, -0.01, 0.1, SLOWER, LOST),
+    ],
+)
+def test_a_row_is_no_faster_only_if_no_saving_can_hide_in_the_noise(
+    share: float, high: float, placebo: float, verdict: str, state: str
+) -> None:
+    gain = MeasuredGain(share, -0.9, high, 0.02, 0.02 * (1 - share), 1, 24, placebo, verdict)
+    assert lost(gain)["state"] == state

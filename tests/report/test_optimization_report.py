@@ -1,5 +1,6 @@
 """What a search for faster settings says."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,16 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench.analysis.optimization.search import NO_TIME
-from inductor_bench.records.optimization import SHARED_CACHES, SUMS, MeasuredGain, MenuRow, OptimizedProgram, Trial
+from inductor_bench.records.optimization import (
+    LOST,
+    SHARED_CACHES,
+    SUMS,
+    UNDECIDED,
+    MeasuredGain,
+    MenuRow,
+    OptimizedProgram,
+    Trial,
+)
 from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
 from inductor_bench.report.optimization_document import searched as searched_for
@@ -32,6 +42,22 @@ def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
 def test_a_search_without_a_winner_says_so(fields: dict[str, object], said: str) -> None:
     rows = [row if row.slug not in ("crash", "wrong") else menu_row(row.slug) for row in ROWS]
     assert headline(optimization(searched(DrawnProgram(0), rows), **fields)) == said
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ((UNDECIDED, UNDECIDED), "undecided: 2 settings tried, and the steps scatter too much to tell"),
+        ((UNDECIDED, LOST), "of 2 settings tried none is seen to be faster; 1 undecided"),
+        ((LOST, LOST), "of 2 settings tried none is faster"),
+    ],
+)
+def test_noise_is_no_negative(states: tuple[str, ...], said: str) -> None:
+    rows = tuple(replace(menu_row(f"row-{number}"), state=state) for number, state in enumerate(states))
+    found = optimization(two_winners(), rows=rows, winner=None)
+    assert headline(found) == f"20.0 ms a step: {said}"
+    summary = json.loads(printed(FORMATS.get("json"), found))["summary"]
+    assert summary["headline"] == headline(found)
 
 
 def test_each_row_of_the_menu_stands_in_one_place_with_its_reason(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import units
-from ...records.optimization import DIFFERS, FAILED, FASTER, LOST, MeasuredGain, MenuRow, TrialVariant
+from ...records.optimization import DIFFERS, FAILED, FASTER, LOST, UNDECIDED, MeasuredGain, MenuRow, TrialVariant
 from .judging import words_of_difference
 
 
@@ -29,14 +29,27 @@ def fault_of(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) ->
     return {}
 
 
+WORTH_KNOWING = 0.01
+"""The share of the step from which a saving matters: a row is no faster if it saves less, whatever the noise hides."""
+
+
 def lost(gain: MeasuredGain | None) -> dict[str, str]:
-    """The fields of a row that is no faster."""
+    """The fields of a row that is not seen to be faster: it is no faster, or the noise may hide that it is."""
     if gain is None:
         return {"state": FAILED, "reason": "its steps could not be compared with the original's"}
+    showed = units.percent(abs(gain.placebo))
+    if _may_be_faster(gain):
+        seems = "save" if gain.share >= 0 else "cost"
+        noise = f"the placebo, which changes nothing, showed {showed}: too noisy to tell"
+        return {"state": UNDECIDED, "reason": f"it seems to {seems} {units.percent(abs(gain.share))}; {noise}"}
     if gain.share < 0:
         return {"state": LOST, "reason": f"the step becomes {units.percent(-gain.share)} longer"}
-    showed = units.percent(abs(gain.placebo))
     return {"state": LOST, "reason": f"it saves {units.percent(gain.share)} of the step; the placebo showed {showed}"}
+
+
+def _may_be_faster(gain: MeasuredGain) -> bool:
+    """Whether a saving that matters lies within its interval, and within what the placebo shows."""
+    return gain.verdict == UNDECIDED and min(gain.high, gain.share + abs(gain.placebo)) >= WORTH_KNOWING
 
 
 def needed(own: MeasuredGain | None, row: MenuRow) -> tuple[bool, float]:
