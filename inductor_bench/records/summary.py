@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .base import Category, Place, Slug
 from .run import ProgramChange
@@ -96,6 +96,8 @@ class Summary:
     kernels: tuple[SummaryKernel, ...] = ()  # of a run, the first kernels of its table
     findings: tuple[SummaryFinding, ...] = ()  # in the order of the screen
     next_commands: tuple[SummaryCommand, ...] = ()  # the most useful first
+    # of the brief form, how many ``parts``, ``kernels``, ``findings`` and ``failures`` it leaves out
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

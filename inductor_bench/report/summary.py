@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from .. import units
@@ -14,6 +15,8 @@ from ..analysis.findings.finding import ADVICE, CAUTION, FINE
 from ..analysis.findings.finding import NOTE as NOTE_LEVEL
 from ..records.summary import SCHEMA_VERSION, ErrorReport, Summary, SummaryCommand, SummaryFinding
 from ..store.codec import encode
+from . import names
+from .brief import MOST_CHARACTERS
 from .document import (
     BAD,
     GOOD,
@@ -109,9 +112,53 @@ def schema_file(kind: type) -> str:
 
 
 def summarized_json(result: Any, summary: Summary, *, brief: bool = False) -> str:
-    """A result as JSON text with its schema and what the screen says; if ``brief`` only that."""
-    data = encode(summary) if brief else {"summary": encode(summary), **encode(result)}
-    return json_text({"schema": schema_name(Summary if brief else type(result)), **data}, indent=None if brief else 2)
+    """A result as JSON text with its schema and what the screen says; if ``brief`` only that, in few characters."""
+    if brief:
+        return brief_json(summary)
+    return json_text({"schema": schema_name(type(result)), "summary": encode(summary), **encode(result)})
+
+
+MOST_WORDS = 96
+"""The most characters of where a kernel comes from, in the brief form."""
+
+MOST_NAMED = 3
+"""The most kernels that a finding of the brief form names."""
+
+DIGITS = 4
+"""The significant digits of a figure of the brief form."""
+
+LEAST_ROWS = {"kernels": 5, "parts": 5, "failures": 3, "findings": 3}
+"""The rows that the brief form keeps of each list as long as another has more. The first lists are cut first."""
+
+
+def brief_json(summary: Summary) -> str:
+    """What the screen says as JSON text of at most :data:`MOST_CHARACTERS`; ``left_out`` counts the rows that it lacks.
+
+    Only the headline, the folder and the commands are never cut.
+    """
+    data = _with_few_digits(encode(_in_few_words(summary)))
+    while len(text := json_text({"schema": schema_name(Summary), **data}, indent=None)) > MOST_CHARACTERS:
+        name = next((one for one, least in LEAST_ROWS.items() if len(data[one]) > least), None)
+        name = name or next((one for one in LEAST_ROWS if data[one]), None)
+        if name is None:
+            break
+        data[name].pop()
+        data["left_out"][name] = data["left_out"].get(name, 0) + 1
+    return text
+
+
+def _in_few_words(summary: Summary) -> Summary:
+    kernels = (replace(one, origin=names.end(one.origin, MOST_WORDS)) for one in summary.kernels)
+    findings = (replace(one, kernels=one.kernels[:MOST_NAMED]) for one in summary.findings)
+    return replace(summary, kernels=tuple(kernels), findings=tuple(findings))
+
+
+def _with_few_digits(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _with_few_digits(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_with_few_digits(value) for value in data]
+    return float(f"{data:.{DIGITS}g}") if isinstance(data, float) else data
 
 
 _COMMAND = re.compile(r"(?:^|: )((?:inductor-bench [a-z]|pip install ).*)$")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,29 @@ def test_the_brief_form_of_a_run_has_less_than_2000_tokens(name: str) -> None:
     text = text_of(run_of(name))
     assert len(text) < MOST_CHARACTERS and CUT not in text
     assert not set(text) & set("█▓▒░"), "no bars"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_brief_json_of_a_run_has_less_than_2000_tokens_and_counts_what_it_lacks(name: str) -> None:
+    text = JSON.render(run_of(name), VIEW)
+    assert isinstance(text, str) and len(text) <= MOST_CHARACTERS
+    brief, whole = json.loads(text), data_of(FORMATS, run_of(name), replace(VIEW, brief=False))["summary"]
+    for rows in ("parts", "kernels", "findings", "failures"):
+        assert len(brief[rows]) + brief["left_out"].get(rows, 0) == len(whole[rows])
+        assert len(brief[rows]) >= min(len(whole[rows]), 2), "something is left of everything"
+    for rows in ("headline", "next_commands", "folder"):
+        assert brief[rows] == whole[rows]
+    assert [one["id"] for one in brief["kernels"]] == [one["id"] for one in whole["kernels"]][: len(brief["kernels"])]
+    for short, exact in zip(brief["parts"], whole["parts"], strict=False):
+        assert math.isclose(short["time_s"], exact["time_s"], rel_tol=1e-3)
+
+
+def test_the_brief_json_of_endless_texts_keeps_its_headline() -> None:
+    run = step_runs.simulated()
+    failures = tuple(Failure("profile", "exit", "it failed " + "for a reason " * 90, subject=str(n)) for n in range(50))
+    text = JSON.render(replace(run, failures=failures), VIEW)
+    said = json.loads(str(text))
+    assert len(str(text)) <= MOST_CHARACTERS and said["headline"] and said["left_out"]["failures"] > 40
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,6 +47,7 @@ def run_summary(run: Run, view: View) -> Summary:
         kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
         findings=tuple(_finding(one, run, folder) for one in shown),
         next_commands=named_commands((one.command, one.why) for one in commands),
+        left_out={"findings": len(found) - len(shown)} if len(shown) < len(found) else {},
     )
 
 
