@@ -375,6 +375,8 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
         "the step's time changes: 47.0 ms for the 15 steps around the profile, 57.0 ms for the 35 after them; the "
         "figures are those of the profiled ones"
     )
+    assert run.program is not None
+    assert step_words(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed)"
 
 
 @pytest.mark.parametrize(

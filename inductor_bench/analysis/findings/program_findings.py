@@ -94,10 +94,14 @@ MOST_STRETCHES = 4
 
 
 def step_words(program: Program) -> str:
-    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known."""
+    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
+
+    If the figure comes from some of the timed steps, those at the level of the profiled ones, it says ``17 of 243``.
+    """
     source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
     kinds = f" of {len(found)} kinds" if (found := differing_kinds(program)) else ""
-    timed = f"{len(program.step_times_s)} timed{kinds}"
+    count, every = program.level[1] - program.level[0], len(program.step_times_s)
+    timed = f"{f'{count} of {every}' if 0 < count < every else every} timed{kinds}"
     said = f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
     return f"{said} = {loop_words(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
 
