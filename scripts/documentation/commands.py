@@ -86,7 +86,9 @@ def argument_words(argument: click.Argument) -> str:
 
 def option_list(command: click.Command, context: click.Context) -> Iterator[str]:
     """The options of a command in the order of its help."""
-    options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    # click keeps a command's --help with the names of the first context that asked for it.
+    shown = click.Option(context.help_option_names, is_flag=True, help="Show this message and exit.")
+    options = [option for option in (*command.params, shown) if isinstance(option, click.Option)]
     yield "**Options**"
     yield "\n".join(bullet(option_words(option)) for option in options if not option.hidden)
 
