@@ -79,6 +79,9 @@ def test_the_brief_json_of_a_run_has_less_than_2000_tokens_and_counts_what_it_la
     for rows in ("parts", "kernels", "findings", "failures"):
         assert len(brief[rows]) + brief["left_out"].get(rows, 0) == len(whole[rows])
         assert len(brief[rows]) >= min(len(whole[rows]), 2), "something is left of everything"
+    left = len(whole["findings"]) - len(run_summary(run_of(name), VIEW).findings)
+    findings = text_of(run_of(name)).partition("## Findings")[2]
+    assert (f"\nand {left} more in report.html\n" in findings) == bool(left), "the screen counts the same"
     for rows in ("headline", "next_commands", "folder"):
         assert brief[rows] == whole[rows]
     assert [one["id"] for one in brief["kernels"]] == [one["id"] for one in whole["kernels"]][: len(brief["kernels"])]

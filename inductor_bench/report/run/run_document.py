@@ -286,7 +286,7 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: Vi
     folder = str(view.folder) if view.folder is not None else ""
     items = [replace(item, command=try_command(run, one, folder)) for item, one in zip(items, every, strict=True)]
     said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
-    others = len(every) - len(few)
+    others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
     return Section(
         "Findings",
