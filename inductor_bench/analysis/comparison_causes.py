@@ -71,6 +71,7 @@ class Setting:
     texts: tuple[Sources, Sources] = ({}, {})  # the texts of the kernels of both sides
     same_compiler: bool = True  # whether both sides have the same torch, Triton and device
     around: tuple[EnvironmentDifference, ...] = ()  # the differences that may change the time of equal kernels
+    edited: bool = False  # whether the program's own file differs
     is_busy: bool = False  # whether another program's load may change it as much
     choices: tuple[EnvironmentDifference, ...] = ()  # the differences that may change which config Inductor chooses
     # the median seconds of a call by kernel id and config, from the records' retunes
@@ -366,7 +367,8 @@ def _others(a: Side, b: Side, limits: VerdictBasis) -> Iterator[PartChange]:
 
 def _has_cause(row: PartChange, run_calls: Sequence[float], limits: VerdictBasis) -> bool:
     """Whether something that both sides' records hold may make a part that is no kernel slower or faster."""
-    around = limits.setting.several and limits.setting.explains_equal_kernels
+    setting = limits.setting
+    around = (setting.edited and not setting.is_busy) or (setting.several and setting.explains_equal_kernels)
     if not has_other_calls(row):
         return around or not limits.on_host
     if not limits.setting.shows_each_step(run_calls):

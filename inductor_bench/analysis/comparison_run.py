@@ -47,6 +47,7 @@ from .comparison_pairs import (
 )
 from .comparison_sides import Side, Sources, has_other_calls, make_side, names_all_operators, profiled_one_step
 from .comparison_words import (
+    PROGRAM_FILE,
     TORCH,
     around_choices,
     around_kernels,
@@ -111,7 +112,8 @@ def compare_runs(
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     compiler, choices, tuned = same_compiler((*a, *b)), around_choices(differences), _tuned((*a, *b))
     single_step = any(map(profiled_one_step, (*first.runs, *second.runs)))
-    setting = Setting(noise, texts, compiler, around, bool(busy), choices, tuned, several, single_step)
+    edited = any(row.name == PROGRAM_FILE for row in differences)
+    setting = Setting(noise, texts, compiler, around, edited, bool(busy), choices, tuned, several, single_step)
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, step_noise)
     parts = difference_parts(first, second, graphs, kernels, step, setting)

@@ -71,6 +71,9 @@ TORCH, TRITON = "torch", "triton"
 """Names of the differences of their versions."""
 INTERPRETER = "interpreter"
 """Name of the difference of what runs the program, if it was changed on purpose."""
+PROGRAM_FILE = "the program's file"
+"""Name of the difference of its contents."""
+SHOWN_DIGITS = 12
 _COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
 _COMPILATION = ("mode", "dynamic")
 
@@ -87,6 +90,9 @@ def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]
     rows = [*_environment_rows(a.environment, b.environment), ("TF32", _tf32(a), _tf32(b))]
     rows += [("how it was measured", _methods(a), _methods(b)), ("inductor-bench", a.tool_version, b.tool_version)]
     rows += _request_rows(a.request, b.request)
+    if a.program_sha256 and b.program_sha256:  # older records have none
+        one, other = (f"sha256 {run.program_sha256[:SHOWN_DIGITS]}" for run in (a, b))
+        rows.append((PROGRAM_FILE, one, other))
     return tuple(EnvironmentDifference(name, one, other) for name, one, other in rows if one != other)
 
 

@@ -440,6 +440,10 @@ class Run:
     title: str  # the name of the run in reports
     request: BreakdownRequest  # the options of the run
     environment: Environment  # the machine and the versions
+    # the program's own file, as it was typed, and its SHA-256 when the run began; empty if it has none, and in older
+    # records
+    program_file: str = ""
+    program_sha256: str = ""  # in hexadecimal digits
     peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
     no_peaks: str = ""  # why measured peaks do not count: the machine was busy; empty if they do, or were not measured
     capture: Capture = field(default_factory=Capture)  # what the capture of the program found

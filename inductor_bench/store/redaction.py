@@ -105,6 +105,7 @@ class Redaction:
             command=self.text(run.command),
             target=self.text(run.target),
             title=self.text(run.title),
+            program_file=self.text(run.program_file),
             request=request,
             capture=replace(run.capture, graph_breaks=breaks, recompiles=recompiles, functions=functions),
             modules=tuple(replace(one, notes=tuple(map(self.text, one.notes))) for one in run.modules),

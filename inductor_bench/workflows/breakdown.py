@@ -30,7 +30,7 @@ from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
 from ..store.codec import FORMAT
-from ..store.files import own_folder, refuse_link, write_text
+from ..store.files import own_folder, refuse_link, sha256_of_file, write_text
 from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import DeviceTurn, locked
 from ..store.redaction import Redaction
@@ -68,6 +68,7 @@ from .modules.targets import (
     find_secrets,
     folder_title_of,
     is_command,
+    program_file_of,
     resolve_target,
     title_of,
 )
@@ -275,6 +276,7 @@ class _Breakdown:
         self._kept_traces = KeptTraces()
         self._files = EvidenceFiles(folder)
         own_folder(folder.work)
+        file = program_file_of(request)
         self.run = Run(
             format=FORMAT,
             tool_version=__version__,
@@ -285,6 +287,8 @@ class _Breakdown:
             title=title_of(shown),
             request=shown,
             environment=Environment(),
+            program_file=str(file or ""),
+            program_sha256=sha256_of_file(file) or "" if file else "",
         )
         self.save()
 

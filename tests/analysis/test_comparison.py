@@ -22,7 +22,7 @@ from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.module import Kernel, ShapeGroup
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.run import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, Run, SummedOperator
+from inductor_bench.records.run import COPY, EAGER, IDLE, LAUNCHING, OPTIMIZER, SYNCHRONISING, Part, Run, SummedOperator
 from inductor_bench.store import codec
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
@@ -464,6 +464,18 @@ def test_a_difference_of_single_runs_that_no_part_explains_is_noise() -> None:
     assert found.step.delta_s > 0.1 * found.step.a_s and found.verdict == records.UNDECIDED
     assert found.step.low_s is not None and found.step.low_s < 0
     assert "because the parts do not explain it" in words(found)
+
+
+def test_an_edit_of_the_programs_file_is_a_cause_that_old_records_do_not_hold() -> None:
+    longer = [replace(one, time_s=6e-3) if one.kind == OPTIMIZER else one for one in pairs.parts()]
+    fast, slow = (host(pairs.run(others=others, program_sha256="a" * 64)) for others in (pairs.parts(), longer))
+    edited = compare(replace(slow, program_sha256="b" * 64), fast)
+    rows = [(row.name, row.a, row.b) for row in edited.environment_differences]
+    assert rows == [("the program's file", f"sha256 {'b' * 12}", f"sha256 {'a' * 12}")]
+    assert edited.verdict == records.FASTER
+    for other in (slow, replace(slow, program_sha256="")):
+        found = compare(other, fast)
+        assert (found.verdict, found.environment_differences) == (records.UNDECIDED, ())
 
 
 def test_cuda_is_no_reason_on_a_cpu() -> None:

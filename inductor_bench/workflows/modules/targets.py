@@ -294,6 +294,19 @@ def title_of(request: BreakdownRequest) -> str:
     return " · ".join(parts)
 
 
+def program_file_of(request: BreakdownRequest) -> Path | None:
+    """The program's own file: that of a script or a factory, or that of the script or module which a command runs.
+
+    ``None`` if there is none: of another target, of a command that runs no Python file, and of an installed module.
+    """
+    if request.kind in LIBRARIES or request.kind not in PROGRAMS:
+        return None
+    name = request.target.rpartition(":")[0] if request.kind == "factory" else request.target
+    module = Path(*name.split("."))
+    places = [Path(name), module.with_suffix(".py"), module / "__main__.py"]
+    return next((place for place in places if place.suffix == ".py" and place.is_file()), None)
+
+
 def folder_title_of(request: BreakdownRequest) -> str:
     """The title from which the name of a RUN folder is made where the user gives none."""
     if request.kind == COMMAND:

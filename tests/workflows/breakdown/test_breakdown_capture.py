@@ -4,6 +4,7 @@ notices nothing. On a CPU, with real compilations."""
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import tempfile
@@ -35,6 +36,13 @@ def test_every_graph_of_a_training_program_is_found_and_named() -> None:
     }
     assert all(module["dynamic"] == ("dynamic" in module["label"]) for module in done.record["modules"])
     assert [module["program_calls"] for module in done.record["modules"]] == [2] * 6
+
+
+def test_the_programs_file_has_its_digest_in_the_record() -> None:
+    record = runs.training().record
+    file = Path(record["program_file"])
+    assert file.name == "train_breaks.py"
+    assert record["program_sha256"] == hashlib.sha256((runs.PROGRAMS / file.name).read_bytes()).hexdigest()
 
 
 def test_both_ways_of_finding_modules_agree() -> None:
