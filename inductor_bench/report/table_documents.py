@@ -17,6 +17,7 @@ from ..devices.table import best_device, device_of_peaks
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Answer, Category, Failure, QueryTable
 from ..records.module import ExtractedKernel
 from ..records.run import Environment, Peaks
+from ..records.summary import SCHEMA_VERSION
 from ..store.caches import cache_folder, peaks_key, slug
 from ..version import __version__
 from . import names
@@ -343,11 +344,15 @@ def answer_csv(answer: Answer) -> str:
     return table_text(answer.columns, ([_join_list(_plain(value)) for value in values] for values in answer.rows))
 
 
+QUERY_SCHEMA = f"query-rows/{SCHEMA_VERSION}"
+"""The name of the JSON of the answer of a query."""
+
+
 def answer_json(answer: Answer) -> str:
-    """Renders the rows as a JSON list of objects."""
+    """Renders the rows as objects in a list, beside the name of its schema."""
     titles = _unique(answer.columns)
     rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
-    return json_text(rows)
+    return json_text({"schema": QUERY_SCHEMA, "rows": rows})
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
@@ -417,6 +422,6 @@ QUERY_FORMATS = document_formats(
     json=_of_answer(answer_json),
     csv=_of_answer(answer_csv),
     screen="a table for the terminal",
-    record="a list of objects",
+    record="a list of objects under `rows`",
     of="a query",
 )

@@ -15,6 +15,7 @@ from inductor_bench.records.evidence import Evidence
 from inductor_bench.records.run import Timeline
 from inductor_bench.records.summary import ErrorReport, Summary
 from inductor_bench.report.summary import schema_file, schema_name
+from inductor_bench.report.table_documents import QUERY_SCHEMA
 
 from .fields import Field, about, fields_of, is_inline, kinds_in
 from .record import DOCUMENTS, Document, in_markdown
@@ -25,11 +26,19 @@ PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", Path: 
 
 ROWS = {
     "$schema": DIALECT,
-    "$id": schema_name(type("QueryRows", (), {})),
+    "$id": QUERY_SCHEMA,
     "title": "Query rows",
-    "description": "The answer of `query --format json`: an object for each row, with the names of its columns.",
-    "type": "array",
-    "items": {"type": "object"},
+    "description": "The answer of `query --format json`.",
+    "type": "object",
+    "properties": {
+        "schema": {"const": QUERY_SCHEMA, "description": "The name of this schema."},
+        "rows": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "An object for each row, with the names of its columns.",
+        },
+    },
+    "required": ["schema", "rows"],
 }
 """What a query prints, whose columns are the user's."""
 

@@ -143,6 +143,7 @@ def test_what_a_command_prints_has_the_form_of_its_schema(
 def test_the_rows_of_a_query_have_the_form_of_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("duckdb")
     assert main(["query", "runs/train", "FROM findings", "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    check(rows, "query-rows")
-    assert {row["kind"] for row in rows} >= {"below-memory-limit", "eager-operators"}
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema"] == "query-rows/1"
+    check(data)
+    assert {row["kind"] for row in data["rows"]} >= {"below-memory-limit", "eager-operators"}

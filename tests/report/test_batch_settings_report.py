@@ -93,7 +93,7 @@ def test_a_query_has_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[
     folder.save(whole.batch)
     sql = "SELECT setting, tried, helps, failed, wrong, low IS NULL AS few FROM settings ORDER BY helps DESC, tried"
     assert entry.main(["query", str(folder.path), sql, "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert [tuple(row.values()) for row in rows[:2]] == [
         ("fused-optimizer", 8, 7, 0, 0, False),
         ("cudagraphs", 9, 7, 0, 0, False),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import run_builder
@@ -30,6 +31,12 @@ from inductor_bench.workflows.query import open_tables
 TABLES = ("models", "graphs", "categories", "kernels", "families", "retunes", "settings", *SUMMARY_TABLES)
 
 Ask = Callable[..., str]
+
+
+def rows_of(printed: str) -> list[dict[str, Any]]:
+    """The rows of a query's JSON."""
+    found: list[dict[str, Any]] = json.loads(printed)["rows"]
+    return found
 
 
 def tiny(scale: float) -> Run:
@@ -89,7 +96,7 @@ def test_every_column_is_typed_and_explained(batch: Path) -> None:
 
 
 def test_a_row_is_what_the_record_says(ask: Ask) -> None:
-    rows = json.loads(ask("SELECT * FROM kernels ORDER BY model, time_s"))
+    rows = rows_of(ask("SELECT * FROM kernels ORDER BY model, time_s"))
     assert [(row["model"], row["graph"]) for row in rows] == [
         (name, "inference") for name in ("one", "one", "two", "two")
     ]
@@ -109,14 +116,14 @@ def test_the_tables_agree_with_each_other(ask: Ask) -> None:
         SELECT m.model, m.time_s AS model_s, sum(c.time_s) AS parts_s, sum(c.share) AS share, any_value(g.share) AS g
         FROM models m JOIN graphs g USING (model) JOIN categories c USING (model, graph) GROUP BY ALL
     """
-    for row in json.loads(ask(joined)):
+    for row in rows_of(ask(joined)):
         assert row["parts_s"] == pytest.approx(row["model_s"]) and row["share"] == pytest.approx(row["g"])
     families = """
         SELECT f.family_id, f.launches, sum(k.calls) AS calls, f.share, sum(k.share) AS of_kernels, f.gain_limit_s,
                sum(k.gain_limit_s) AS gains, f.models, count(DISTINCT k.model) AS names
         FROM families f JOIN kernels k USING (family_id) GROUP BY ALL ORDER BY ALL
     """
-    means, products = json.loads(ask(families))
+    means, products = rows_of(ask(families))
     for row in (means, products):
         assert row["launches"] == row["calls"] and row["share"] == pytest.approx(row["of_kernels"])
         assert row["models"] == row["names"] == 2
@@ -124,12 +131,12 @@ def test_the_tables_agree_with_each_other(ask: Ask) -> None:
 
 
 def test_what_is_not_known_is_null(ask: Ask) -> None:
-    rows = json.loads(ask("SELECT model, status, time_s, stage, training, mode, batch_size FROM models ORDER BY model"))
+    rows = rows_of(ask("SELECT model, status, time_s, stage, training, mode, batch_size FROM models ORDER BY model"))
     bad, missing, one, _ = rows
     assert (bad["status"], bad["time_s"], bad["stage"]) == ("failed", None, "capture")
     assert (missing["status"], missing["time_s"], missing["stage"]) == ("waiting", None, None)
     assert one["training"] is False and one["mode"] is None and one["batch_size"] == 8
-    assert json.loads(ask("SELECT count(*) AS n FROM kernels WHERE operator = ''")) == [{"n": 0}]
+    assert rows_of(ask("SELECT count(*) AS n FROM kernels WHERE operator = ''")) == [{"n": 0}]
 
 
 def test_parquet_has_the_same_rows(batch: Path, ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +149,7 @@ def test_parquet_has_the_same_rows(batch: Path, ask: Ask, capsys: pytest.Capture
         types = dict(zip(stored.columns, map(str, stored.types), strict=True))
         table = next(table for table in open_tables(batch).tables if table.name == name)
         assert types == {column.name: column.type for column in table.columns}
-        assert stored.fetchall() == [tuple(row.values()) for row in json.loads(ask(f"FROM {name}"))]
+        assert stored.fetchall() == [tuple(row.values()) for row in rows_of(ask(f"FROM {name}"))]
 
 
 def test_without_duckdb_all_else_is_there(
@@ -173,16 +180,16 @@ def test_the_examples_of_the_listing_work(batch: Path, ask: Ask) -> None:
     from inductor_bench.report.table_documents import EXAMPLES
 
     for example in EXAMPLES:
-        assert json.loads(ask(example))
+        assert rows_of(ask(example))
 
 
 def test_a_run_is_a_batch_of_one(tmp_path: Path, ask: Ask) -> None:
     path = tmp_path / "mine"
     path.mkdir()
     RunFolder(path).save(replace(run_builder.mixnet(), failures=(Failure("profile", "exit", "a graph failed"),)))
-    (row,) = json.loads(ask("SELECT model, status, batch_size, amp, graphs, message FROM models", folder=path))
+    (row,) = rows_of(ask("SELECT model, status, batch_size, amp, graphs, message FROM models", folder=path))
     assert tuple(row.values()) == ("mine", "partial", 128, "float16", 2, "a graph failed")
-    assert json.loads(ask("SELECT count(*) AS n, round(sum(share), 2) AS s FROM kernels", folder=path))[0]["n"] == 641
+    assert rows_of(ask("SELECT count(*) AS n, round(sum(share), 2) AS s FROM kernels", folder=path))[0]["n"] == 641
 
 
 def test_forms(ask: Ask) -> None:
@@ -192,7 +199,7 @@ def test_forms(ask: Ask) -> None:
     assert first[1].split() == ["one", "a|b", "1;", "2", units.MISSING, "1.25", "3.33333e-06"]
     assert ask(sql, "csv").splitlines()[1] == f"one,a|b,1; 2,,1.25,{1e-5 / 3!r}"
     assert ask(sql, "md").splitlines()[2].startswith("| one | a\\|b | 1; 2 |")
-    assert json.loads(ask(sql))[0] == {
+    assert rows_of(ask(sql))[0] == {
         "model": "one", "pipe": "a|b", "list": [1, 2], "nothing": None, "exact": 1.25, "small": 1e-5 / 3
     }  # fmt: skip
 
@@ -269,21 +276,21 @@ def test_names_that_are_no_utf8_and_numbers_beyond_all_types(batch: Path, ask: A
     stored = BatchFolder(batch).load()
     odd = replace(stored.models[0].request, target="caf\udce9.py", batch_size=10**19)
     BatchFolder(batch).save(replace(stored, models=(replace(stored.models[0], request=odd), *stored.models[1:])))
-    (row,) = json.loads(ask("SELECT target, batch_size FROM models WHERE model = 'one'"))
+    (row,) = rows_of(ask("SELECT target, batch_size FROM models WHERE model = 'one'"))
     assert row == {"target": "caf\\udce9.py", "batch_size": None}
     assert entry.main(["report", str(batch), "--no-plots"]) == 0 and (batch / "models.parquet").is_file()
 
 
 def test_a_query_typed_in_another_locale(ask: Ask) -> None:
     typed = "SELECT 'Käse' AS word".encode().decode("ascii", "surrogateescape")
-    assert json.loads(ask(typed)) == [{"word": "Käse"}]
+    assert rows_of(ask(typed)) == [{"word": "Käse"}]
 
 
 def test_a_batch_with_nothing_measured(batch: Path, ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     stored = BatchFolder(batch).load()
     waiting = tuple(replace(row, status="waiting") for row in stored.models)
     BatchFolder(batch).save(replace(stored, models=waiting))
-    assert json.loads(ask("SELECT count(*) AS n, sum(time_s) AS s FROM kernels")) == [{"n": 0, "s": None}]
+    assert rows_of(ask("SELECT count(*) AS n, sum(time_s) AS s FROM kernels")) == [{"n": 0, "s": None}]
     assert entry.main(["query", str(batch), "FROM kernels"]) == 0
     out, err = capsys.readouterr()
     assert out == "no rows\n" and "nothing is measured" in err
@@ -305,5 +312,5 @@ def test_long_names_are_cut_and_wide_rows_are_blocks() -> None:
 
 
 def test_columns_of_one_name_keep_their_values() -> None:
-    rows = json.loads(answer_json(Answer(("a", "a", "a_2"), [(1, 2, float("nan"))])))
+    rows = rows_of(answer_json(Answer(("a", "a", "a_2"), [(1, 2, float("nan"))])))
     assert rows == [{"a": 1, "a_2": 2, "a_2_2": None}]

@@ -47,7 +47,7 @@ def gains(folder: Path, capsys: pytest.CaptureFixture[str], table: str, name: st
     pytest.importorskip("duckdb")
     words = ["query", str(folder), f"SELECT {columns} FROM {table} WHERE gain_limit_s > 0", "--format", "json"]
     assert entry.main(words) == 0
-    return {row[name]: row["gain_limit_s"] for row in json.loads(capsys.readouterr().out)}
+    return {row[name]: row["gain_limit_s"] for row in json.loads(capsys.readouterr().out)["rows"]}
 
 
 @pytest.mark.parametrize("make", [run_builder.cpu, step_runs.cpu])
