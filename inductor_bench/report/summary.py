@@ -161,7 +161,7 @@ def _with_few_digits(data: Any) -> Any:
     return float(f"{data:.{DIGITS}g}") if isinstance(data, float) else data
 
 
-_COMMAND = re.compile(r"(?:^|: )((?:inductor-bench [a-z]|pip install ).*)$")
+_COMMAND = re.compile(r"(?:^|: )((?:inductor-bench (?:[a-z]|--help)|pip install ).*)$")
 
 
 def error_json(name: str, message: str, hint: str, code: int) -> str:

@@ -216,12 +216,12 @@ def require_standalone(path: Path) -> None:
     if kernels == 1:
         return
     if _INDUCTOR.search(text) and _MODULE.search(text):
-        hint = f"inductor-bench extract {path} -o DIR writes a file for each of its kernels"
+        hint = f"write a file for each of its kernels: inductor-bench extract {path} -o kernels"
         if "def get_args" in text and "async_compile" not in text:
-            hint = "inductor-bench extract MODULE -o DIR writes one, from the compiled module that calls it"
+            hint = "`inductor-bench extract MODULE -o DIR` writes one, from the compiled module that calls it"
         raise InductorBenchError(f"{path} is Inductor's code, without the arguments that kernels had", hint)
     raise InductorBenchError(
-        f"{path} is not a standalone kernel file", "inductor-bench extract SOURCE -o DIR writes standalone files"
+        f"{path} is not a standalone kernel file", "`inductor-bench extract SOURCE -o DIR` writes standalone files"
     )
 
 

@@ -368,7 +368,7 @@ def _fits(request: ModelRequest, patterns: Iterable[str]) -> bool:
 def _read_text(path: Path) -> str:
     if find(path) == "folder":
         if find(path / BATCH) == "file":
-            raise UsageError(f"{path} is a batch, not a list", f"inductor-bench report {path} shows it")
+            raise UsageError(f"{path} is a batch, not a list", f"show it: inductor-bench report {path}")
         inside = sorted(file for end in (".txt", *YAML) for file in path.glob(f"*{end}"))
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
         raise UsageError(f"{path} is a folder, not a list", hint)

@@ -99,6 +99,8 @@ def test_an_expected_failure_is_a_line_and_a_hint(
         (["compare", "a", "b"], 2, "no-such-target", ""),
         (["compare", "a", "b", "--fail-above", "much"], 2, "bad-word", "inductor-bench compare --help"),
         (["breakdown", "x.py", "--frobnicate"], 2, "bad-word", "inductor-bench breakdown --help"),
+        (["frob"], 2, "bad-word", "inductor-bench --help"),
+        (["kernel", "missing.py"], 2, "no-such-target", ""),
         (["apply", "--known", "--verify"], 2, "usage", "inductor-bench apply --known -- python train.py"),
     ],
 )

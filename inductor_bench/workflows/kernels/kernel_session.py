@@ -488,7 +488,8 @@ def find_files(targets: Sequence[str]) -> list[Path]:
         path = Path(place)
         path = path / "kernels" if find(path) == "folder" == find(path / "kernels") else path
         if not find(path):
-            raise UsageError(f"there is no {path}", "inductor-bench extract SOURCE -o DIR writes standalone files")
+            hint = "`inductor-bench extract SOURCE -o DIR` writes standalone files"
+            raise UsageError(f"there is no {path}", hint, "no-such-target")
         if find(path) == "folder":
             pattern = glob.removesuffix(".py") or "*"
             matching = [each for each in _files_in(path) if fnmatchcase(each.name, f"{pattern}.py")]
