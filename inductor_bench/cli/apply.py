@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..analysis.limits import Slowdown, above_limit, slowdown_of_proof
 from ..errors import EXIT_OK, UsageError
@@ -60,6 +61,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
 
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
     _check(request, known, fail_above)
+    if request.command and not request.verify and context.get_parameter_source("format") is ParameterSource.COMMANDLINE:
+        raise UsageError("--format is not for a program that is run: stdout is the program's", "leave out --format")
     plain = Console(quiet=values["quiet"], verbose=values["verbose"])
     if run is not None and OptimizationFolder(run).exists():
         return _run_optimized(request, run, plain)

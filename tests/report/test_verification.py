@@ -63,6 +63,9 @@ def test_apply_exits_with_the_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert main(words) == code
     assert main([*words[:3], *words[5:]]) == 0
     assert main([word for word in words if word != "--verify"]) == 2
+    assert main(["apply", str(tmp_path), "--format", "json", "--", "python", "train.py"]) == 2, (
+        "stdout is the program's"
+    )
 
 
 def text_of(found: Verification, width: int = 100) -> str:
