@@ -24,6 +24,7 @@ from . import names
 from .document import (
     BAD,
     GOOD,
+    LEAD,
     NOTE,
     Block,
     Cell,
@@ -80,7 +81,10 @@ def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
     python = report.environment.versions.python
     columns = (Column("status", False), Column("what", False), words("found", least=24, wraps=True))
     checks = [_check_row(check) for check in (*report.checks, *report.packages)]
-    blocks = [Section("Installed", (Table(columns, checks, main=1, titled=False),), quiet=True)]
+    blocks: list[Block] = [
+        Sentence(diagnosis_words(report), LEAD),
+        Section("Installed", (Table(columns, checks, main=1, titled=False),), quiet=True),
+    ]
     failure, peaks = report.failure, report.peaks
     if failure is not None:
         blocks.append(
@@ -97,6 +101,14 @@ def doctor_document(report: Diagnosis, view: View = DEFAULT_VIEW) -> Document:
         blocks.append(Section(title, (reached,), short="Peaks"))
         blocks.append(Section("The age of the peaks", tuple(_age_blocks(peaks, report.environment)), quiet=True))
     return Document(f"inductor-bench {__version__}", (f"Python {python}" if python else "",), tuple(blocks))
+
+
+def diagnosis_words(report: Diagnosis) -> str:
+    """What keeps the tool from measuring, in one sentence."""
+    missing = [check.name for check in report.checks if check.status == "missing"]
+    if missing:
+        return f"Missing: {', '.join(missing)}."
+    return "The peaks of the device were not measured." if report.failure else "All that is needed is there."
 
 
 def _check_row(check: CheckRow) -> Row:

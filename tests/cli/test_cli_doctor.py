@@ -49,7 +49,7 @@ def doctor_text(report: DoctorReport) -> str:
 def test_a_healthy_machine() -> None:
     report = DoctorReport((Check("torch", "ok", "2.13.0"), Check("GPU", "ok", "1 x H200")), Environment(), PEAKS)
     text = doctor_text(report)
-    assert report.healthy
+    assert report.healthy and "\nAll that is needed is there.\n" in text
     assert "\nok      torch  2.13.0\nok      GPU    1 x H200\n" in text
     rows = dict(re.findall(r"^(\S.*?)  +(\d\S+ \S+)(?:  |$)", text, re.MULTILINE))
     assert rows == {
@@ -88,8 +88,9 @@ def test_what_is_missing_says_how_to_get_it() -> None:
     )
     lines = [line.strip() for line in doctor_text(report).splitlines()]
     assert not report.healthy
-    assert lines[2:4] == ["missing  C++ compiler  none on the PATH", "→ install g++"]
-    assert lines[5:] == ["Failed", "- the worker exited with code 1", "Hint: see below", "| Boom", "| Bang"]
+    assert lines[2] == "Missing: C++ compiler."
+    assert lines[4:6] == ["missing  C++ compiler  none on the PATH", "→ install g++"]
+    assert lines[7:] == ["Failed", "- the worker exited with code 1", "Hint: see below", "| Boom", "| Bang"]
 
 
 def test_the_cache_of_compiled_code_has_a_place_and_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
