@@ -69,6 +69,9 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
         except (duckdb.Error, OverflowError) as error:  # OverflowError: Python has no type for a value
             message, *more = _lines(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
+            proposed = any(f'"{table.name}"' in hint for table in tables)
+            if "Table with name" in message and not proposed:  # what DuckDB proposes is a table of its own
+                hint = f"the tables are {', '.join(table.name for table in tables)}"
             hint = hint or "without a query, the tables and their columns are listed"
             raise UsageError(message, hint, "bad-query") from error
 

@@ -216,6 +216,7 @@ def test_queries_without_rows(sql: str, form: str, batch: Path, ask: Ask) -> Non
         ("SELEC 1", 'syntax error at or near "SELEC"', "the tables and their columns are listed"),
         ("SELECT categori FROM kernels", '"categori" not found', '"category"'),
         ("FROM kernel", "Table with name kernel does not exist", '"kernels"'),
+        ("FROM nosuch", "Table with name nosuch does not exist", "the tables are models, graphs, "),
         ("SELECT model::INT FROM models", "Could not convert", ""),
         ("SELECT $1", "parameters", ""),
         ("SELECT INTERVAL 100000000 YEAR", "too large", ""),

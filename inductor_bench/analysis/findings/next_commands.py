@@ -450,6 +450,10 @@ TUNED_KINDS = ("below-memory-limit", "below-compute-limit", "few-blocks", "spill
 """The kinds of findings whose kernels another config may make faster."""
 
 
+AGAIN = "busy-step"
+"""The kind of finding that the same command tries, on an idle machine."""
+
+
 def try_command(run: Run, finding: Finding, folder: str) -> str:
     """The command that tries what a finding says to change; empty if no command does.
 
@@ -458,6 +462,8 @@ def try_command(run: Run, finding: Finding, folder: str) -> str:
         finding: the finding.
         folder: the RUN folder, as the user would type it; empty if there is none.
     """
+    if finding.kind == AGAIN:
+        return command_again(run)
     command = next(filter(None, (_change_trial(run, change) for change in finding.changes)), "")
     if command or not folder:
         return command
