@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..errors import EXIT_OK, UsageError
 from ..records.request import ApplyRequest
 from ..records.retune import Verification
 from ..report.formats import View
+from ..report.optimization_document import program_command
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
 from ..report.terminal import document_text
@@ -90,7 +92,7 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
     """Runs a program with the settings that ``optimize`` found."""
     from ..workflows.optimizing.optimized_program import run_optimized
 
-    example = f"inductor-bench apply {folder} -- python train.py"
+    example = f"inductor-bench apply {shlex.quote(str(folder))} -- {program_command(OptimizationFolder(folder).load())}"
     if not request.command:
         raise UsageError(f"{folder} has settings for a program, and no program was given", example)
     if request.verify:

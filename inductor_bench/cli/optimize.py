@@ -35,9 +35,9 @@ itself is not changed; the weights are trained on by all variants, so do not kee
 The result, the lines to paste and what was tried in vain are in RUN/optimized. The same command continues after an
 interruption.
 
-Exit code: 0, 1 if nothing could be measured, 2 for a request that cannot be carried out as typed, 5 for a result on
-which two fresh processes agree and that there was no time to run from the program's start, 130 after Ctrl-C, which
-shows what was proven until then.
+Exit code: 0, also if nothing is faster, 1 if nothing could be measured, 2 for a request that cannot be carried out as
+typed, 5 for a result on which two fresh processes agree and that there was no time to run from the program's start, 130
+after Ctrl-C, which shows what was proven until then.
 """
 
 

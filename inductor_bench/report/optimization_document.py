@@ -369,7 +369,7 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
     if folder is None:
         return
     place = shlex.quote(os.path.relpath(folder))
-    program = _program(found)
+    program = program_command(found)
     if found.winner is not None:
         yield f"inductor-bench apply {place} -- {program}", "runs the program with the settings, unchanged"
         if "settings.diff" in found.files:
@@ -390,7 +390,8 @@ def _minutes_until_confirmed(found: Optimization) -> int:
     return math.ceil(max(found.spent_s + MISSING * missing_s, found.budget_s + 1) / 60)
 
 
-def _program(found: Optimization) -> str:
+def program_command(found: Optimization) -> str:
+    """The program of a search as it is typed, without secrets."""
     if found.request.kind == "command":
         return shlex.join(found.request.arguments)
     return shlex.join(["python", found.target, *found.request.arguments])

@@ -12,6 +12,7 @@ import pytest
 import step_runs
 from breakdown_runs import command, copy_of, factory
 from breakdown_runs import run as run_command
+from documented import documented
 from printed import run_markdown, run_screen
 from retune_fakes import Engine, make_run, retuned
 
@@ -302,7 +303,8 @@ def test_an_impossible_request_is_refused(
 def test_real_kernels_of_an_earlier_run_are_retuned_where_they_lie() -> None:
     run = copy_of(factory(), "retuned")
     before = RunFolder(run).load()
-    done = run_command(command("breakdown", run, "--autotune", "--top", "1", "--no-plots"), run)
+    words = documented("inductor-bench breakdown runs/train --autotune", {"runs/train": run})
+    done = run_command(command(*words, "--top", "1", "--no-plots"), run)
     after = RunFolder(run).load()
     (row,) = [one.row for one in after.retunes]
     assert done.code == 0 and row.over and "1 kernel retuned" in done.stdout

@@ -261,14 +261,22 @@ def test_the_result_is_shown_and_a_program_runs_with_it(
     monkeypatch.setenv("PATH", f"{Path.cwd()}:/usr/bin:/bin")
     Path("python").write_text(f'#!/bin/sh\ncat "$INDUCTOR_BENCH_VARIANTS" > {told.absolute()}\nexit 7\n')
     Path("python").chmod(0o755)
-    words = documented(
-        "inductor-bench apply runs/train-optimize/optimized -- python train.py",
-        {"runs/train-optimize/optimized": run / "optimized"},
-    )
-    assert main(words) == 7
+    places = {f"runs/{name}/optimized": run / "optimized" for name in ("train-optimize", "train")}
+    assert main(documented("inductor-bench apply runs/train-optimize/optimized -- python train.py", places)) == 7
+    assert main(documented("inductor-bench apply runs/train/optimized -- python train.py", places)) == 7
     asked = json.loads(told.read_text())
     assert asked["alternates"] is False and asked["most"] == 0
     assert [one["setting"] for one in asked["variants"][0]["switches"]] == ["triton.cudagraphs", "fused"]
+
+
+def test_settings_need_no_proof_and_the_hint_has_the_programs_command(
+    run: Path, program: DrawnProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_optimize(request(run), Silent()).folder
+    capsys.readouterr()
+    assert main(["apply", str(folder), "--verify", "--", "python", "blocks.py"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "optimize has proven its settings" in said and f"apply {folder} -- python blocks.py" in said
 
 
 def test_a_search_without_a_result_runs_no_program(run: Path, program: DrawnProgram) -> None:
