@@ -514,9 +514,9 @@ def test_what_was_just_shown_is_not_suggested_again() -> None:
 def test_tuning_is_suggested_as_another_run() -> None:
     run = replace(build.mixnet(), command="inductor-bench breakdown timm:mixnet_l --training -o here --force")
     expected = "inductor-bench breakdown timm:mixnet_l --training --mode max-autotune-no-cudagraphs"
-    assert next_commands(run, "here")[1].command == expected
+    assert next_commands(run, "here")[-1].command == expected
     script = replace(run, request=replace(run.request, kind="script"))
-    assert len(next_commands(script, "here")) == 1
+    assert not any("breakdown" in one.command for one in next_commands(script, "here"))
 
 
 def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:

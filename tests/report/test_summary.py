@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import compared_runs
 import documented
@@ -17,6 +18,7 @@ import pytest
 import run_builder as build
 import step_runs
 import tried_programs
+from conftest import ROOT
 from recorded_runs import recorded_runs
 
 from inductor_bench.analysis.comparison_run import compare_runs
@@ -29,6 +31,8 @@ from inductor_bench.report.formats import Formats, View
 from inductor_bench.report.run.run_document import FORMATS, run_document
 from inductor_bench.report.run.run_summary import run_summary
 from inductor_bench.report.terminal import document_text
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.program_folders import OptimizationFolder
 
 BUILT: dict[str, Callable[[], Run]] = {
     "mixnet": build.mixnet,
@@ -252,3 +256,42 @@ def test_tables_have_the_rows_of_the_summaries() -> None:
     assert [len(tables[name]) for name in ("headline", "parts", "next_commands")] == [
         *(2, sum(len(each.parts) for each in said), sum(len(each.next_commands) for each in said)),
     ]
+
+
+@pytest.fixture
+def documented_run(tmp_path: Path) -> Path:
+    """A recorded RUN whose largest saving is one that ``optimize`` tries."""
+    with ZipFile(ROOT / "tests" / "data" / "documented" / "blocks.zip") as archive:
+        archive.extractall(tmp_path)
+    (record,) = tmp_path.rglob("record.json")
+    return record.parent
+
+
+def test_next_has_what_tries_the_largest_saving_and_names_no_file_that_is_missing(documented_run: Path) -> None:
+    run = RunFolder(documented_run).load()
+    said = run_summary(run, View(documented_run, brief=True))
+    largest = max((one for one in said.findings if one.saving_s), key=lambda one: one.saving_s or 0.0)
+    commands = [one.command for one in said.next_commands]
+    assert largest.command and largest.command in commands
+    assert not any(command.startswith("python ") for command in commands)
+    (documented_run / "kernels").mkdir()
+    files = {kernel.file for module in run.modules for kernel in module.kernels if kernel.file}
+    for name in files:
+        (documented_run / name).write_text("")
+    commands = [one.command for one in run_summary(run, View(documented_run)).next_commands]
+    assert files and any(command.startswith("python ") for command in commands)
+
+
+def test_a_search_that_has_ended_is_named_in_place_of_another_one(documented_run: Path) -> None:
+    run, view = RunFolder(documented_run).load(), View(documented_run)
+    tries = f"inductor-bench optimize {documented_run}"
+    found = f"inductor-bench report {documented_run}/optimized"
+    place = OptimizationFolder(documented_run / "optimized")
+    place.make()
+    for is_complete in (False, True):
+        place.save(
+            tried_programs.optimization(tried_programs.two_winners(), is_complete=is_complete), lambda text: text
+        )
+        commands = {one.command for one in run_summary(run, view).findings}
+        commands |= {one.command for one in run_summary(run, view).next_commands}
+        assert (tries in commands, found in commands) == (not is_complete, is_complete)

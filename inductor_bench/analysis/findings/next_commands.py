@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from ..step_costs import (
 from .compile_findings import recompilations, recompiles_often
 from .doubts import cuda_graph, disturbed, disturbed_graphs, host_bound, launch_bound
 from .finding import (
+    ADVICE,
     CAUTION,
     CUDA_GRAPH_MODES,
     LEAST_SHARE,
@@ -55,7 +56,7 @@ from .finding import (
     retune_command,
 )
 from .program_findings import LEAST, idle_words, step_words, work_words
-from .rule_table import findings
+from .rule_table import findings, saving_s
 
 # Makes the first line of a summary from the record: the bottleneck, the parts of the time, and possible savings.
 
@@ -259,6 +260,16 @@ _TUNED = "max-autotune-no-cudagraphs"
 _PROGRAM_FAILURES = ("exit", "program", "nothing-compiled")
 
 
+class _Every:
+    """Holds everything: the files of a RUN at which nobody has looked."""
+
+    def __contains__(self, thing: object) -> bool:
+        return True
+
+
+EVERY: Container[str] = _Every()
+
+
 @dataclass(frozen=True)
 class NextCommand:
     """A command that can be pasted into a shell, and its purpose."""
@@ -267,23 +278,28 @@ class NextCommand:
     why: str
 
 
-def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:
+def next_commands(
+    run: Run, folder: Path | str, sort: str = "time", files: Container[str] = EVERY, *, is_searched: bool = False
+) -> tuple[NextCommand, ...]:
     """Suggests commands to type after a run, the most useful first.
 
     Args:
         run: the record.
         folder: the RUN folder, as the user would type it.
         sort: the order in which the kernels were just shown; another order is suggested.
+        files: the paths of its files in the RUN folder; no command names another one.
+        is_searched: whether ``optimize`` has ended a search in the RUN.
     """
     place = shlex.quote(str(folder))
     commands = list(_repair_commands(run))
     if any(failure.stage == "report" for failure in run.failures):
         again = f"inductor-bench report {place}"
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
+    trials = list(_largest_trial(run, str(folder), files, is_searched=is_searched))
     if run.modules:
-        commands += _inspection_commands(run, place, sort)
+        commands += _inspection_commands(run, place, sort, files, trials)
     elif step_of(run) is not None and is_uncompiled(run):
-        commands += _compiling_commands(run)
+        commands += [*trials, *_compiling_commands(run)]
     elif not commands:
         kinds = {failure.kind for failure in run.failures}
         same = command_again(run) if kinds & {*_PROGRAM_FAILURES, "interrupted"} else ""
@@ -292,7 +308,25 @@ def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[Nex
             commands.append(NextCommand(same, why))
         else:
             commands.append(NextCommand("inductor-bench doctor", "says what is installed and what is missing"))
-    return tuple(dict.fromkeys(commands))
+    return tuple({one.command: one for one in commands}.values())  # in the first's place, for the last's reason
+
+
+def _largest_trial(run: Run, folder: str, files: Container[str], *, is_searched: bool) -> Iterator[NextCommand]:
+    """Suggests what a search has found, and the command that tries the finding which could save most."""
+    if is_searched:
+        yield NextCommand(_search_report(folder), "what the search for faster settings found")
+    if any(failure.kind == ELSEWHERE for failure in run.failures):
+        return
+    advice = [(saving_s(one, run), one) for one in findings(run) if one.level == ADVICE]
+    saved_s, first = max(advice, key=lambda pair: pair[0], default=(0.0, None))
+    command = try_command(run, first, folder, files, is_searched=is_searched) if first and saved_s > 0 else ""
+    if first and command and command != _search_report(folder):
+        long = "; it takes up to 20 minutes" if command.startswith("inductor-bench optimize") else ""
+        yield NextCommand(command, f"tries what could save most: {first.kind}{long}")
+
+
+def _search_report(folder: str) -> str:
+    return f"inductor-bench report {shlex.quote(f'{folder}/optimized')}"
 
 
 def _compiling_commands(run: Run) -> Iterator[NextCommand]:
@@ -304,7 +338,9 @@ def _compiling_commands(run: Run) -> Iterator[NextCommand]:
         yield NextCommand(again, "the same once torch.compile compiles it, as another run to compare with")
 
 
-def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
+def _inspection_commands(
+    run: Run, place: str, sort: str, files: Container[str], trials: Sequence[NextCommand]
+) -> Iterator[NextCommand]:
     lead = headline(run)
     if lead is not None and lead.kind == "busy-machine":
         return  # the first line says what to type
@@ -320,8 +356,9 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
+    yield from trials
     yield from _mode_commands(run)
-    yield from _kernel_commands(run, place)
+    yield from _kernel_commands(run, place, files)
     tunable = kernels_save(run) and any(
         finding.kind.startswith(("below-", "copied-")) and _TUNED in finding.text for finding in findings(run)
     )
@@ -345,12 +382,12 @@ def _mode_commands(run: Run) -> Iterator[NextCommand]:
         yield NextCommand(command, f"measures CUDA graphs on the step; simulated, they save {share}")
 
 
-def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
+def _kernel_commands(run: Run, place: str, files: Container[str]) -> Iterator[NextCommand]:
     written = [
         (kernel, cost_of(run, module, kernel))
         for module in run.modules
         for kernel in module.kernels
-        if (kernel.file or "").startswith("kernels/")
+        if (kernel.file or "").startswith("kernels/") and kernel.file in files
     ]
     if any(failure.kind == ELSEWHERE for failure in run.failures):
         return
@@ -454,13 +491,17 @@ AGAIN = "busy-step"
 """The kind of finding that the same command tries, on an idle machine."""
 
 
-def try_command(run: Run, finding: Finding, folder: str) -> str:
+def try_command(
+    run: Run, finding: Finding, folder: str, files: Container[str] = EVERY, *, is_searched: bool = False
+) -> str:
     """The command that tries what a finding says to change; empty if no command does.
 
     Args:
         run: the record.
         finding: the finding.
         folder: the RUN folder, as the user would type it; empty if there is none.
+        files: the paths of its files in the RUN folder; no command names another one.
+        is_searched: whether ``optimize`` has ended a search in the RUN, which is named instead of another one.
     """
     if finding.kind == AGAIN:
         return command_again(run)
@@ -471,8 +512,10 @@ def try_command(run: Run, finding: Finding, folder: str) -> str:
         one.setting in OPTIMIZED or one.setting.endswith(".fused") for one in finding.changes
     )
     if set_by_it and run.request.kind in PROGRAMS:
+        if is_searched:
+            return _search_report(folder)
         return f"inductor-bench optimize {shlex.quote(folder)}"
-    return _kernel_trial(run, finding, folder) if finding.kind in TUNED_KINDS else ""
+    return _kernel_trial(run, finding, folder, files) if finding.kind in TUNED_KINDS else ""
 
 
 def _change_trial(run: Run, change: ProgramChange) -> str:
@@ -486,7 +529,7 @@ def _change_trial(run: Run, change: ProgramChange) -> str:
     return modes_command(run, switch) if switch else ""
 
 
-def _kernel_trial(run: Run, finding: Finding, folder: str) -> str:
+def _kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str]) -> str:
     """Retunes the first kernel of a finding that Inductor generated, if the RUN has its file."""
     files = {
         (module.slug, kernel.name): kernel.file or ""
@@ -494,5 +537,6 @@ def _kernel_trial(run: Run, finding: Finding, folder: str) -> str:
         for kernel in module.kernels
         if kernel.category not in UNTUNABLE
     }
-    first = next((place for place in finding.kernels if files.get(place, "").startswith("kernels/")), None)
+    here = (place for place in finding.kernels if files.get(place, "").startswith("kernels/") and files[place] in kept)
+    first = next(here, None)
     return f"inductor-bench kernel {shlex.quote(f'{folder}#{first.name}')} --autotune" if first else ""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ... import units
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
-from ...analysis.findings.next_commands import headline, next_commands, try_command
+from ...analysis.findings.next_commands import headline
 from ...analysis.findings.rule_table import FIRST, findings, findings_beside
 from ...analysis.step_costs import (
     calls_differ,
@@ -64,7 +64,7 @@ from ..document import (
 from ..formats import DEFAULT_VIEW, View, document_formats
 from .layers_document import KERNEL, layers_section
 from .retune_document import proof_section, retune_section
-from .run_summary import few_findings, run_summary
+from .run_summary import commands_of, few_findings, run_summary, trial_of
 from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
 from .run_words import (
     Entry,
@@ -283,8 +283,7 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: Vi
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[: view.top] if entry.cost.calls]
     items = [_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
-    folder = str(view.folder) if view.folder is not None else ""
-    items = [replace(item, command=try_command(run, one, folder)) for item, one in zip(items, every, strict=True)]
+    items = [replace(item, command=trial_of(run, one, view)) for item, one in zip(items, every, strict=True)]
     said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
@@ -477,8 +476,7 @@ def _next(run: Run, view: View) -> Iterator[Block]:
     """What to type next, and the files of the RUN folder."""
     if view.folder is None:
         return
-    commands = tuple((one.command, one.why) for one in next_commands(run, view.folder, view.sort))
-    yield Commands(commands, on=On.SCREEN)
+    yield Commands(commands_of(run, view), on=On.SCREEN)
     single = [files.pattern for files in RUN_FILES if "/" not in files.pattern]
     things = [name for name in single if (view.folder / name).is_file()]
     for pattern in (files.pattern for files in RUN_FILES if "/" in files.pattern):

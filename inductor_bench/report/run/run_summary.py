@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
 from ...analysis.findings.next_commands import headline, next_commands, try_command
 from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
 from ...analysis.step_costs import step_of, whole_time_s
+from ...errors import InductorBenchError
 from ...records.base import Failure
 from ...records.run import IDLE, Part, Run
 from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryKernel, SummaryPart
+from ...store.program_folders import OPTIMIZED, OptimizationFolder
 from .. import names
 from ..formats import View
 from ..summary import named_commands
@@ -35,7 +38,6 @@ def run_summary(run: Run, view: View) -> Summary:
     found = findings_beside(run, lead)
     shown = few_findings(found, run) if view.brief else found
     places = names.file_names(run)
-    commands = next_commands(run, folder, view.sort) if folder else ()
     failures = tuple(_failure(one, run) for one in run.failures)
     headline_id = lead.kind if lead is not None else FAILED if failures else ""
     return Summary(
@@ -45,14 +47,50 @@ def run_summary(run: Run, view: View) -> Summary:
         failures=failures,
         parts=tuple(map(_part, sorted_parts(run))),
         kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
-        findings=tuple(_finding(one, run, folder) for one in shown),
-        next_commands=named_commands((one.command, one.why) for one in commands),
+        findings=tuple(_finding(one, run, view) for one in shown),
+        next_commands=named_commands(commands_of(run, view)),
         left_out={"findings": len(found) - len(shown)} if len(shown) < len(found) else {},
     )
 
 
 def _failure(failure: Failure, run: Run) -> SummaryFailure:
     return SummaryFailure(failure.stage, failure.kind, sentence(failure_text(failure), run), failure.hint)
+
+
+class FolderFiles(Container[str]):
+    """The files of a RUN by their paths in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __contains__(self, place: object) -> bool:
+        return (self._folder / str(place)).is_file()
+
+
+def commands_of(run: Run, view: View) -> tuple[tuple[str, str], ...]:
+    """What to type next, each with its purpose; nothing without a folder."""
+    if view.folder is None:
+        return ()
+    files, is_searched = FolderFiles(view.folder), _is_searched(view.folder)
+    found = next_commands(run, view.folder, view.sort, files, is_searched=is_searched)
+    return tuple((one.command, one.why) for one in found)
+
+
+def trial_of(run: Run, finding: Finding, view: View) -> str:
+    """The command that tries what a finding says to change; empty if no command does."""
+    if view.folder is None:
+        return try_command(run, finding, "")
+    files, is_searched = FolderFiles(view.folder), _is_searched(view.folder)
+    return try_command(run, finding, str(view.folder), files, is_searched=is_searched)
+
+
+def _is_searched(folder: Path) -> bool:
+    """Whether ``optimize`` has ended a search in a RUN."""
+    place = OptimizationFolder(folder / OPTIMIZED)
+    try:
+        return place.exists() and place.load().is_complete
+    except InductorBenchError:
+        return False
 
 
 def sorted_parts(run: Run) -> list[Part]:
@@ -89,7 +127,7 @@ def _kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
     )
 
 
-def _finding(finding: Finding, run: Run, folder: str) -> SummaryFinding:
+def _finding(finding: Finding, run: Run, view: View) -> SummaryFinding:
     saved_s = saving_s(finding, run)
     return SummaryFinding(
         id=finding.id,
@@ -100,7 +138,7 @@ def _finding(finding: Finding, run: Run, folder: str) -> SummaryFinding:
         graphs=finding.modules,
         kernels=tuple(dict.fromkeys(place.name for place in finding.kernels)),
         changes=finding.changes,
-        command=try_command(run, finding, folder),
+        command=trial_of(run, finding, view),
     )
 
 
