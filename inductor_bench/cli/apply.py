@@ -77,7 +77,7 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
                 raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
         else:
             for line in document_text(states_document(outcome.kernels), console.columns).splitlines():
-                console.note(line)  # stdout is the program's
+                console.remark(line)  # stdout is the program's
     if outcome.exit_code is not None:
         return outcome.exit_code
     return EXIT_OK if fail_above is None else limit_code([beyond(outcome.verification, fail_above)])
@@ -100,10 +100,10 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
     with console:
         found = run_optimized(folder, request.command)
         for words in found.refused:
-            console.note(f"without effect: {words}")
+            console.remark(f"without effect: {words}")
         if found.caveat:
-            console.note(f"these settings were {found.caveat} by optimize: a longer --budget of it does")
-        console.note(f"ran with {', '.join(found.settings)}")
+            console.remark(f"these settings were {found.caveat} by optimize: a longer --budget of it does")
+        console.remark(f"ran with {', '.join(found.settings)}")
     return found.exit_code
 
 

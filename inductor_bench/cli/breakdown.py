@@ -89,7 +89,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             raise
         show(form, outcome.run, place_view(view, outcome.folder, console), console)
         if not form.names_folder and not form.is_data:
-            console.note(f"Written: {outcome.folder}")
+            console.remark(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
 
 

@@ -95,7 +95,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, View(files=files, limit=limit)))
         show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
         if compared.folder is not None and not form.is_data:
-            console.note(f"Written: {compared.folder}   {PAGE}, the runs")
+            console.remark(f"Written: {compared.folder}   {PAGE}, the runs")
         if bundle is not None:
             _write_bundle(bundle, compared, files, limit, console)
     return exit_code([compared.comparison], limit)
@@ -155,7 +155,7 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
     write_archive(
         path, {**{name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}, **compared.kernels}
     )
-    console.note(f"Written: {path}   the report, the record, {len(compared.kernels)} files of kernels")
+    console.remark(f"Written: {path}   the report, the record, {len(compared.kernels)} files of kernels")
 
 
 def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int:

@@ -38,9 +38,9 @@ class Console:
     console is a context manager that removes the live line at the end.
 
     Args:
-        quiet: print no stages and no notes.
+        quiet: print no stages, no notes and no remarks.
         verbose: print the output of the user's program.
-        progress: print the stages.
+        progress: print the stages and the notes.
         stdout: the stream of results; by default the stream of the process.
         stderr: the stream of everything else; by default the stream of the process.
     """
@@ -131,7 +131,12 @@ class Console:
         self._update = " ".join(units.printable(text).splitlines())
 
     def note(self, text: str) -> None:
-        """Prints a line that stays on the terminal."""
+        """Prints a line of progress that stays on the terminal: what matters of it is in the result, too."""
+        if self._progress:
+            self._print_line(units.printable(text))
+
+    def remark(self, text: str) -> None:
+        """Prints a line about the result that the result does not hold."""
         if not self._quiet:
             self._print_line(units.printable(text))
 

@@ -60,7 +60,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             _show(stop.outcome, form, console)
             raise
         if not outcome.measured:
-            console.note(f"measured {outcome.found.created}; nothing was run; --force measures again")
+            console.remark(f"measured {outcome.found.created}; nothing was run; --force measures again")
         _show(outcome, form, console)
     return exit_code(outcome)
 

@@ -361,7 +361,8 @@ def take_view(values: dict[str, Any]) -> tuple[str, View]:
 def console_for(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:
     """The console of a verb for click's ``--quiet`` and ``--verbose``.
 
-    If programs read the result, and stderr is no terminal, there is no progress on it; notes say what is missing.
+    If programs read the result, and stderr is no terminal, there is no progress on it, only remarks on what the result
+    does not hold.
     """
     verbose = bool(values.get("verbose"))
     piped = (form.is_data or brief) and not verbose and not sys.stderr.isatty()
@@ -402,7 +403,7 @@ def show_program(
     write_text(folder / PAGE, as_page(formats, found, placed))
     show(form, found, placed, console)
     if not form.names_folder and not form.is_data:
-        console.note(f"Written: {folder}")
+        console.remark(f"Written: {folder}")
 
 
 def show_batch(report: BatchReport, console: Console, form: Format[BatchView], view: View) -> None:
@@ -410,5 +411,5 @@ def show_batch(report: BatchReport, console: Console, form: Format[BatchView], v
     if not report.with_parquet:
         from ..store.tables import INSTALL
 
-        console.note(f"kernels.parquet and `query` need DuckDB ({INSTALL}); the CSV tables are there")
+        console.remark(f"kernels.parquet and `query` need DuckDB ({INSTALL}); the CSV tables are there")
     show(form, report.view, place_view(view, report.folder, console), console)

@@ -37,7 +37,7 @@ def command(folder: Path, sql: str, format: str) -> int:
         typed = _decode_utf8(sql)
         tables = open_tables(folder, typed.strip())
         for note in tables.notes:
-            console.note(note)
+            console.remark(note)
         answer = None
         if typed.strip():
             with _default_signals():

@@ -48,8 +48,17 @@ def test_verbose_shows_the_program_and_quiet_shows_nothing() -> None:
     console.stage("capturing")
     console.note("two graphs")
     assert err.getvalue() == ""
+    console.remark("a table is missing")
     console.error("it broke", "mend it")
     assert err.getvalue() == "Error: it broke\nHint: mend it\n"
+
+
+def test_a_console_without_progress_says_only_what_the_result_does_not_hold() -> None:
+    console, _, err = make(progress=False)
+    console.stage("capturing")
+    console.note("run 1 of 2")
+    console.remark("a table is missing")
+    assert err.getvalue() == "a table is missing\n"
 
 
 HOSTILE = "a\x1b]0;title\x07b\r\x9b2Jc\u202ed\u2066e\x7f"
@@ -76,7 +85,8 @@ def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
     ]
     for text in texts:
         assert units.printable(text) == text and "\\u001b]0;title\\u0007" in text
-        (said,) = json.loads(text) if text.startswith("[") else [json.loads(text)]
+        data = json.loads(text)
+        (said,) = data.get("rows", [data])
         assert said["message"] == HOSTILE
 
 
