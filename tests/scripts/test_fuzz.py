@@ -188,8 +188,9 @@ def test_an_input_is_the_same_again(option: tuple[str, ...], tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", READ)
 def test_an_input_without_damage_is_read(kind: str, found: dict[str, list[str]]) -> None:
     outcomes = found[f"undamaged {kind}"]
-    # 1: the observed RUN has no traces of its modules, which its breakdown says
-    assert outcomes and set(outcomes) <= ({"0", "1"} if kind == "evidence" else {"0"})
+    # 1: the observed RUN has no traces of its modules, which its breakdown says; 5: a limit that nothing proves
+    allowed = {"evidence": {"0", "1"}, "record": {"0", "5"}}
+    assert outcomes and set(outcomes) <= allowed.get(kind, {"0"})
 
 
 def look_at_planted(folder: Path) -> dict[str, list[str]]:
