@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -33,5 +34,7 @@ print(json.dumps(found))
 
 
 def test_a_graph_that_writes_an_input_is_known_and_one_that_writes_its_buffers_is_none() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    # Without vectors, torch 2.13 writes C++ for a batch norm that does not compile.
+    variables = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == {"counter": [True], "statistics": [False, False]}
