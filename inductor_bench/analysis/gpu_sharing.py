@@ -9,9 +9,6 @@ from ..records.evidence import GpuSharing
 from ..records.run import IDLE, QUEUED, OtherWork, RankSteps
 from .roofline import HELD_BYTES
 
-OTHERS_BUSY = 0.05
-"""Share of the time in which other processes' kernels ran, by their ids, from which they used the GPU."""
-
 UNNAMED_BUSY = 0.25
 """By how much the GPU is busy for a larger share of the time than with this program, from which unnamed ones used it.
 
@@ -20,9 +17,9 @@ The driver may count gaps between kernels, which the profile does not."""
 
 def named_work(sharing: GpuSharing | None) -> OtherWork | None:
     """What other processes did on the GPU, if the driver tells the processes apart; else ``None``."""
-    working = tuple(one for one in sharing.others if one.busy) if sharing is not None else ()
-    share = math.fsum(one.busy or 0.0 for one in working)
-    return OtherWork(min(1.0, share), working) if share >= OTHERS_BUSY else None
+    if sharing is None or not sharing.others_share:
+        return None
+    return OtherWork(sharing.others_share, tuple(one for one in sharing.others if one.busy))
 
 
 def other_work(steps: RankSteps, sharing: GpuSharing | None, *, alone: bool) -> OtherWork | None:

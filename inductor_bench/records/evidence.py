@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from .base import OtherProcess, Place, Slug
@@ -61,6 +62,10 @@ class ClockSample:
     limits: tuple[str, ...] = ()  # what throttled it, in words
 
 
+OTHERS_BUSY = 0.05
+"""Share of the time in which other processes' kernels ran, by their ids, from which they used the GPU."""
+
+
 @dataclass(frozen=True)
 class GpuSharing:
     """What the driver says of all processes on a GPU, while the steps of one were measured.
@@ -72,6 +77,12 @@ class GpuSharing:
     own_busy: float | None = None  # the share of the time in which kernels of the program ran; ``None`` if unknown
     busy: float | None = None  # the share of the time in which kernels of any process ran, 0 to 1
     held_bytes: int | None = None  # device memory that no process holds that the driver names
+
+    @property
+    def others_share(self) -> float:
+        """The share of the time in which kernels of other processes ran, by their ids; 0 below :data:`OTHERS_BUSY`."""
+        share = math.fsum(one.busy or 0.0 for one in self.others)
+        return min(1.0, share) if share >= OTHERS_BUSY else 0.0
 
 
 OWN, LIBRARY, TORCH, PYTHON_LIBRARY, GENERATED = "own", "library", "torch", "python", "generated"

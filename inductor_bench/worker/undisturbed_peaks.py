@@ -20,9 +20,6 @@ TRIES = 2
 DELAYED = 0.1
 """Share of its time that a process waits for a core, from which a processor's peaks are too low."""
 
-OTHERS_BUSY = 0.05
-"""Share of the time in which kernels of other processes ran, from which a GPU's peaks are too low."""
-
 LOOK_S = 0.3
 """Seconds for which the processor is looked at before its peaks are measured, which takes ten times as long."""
 
@@ -67,12 +64,11 @@ def measure_unshared(measure: Callable[[], Peaks], driver: Driver | None) -> tup
     """
     begin_us = time.time_ns() // 1000
     peaks = measure()
-    others = find_sharing(driver, begin_us, begin_us).others if driver is not None else ()
-    share = sum(one.busy or 0.0 for one in others)
-    if share < OTHERS_BUSY:
+    sharing = find_sharing(driver, begin_us, begin_us) if driver is not None else None
+    if sharing is None or not sharing.others_share:
         return peaks, ""
-    most = others[0]
-    return None, f"another process used the GPU {share:.0%} of the time ({most.name}, pid {most.pid})"
+    most = sharing.others[0]
+    return None, f"another process used the GPU {sharing.others_share:.0%} of the time ({most.name}, pid {most.pid})"
 
 
 def doubt_load(load: MachineLoad) -> str:

@@ -25,6 +25,7 @@ from inductor_bench.analysis.findings import finding as waits
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
 from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, HOST_SETS_PACE, SLOWED
+from inductor_bench.records import evidence
 from inductor_bench.records.run import Run
 
 PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
@@ -62,7 +63,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     ),
     "other-steps": (share(step_findings.OFTEN),),
     "busy-step": (share(doubts.DELAYED),),
-    "shared-gpu": (share(gpu_sharing.OTHERS_BUSY), share(gpu_sharing.UNNAMED_BUSY)),
+    "shared-gpu": (share(evidence.OTHERS_BUSY), share(gpu_sharing.UNNAMED_BUSY)),
     "beyond-peaks": (share(roofline.BEYOND - 1), share(roofline.BEYOND_TIME)),
     "few-steps": (f"Fewer than {step_findings.FEW_STEPS} steps",),
     "untied": (share(step_findings.UNTIED),),
