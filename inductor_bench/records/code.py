@@ -20,6 +20,12 @@ class SourceLine:
     function: str  # the name of the function around it
     code: str  # the text of the line
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether the file is one of an installed package."""
+        file = self.file.replace("\\", "/")
+        return "site-packages/" in file or "dist-packages/" in file
+
 
 @dataclass(frozen=True)
 class KernelDefinition:

@@ -239,9 +239,7 @@ def main_line(kernel: Kernel) -> SourceLine | None:
 
 
 def _distance(line: SourceLine) -> int:
-    file = line.file.replace("\\", "/")
-    installed = "site-packages/" in file or "dist-packages/" in file
-    return 2 if installed and _TORCH.search(file) else int(installed)
+    return 2 if line.is_installed and _TORCH.search(line.file.replace("\\", "/")) else int(line.is_installed)
 
 
 def place(kernel: Kernel, files: Mapping[str, str]) -> str:

@@ -430,8 +430,8 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     if dispatched_s >= LEAST_SHARE * evidence.whole.time_s:
         text += f", and the device waits {share_words(run, dispatched_s)} for the host to dispatch them"
     text += f": compile the {what}"
-    sources = [part.source.file.replace("\\", "/") for part in named[:MOST_OPERATORS] if part.source]
-    if sources and all(map(_INSTALLED.search, sources)):
+    sources = [part.source for part in named[:MOST_OPERATORS] if part.source]
+    if sources and all(source.is_installed for source in sources):
         text += ", which is in a package: inductor-bench optimize tries that without a change of its file"
     if wrapped_s >= LEAST_SHARE * evidence.whole.time_s:
         largest = wrapped[0].label
@@ -439,10 +439,6 @@ def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     changes = tuple(ProgramChange("line", "compile", "", part.source) for part in named[:MOST_OPERATORS] if part.source)
     assumed = Assumption(parts=tuple(parts), idle=tuple(dispatched))
     yield Finding("eager-operators", text, gain_s=time_s + dispatched_s, assumed=assumed, changes=changes)
-
-
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
-"""A part of the path of an installed package's file."""
 
 
 def _is_of_loss(part: Part) -> bool:
