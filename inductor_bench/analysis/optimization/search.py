@@ -382,18 +382,17 @@ class OptimizationSearch(SearchRounds):
         while len(slugs) > 1:
             full = name_of(slugs)
             parts = parts_of(slugs)
+            names = list(map(name_of, parts))
             begun = len(self.trials)
             candidates = [self._candidate(*part) for part in parts]
-            each_s = self._turns_s(list(map(name_of, parts))) if self._lanes == 1 else 0.0
+            each_s = self._turns_s(names) if self._lanes == 1 else 0.0
             if not self._has_time(COMBINE, each_s + self._first_runs_s([ORIGINAL, full], cold=False)):
                 for slug in slugs[1:]:
                     self._set(slug, reason=NOT_COMBINED)
                 slugs = slugs[:1]
                 break
             for look in range(LOOKS):
-                if look and not self._has_time(
-                    COMBINE, self._rounds(2) * self._turns_s(list(map(name_of, parts))), 0.9
-                ):
+                if look and not self._has_time(COMBINE, self._rounds(2) * self._turns_s(names), 0.9):
                     break
                 for _ in range(self._rounds(2)):
                     asked = [candidates] * self._lanes
