@@ -19,7 +19,7 @@ from inductor_bench.worker.capture.schedule import (
     Schedule,
     StepCoordinator,
     WindowLimits,
-    agreement_of,
+    coordinator_of,
 )
 from inductor_bench.worker.capture.step_observer import StepObserver
 
@@ -222,7 +222,7 @@ def test_a_rank_that_compiled_alone_follows_the_rank_that_decides(tmp_path: Path
     ],
 )
 def test_who_decides(variables: dict[str, str], kind: type[StepCoordinator], tmp_path: Path) -> None:
-    assert type(agreement_of(variables, tmp_path)) is kind
+    assert type(coordinator_of(variables, tmp_path)) is kind
 
 
 def test_a_full_disk_costs_the_measurement_and_not_the_program(capsys: pytest.CaptureFixture[str]) -> None:

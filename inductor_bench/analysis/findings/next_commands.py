@@ -260,16 +260,6 @@ _TUNED = "max-autotune-no-cudagraphs"
 _PROGRAM_FAILURES = ("exit", "program", "nothing-compiled")
 
 
-class _Every:
-    """Holds everything: the files of a RUN at which nobody has looked."""
-
-    def __contains__(self, thing: object) -> bool:
-        return True
-
-
-EVERY: Container[str] = _Every()
-
-
 @dataclass(frozen=True)
 class NextCommand:
     """A command that can be pasted into a shell, and its purpose."""
@@ -279,7 +269,7 @@ class NextCommand:
 
 
 def next_commands(
-    run: Run, folder: Path | str, sort: str = "time", files: Container[str] = EVERY, *, is_searched: bool = False
+    run: Run, folder: Path | str, sort: str = "time", files: Container[str] | None = None, *, is_searched: bool = False
 ) -> tuple[NextCommand, ...]:
     """Suggests commands to type after a run, the most useful first.
 
@@ -287,7 +277,7 @@ def next_commands(
         run: the record.
         folder: the RUN folder, as the user would type it.
         sort: the order in which the kernels were just shown; another order is suggested.
-        files: the paths of its files in the RUN folder; no command names another one.
+        files: the paths of its files in the RUN folder; no command names another one. ``None`` if they are unknown.
         is_searched: whether ``optimize`` has ended a search in the RUN.
     """
     place = shlex.quote(str(folder))
@@ -311,7 +301,7 @@ def next_commands(
     return tuple({one.command: one for one in commands}.values())  # in the first's place, for the last's reason
 
 
-def _largest_trial(run: Run, folder: str, files: Container[str], *, is_searched: bool) -> Iterator[NextCommand]:
+def _largest_trial(run: Run, folder: str, files: Container[str] | None, *, is_searched: bool) -> Iterator[NextCommand]:
     """Suggests what a search has found, and the command that tries the finding which could save most."""
     if is_searched:
         yield NextCommand(_search_report(folder), "what the search for faster settings found")
@@ -339,7 +329,7 @@ def _compiling_commands(run: Run) -> Iterator[NextCommand]:
 
 
 def _inspection_commands(
-    run: Run, place: str, sort: str, files: Container[str], trials: Sequence[NextCommand]
+    run: Run, place: str, sort: str, files: Container[str] | None, trials: Sequence[NextCommand]
 ) -> Iterator[NextCommand]:
     lead = headline(run)
     if lead is not None and lead.kind == "busy-machine":
@@ -382,12 +372,12 @@ def _mode_commands(run: Run) -> Iterator[NextCommand]:
         yield NextCommand(command, f"measures CUDA graphs on the step; simulated, they save {share}")
 
 
-def _kernel_commands(run: Run, place: str, files: Container[str]) -> Iterator[NextCommand]:
+def _kernel_commands(run: Run, place: str, files: Container[str] | None) -> Iterator[NextCommand]:
     written = [
         (kernel, cost_of(run, module, kernel))
         for module in run.modules
         for kernel in module.kernels
-        if (kernel.file or "").startswith("kernels/") and kernel.file in files
+        if (kernel.file or "").startswith("kernels/") and (files is None or kernel.file in files)
     ]
     if any(failure.kind == ELSEWHERE for failure in run.failures):
         return
@@ -492,7 +482,7 @@ AGAIN = "busy-step"
 
 
 def try_command(
-    run: Run, finding: Finding, folder: str, files: Container[str] = EVERY, *, is_searched: bool = False
+    run: Run, finding: Finding, folder: str, files: Container[str] | None = None, *, is_searched: bool = False
 ) -> str:
     """The command that tries what a finding says to change; empty if no command does.
 
@@ -500,7 +490,7 @@ def try_command(
         run: the record.
         finding: the finding.
         folder: the RUN folder, as the user would type it; empty if there is none.
-        files: the paths of its files in the RUN folder; no command names another one.
+        files: the paths of its files in the RUN folder; no command names another one. ``None`` if they are unknown.
         is_searched: whether ``optimize`` has ended a search in the RUN, which is named instead of another one.
     """
     if finding.kind == AGAIN:
@@ -529,7 +519,7 @@ def _change_trial(run: Run, change: ProgramChange) -> str:
     return modes_command(run, switch) if switch else ""
 
 
-def _kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str]) -> str:
+def _kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str] | None) -> str:
     """Retunes the first kernel of a finding that Inductor generated, if the RUN has its file."""
     files = {
         (module.slug, kernel.name): kernel.file or ""
@@ -537,6 +527,6 @@ def _kernel_trial(run: Run, finding: Finding, folder: str, kept: Container[str])
         for kernel in module.kernels
         if kernel.category not in UNTUNABLE
     }
-    here = (place for place in finding.kernels if files.get(place, "").startswith("kernels/") and files[place] in kept)
-    first = next(here, None)
+    own = (place for place in finding.kernels if files.get(place, "").startswith("kernels/"))
+    first = next((place for place in own if kept is None or files[place] in kept), None)
     return f"inductor-bench kernel {shlex.quote(f'{folder}#{first.name}')} --autotune" if first else ""

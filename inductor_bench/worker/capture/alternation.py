@@ -17,7 +17,7 @@ from ...messages.observed import SETTLING, ComparedSteps
 from ...messages.variants import TriedVariants
 from ...store import codec
 from .boundaries import Boundaries, CalledGraphs
-from .schedule import QUIET_STEPS, StepPlan, agreement_of
+from .schedule import QUIET_STEPS, StepPlan, coordinator_of
 from .step_recording import StepClock
 
 Found = TypeVar("Found", ComparedSteps, TriedVariants)
@@ -39,7 +39,7 @@ class AlternatingSteps(ABC, Generic[Found]):
         self.found: Found = found
         self._path = folder / f"{os.getpid()}{suffix}"
         self._graphs = graphs
-        self._clock, self._agreement = StepClock(), agreement_of(os.environ, folder)
+        self._clock, self._coordinator = StepClock(), coordinator_of(os.environ, folder)
         self._plan: StepPlan | None = None
         self._quiet = -1
         self._last_s = self._step_s = 0.0
@@ -96,8 +96,8 @@ class AlternatingSteps(ABC, Generic[Found]):
         """Forgets the boundaries: events of another kind are the boundaries from now on."""
         self._forget()
         self._plan, self._quiet = None, -1
-        if self._agreement.decides:
-            self._agreement.decide(StepPlan())
+        if self._coordinator.decides:
+            self._coordinator.decide(StepPlan())
         self.found = replace(self.found, state=SETTLING)
 
     def cross(
@@ -113,7 +113,7 @@ class AlternatingSteps(ABC, Generic[Found]):
         self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
         if self._plan is None:
             self._settle(number, noisy)
-        elif self._is_void(noisy) or (not self._agreement.decides and self._agreement.read() != self._plan):
+        elif self._is_void(noisy) or (not self._coordinator.decides and self._coordinator.read() != self._plan):
             self.restart()
             return
         if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
@@ -124,10 +124,10 @@ class AlternatingSteps(ABC, Generic[Found]):
         self._quiet = self._quiet + 1 if self._may_settle() and not noisy else 0
         if self.is_complete:
             return
-        plan = self._agreement.read()
-        if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
-            self._agreement.decide(self._make_plan(number + self._agreement.lead))
-            plan = self._agreement.read()
+        plan = self._coordinator.read()
+        if plan.begin is None and self._coordinator.decides and self._quiet >= QUIET_STEPS:
+            self._coordinator.decide(self._make_plan(number + self._coordinator.lead))
+            plan = self._coordinator.read()
         if plan.begin is not None and plan.end is not None:
             self._plan = plan
 

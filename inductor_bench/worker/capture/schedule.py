@@ -89,8 +89,8 @@ class Follower(StepCoordinator):
         return self._plan
 
 
-def agreement_of(environment: Mapping[str, str], folder: Path) -> StepCoordinator:
-    """The agreement of this process, by the variables that launchers of distributed programs set."""
+def coordinator_of(environment: Mapping[str, str], folder: Path) -> StepCoordinator:
+    """The coordinator of this process, by the variables that launchers of distributed programs set."""
     rank, ranks = environment.get("LOCAL_RANK", ""), environment.get("LOCAL_WORLD_SIZE", "")
     if not rank.isdigit() or not ranks.isdigit() or int(ranks) < 2:
         return StepCoordinator()
@@ -153,14 +153,14 @@ class Schedule:
     that slows the steps after it: :meth:`time_first`.
     """
 
-    def __init__(self, limits: WindowLimits, agreement: StepCoordinator) -> None:
+    def __init__(self, limits: WindowLimits, coordinator: StepCoordinator) -> None:
         self.state = WAITING
         self.begin = 0
         self.attempts = 0
         self.step_s = 0.0
         """The mean time of a step on the host, as far as it is known."""
         self._limits = limits
-        self._agreement = agreement
+        self._coordinator = coordinator
         self._times_first = limits.skip is not None or not limits.profiles
         self._warm_up = 1 if limits.skip is None else 0  # a program of few steps has none to spare
         self._quiet = -1  # the step before the first boundary is never whole
@@ -196,14 +196,14 @@ class Schedule:
         self.state, self._quiet, self._profile = WAITING, -1, None
         self._least_end, self._most_end = 0, 0
         self._is_profiled = not self._limits.profiles
-        if self._agreement.decides:
-            self._agreement.decide(StepPlan())
+        if self._coordinator.decides:
+            self._coordinator.decide(StepPlan())
 
     def postpone(self) -> None:
         """The profile cannot go on because the program's own profiler began: it is planned anew."""
         self._profile = None
-        if self._agreement.decides:
-            self._agreement.decide(replace(self._agreement.read(), profile=None))
+        if self._coordinator.decides:
+            self._coordinator.decide(replace(self._coordinator.read(), profile=None))
 
     def skip_profile(self) -> bool:
         """The profiler cannot record. Returns whether the window is still to come."""
@@ -240,17 +240,17 @@ class Schedule:
     def _wait(self, number: int, first: int, now_s: float, busy: bool) -> list[Action]:
         if not self._times_first:
             return self._wait_for_profile(number, first, busy)
-        plan = self._agreement.read()
-        if plan.begin is None and self._agreement.decides and not busy and self._is_ready(number, first):
-            plan = replace(plan, begin=number + self._agreement.lead)
-            self._agreement.decide(plan)
+        plan = self._coordinator.read()
+        if plan.begin is None and self._coordinator.decides and not busy and self._is_ready(number, first):
+            plan = replace(plan, begin=number + self._coordinator.lead)
+            self._coordinator.decide(plan)
         if plan.begin is None or number < plan.begin:
             return []
         return [Action.SETTLED, *self._open(number, now_s)]
 
     def _wait_for_profile(self, number: int, first: int, busy: bool) -> list[Action]:
-        plan = self._agreement.read()
-        if plan.profile is None and self._agreement.decides and not self._is_ready(number, first):
+        plan = self._coordinator.read()
+        if plan.profile is None and self._coordinator.decides and not self._is_ready(number, first):
             return []
         begun = self._prepare(number, plan, busy)
         if not begun:
@@ -265,21 +265,21 @@ class Schedule:
 
     def _open(self, number: int, now_s: float) -> list[Action]:
         self.state, self.begin, self._begin_s = TIMING, number, now_s
-        if self._agreement.decides or not self._times_first:
+        if self._coordinator.decides or not self._times_first:
             steps = self._limits.steps
             least, most = (steps, steps) if steps else (WINDOW_STEPS[0], self._limits.most_steps)
-            first = number - (self._agreement.lead if self._times_first else 0)
+            first = number - (self._coordinator.lead if self._times_first else 0)
             self._least_end, self._most_end = first + least, first + most
             self._least_end_s = now_s + self._limits.window_s
         return [Action.OPEN]
 
     def _time(self, number: int, now_s: float, disturbed: bool) -> list[Action]:
-        agreement, lasts = self._agreement, self._limits.skip is not None or self.attempts >= ATTEMPTS
-        if disturbed and agreement.decides and not lasts:
+        coordinator, lasts = self._coordinator, self._limits.skip is not None or self.attempts >= ATTEMPTS
+        if disturbed and coordinator.decides and not lasts:
             self.restart()
             self._quiet = 0
             return [Action.VOID]
-        if not agreement.decides and self._is_replanned(agreement.read()):
+        if not coordinator.decides and self._is_replanned(coordinator.read()):
             self.restart()
             return [Action.VOID]
         if not self._has_ended(number, now_s):
@@ -298,20 +298,20 @@ class Schedule:
         """Whether the window ends here. Ranks agree on its end only if a profile follows."""
         if not self._times_first:
             return not self.is_within_window(number, now_s)
-        plan = self._agreement.read()
-        if plan.end is None and self._agreement.decides and not self.is_within_window(number, now_s):
-            plan = replace(plan, end=number + self._agreement.lead)
-            self._agreement.decide(plan)
+        plan = self._coordinator.read()
+        if plan.end is None and self._coordinator.decides and not self.is_within_window(number, now_s):
+            plan = replace(plan, end=number + self._coordinator.lead)
+            self._coordinator.decide(plan)
         return plan.end is not None and number >= plan.end
 
     def _record(self, number: int, now_s: float, noisy: bool, busy: bool) -> list[Action]:
-        plan = self._agreement.read()
+        plan = self._coordinator.read()
         if self._profile is None or (plan.profile or 0) > self._profile:
             discard = [] if self._profile is None else [Action.DISCARD]
             return discard + self._prepare(number, plan, busy)
         if number == self._profile and self._warm_up:
             return []  # the warm-up began here
-        if noisy and self._agreement.decides and self.attempts < ATTEMPTS:
+        if noisy and self._coordinator.decides and self.attempts < ATTEMPTS:
             self.postpone()
             if self._times_first:
                 return [Action.DISCARD]
@@ -340,9 +340,9 @@ class Schedule:
         return [Action.FINISH]
 
     def _prepare(self, number: int, plan: StepPlan, busy: bool) -> list[Action]:
-        if plan.profile is None and self._agreement.decides and not busy:
-            plan = replace(plan, profile=number + self._agreement.lead, profiled=self._profiled_steps())
-            self._agreement.decide(plan)
+        if plan.profile is None and self._coordinator.decides and not busy:
+            plan = replace(plan, profile=number + self._coordinator.lead, profiled=self._profiled_steps())
+            self._coordinator.decide(plan)
         if plan.profile is None or number < plan.profile:
             self._profile = None
             return []

@@ -33,7 +33,7 @@ from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
 from .host_sampling import HostSampling
-from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, agreement_of
+from .schedule import WINDOW_STEPS, Action, Schedule, WindowLimits, coordinator_of
 from .step_recording import (
     Moment,
     OtherThreadError,
@@ -157,7 +157,7 @@ class Measurement:
         self._timed: tuple[Sequence[Moment], ...] = ()  # the windows whose times are kept
         self.looks_for_outer = limits.profiles
         """Whether the steps of a loop around those that are measured are measured, too."""
-        self._schedule = Schedule(limits, agreement_of(os.environ, folder))
+        self._schedule = Schedule(limits, coordinator_of(os.environ, folder))
         self._moments: list[Moment] = []
         self._before: list[Moment] = []
         """The settled steps before the profile."""

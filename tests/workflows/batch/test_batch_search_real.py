@@ -32,7 +32,7 @@ def test_a_setting_that_helps_is_told_with_the_models_that_it_helps(
         python=interpreter(),
     )
     many, broken = "many_parameters-many", "many_parameters-broken"
-    assert statuses(found) == {many: "done", broken: "partial"}
+    assert statuses(found) == {many: "done", broken: "partial"}, found[many].failure
     failure = found[broken].failure
     assert failure is not None and failure.stage == "optimize" and "no such size" in failure.message
     view = report_batch(tmp_path / "b").view

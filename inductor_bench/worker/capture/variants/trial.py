@@ -175,7 +175,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
             alive = [one.number for one in self._turns.alive]
             self._schedule = [Turn(number, False) for number in alive for _ in range(COMPILING_STEPS)]
         elif self._turns.request.alternates:
-            alone = self._agreement.decides and not self._agreement.lead
+            alone = self._coordinator.decides and not self._coordinator.lead
             variants = [one.number for one in (self._turns.alive if alone else self._turns.settings[1:])]
             on_host = device_of(self._clock.device).runs_on_host
             self._schedule = schedule_of(variants, self._plan.end if variants else 0, runs_on_host=on_host)
