@@ -114,17 +114,19 @@ def test_ctrl_c_that_is_ignored_stays_so_and_an_import_changes_no_signal() -> No
 # Streams
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+REPORT, BREAKDOWN = "report RUN --no-plots", "breakdown program.py --no-plots -o out"
+
+
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "closed", "code", "said"),
     [
-        ("--help", 0, "Usage"),
-        ("frobnicate", 2, ""),  # says so on the other stream
-        ("report RUN --no-plots", 0, "graph"),
-        ("breakdown program.py --no-plots -o out", 1, "compiled nothing"),
+        ("--help", "2>&-", 0, "Usage"),
+        ("frobnicate", "<&- >&- 2>&-", 2, ""),  # says so on the other stream
+        *((REPORT, closed, 0, "graph") for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full")),
+        *((BREAKDOWN, closed, 1, "compiled nothing") for closed in ("<&-", "<&- >&- 2>&-", "2>/dev/full")),
     ],
 )
-def test_a_closed_stream_changes_no_exit_code(closed: str, words: str, code: int, said: str, here: Path) -> None:
+def test_a_closed_stream_changes_no_exit_code(words: str, closed: str, code: int, said: str, here: Path) -> None:
     command = f"exec {sys.executable} -m inductor_bench {words} {closed}"
     environment = runs.environment(**runs.forks())
     ended = subprocess.run(["sh", "-c", command], cwd=here, env=environment, capture_output=True, text=True)

@@ -134,7 +134,7 @@ def test_texts_of_a_record_are_free_except_names_of_files(name: str) -> None:
 def test_a_run_of_a_newer_version_is_read_by_every_verb(name: str, tmp_path: Path, bugs: list[BaseException]) -> None:
     data = RECORDS[name]()
     known = save(data, tmp_path / "known")
-    for number, changed in enumerate(changes(data, refused(Run, data), 5 if name == "tuned" else 1)):
+    for number, changed in enumerate(changes(data, refused(Run, data), 2 if name == "tuned" else 1)):
         folder = save(changed, tmp_path / f"newer{number}")
         RunFolder(folder).load()
         read_everywhere(folder, known, bugs)

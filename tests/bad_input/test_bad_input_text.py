@@ -109,7 +109,7 @@ def test_a_flipped_bit_makes_no_reading_long(tmp_path: Path) -> None:
 
     whole_s = cpu_seconds(lambda: read_trace(path))
     # The first three took 20 s and more: what was pending was decoded again for each piece that followed.
-    for place, bit in [(934044, 16), (885242, 1), (46812, 1), *((rng.randrange(len(packed)), 4) for _ in range(5))]:
+    for place, bit in [(934044, 16), (885242, 1), (46812, 1), *((rng.randrange(len(packed)), 4) for _ in range(2))]:
         flipped = bytearray(packed)
         flipped[place] ^= bit
         path.write_bytes(bytes(flipped))
@@ -119,12 +119,12 @@ def test_a_flipped_bit_makes_no_reading_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize("filling", [" ", '"', "},", "[", '"ts": '])
 def test_an_event_without_an_end_ends_the_trace(filling: str, tmp_path: Path) -> None:
     start, paths = '{"traceEvents": [' + event() + "," + event() + ',{"a": ', {}
-    for size in (24_000_000, 24_000_000 // FACTOR):
+    for size in (8_000_000, 8_000_000 // FACTOR):
         paths[size] = tmp_path / f"{size}.json.gz"
         paths[size].write_bytes(gzip.compress((start + filling * (size // len(filling))).encode(), 1))
         trace = read_trace(paths[size])
         assert trace.truncated and len(trace.host_ops) == 2
-    assert grows_linearly(lambda size: read_trace(paths[size]), 24_000_000)
+    assert grows_linearly(lambda size: read_trace(paths[size]), 8_000_000)
 
 
 def test_overlapping_operators_take_a_linear_time() -> None:

@@ -33,10 +33,7 @@ OWN_PROGRAM = "INDUCTOR_BENCH_TESTS_OWN_PROGRAM"
 """The variable with which that program forks workers only."""
 
 TOOL = "--tool"
-FAKES = (
-    *("/support/batch_child.py", "/support/retune_fakes.py"),
-    *("/support/search_child.py", "/support/real_search_child.py"),
-)
+FAKES = ("/support/batch_child.py", "/support/retune_fakes.py", "/support/search_child.py")
 WORKER = "inductor_bench.worker"
 PASSED_ON = (SIGINT, SIGHUP, SIGQUIT, SIGTERM)
 """What the command's fork is sent, if this program is."""

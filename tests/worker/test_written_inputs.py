@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from pathlib import Path
+
+import forking_python
+import pytest
 
 PROGRAM = """
 import json
@@ -33,8 +34,12 @@ print(json.dumps(found))
 """
 
 
-def test_a_graph_that_writes_an_input_is_known_and_one_that_writes_its_buffers_is_none() -> None:
+def test_a_graph_that_writes_an_input_is_known_and_one_that_writes_its_buffers_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Without vectors, torch 2.13 writes C++ for a batch norm that does not compile.
-    variables = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True)
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = forking_python.run([str(tmp_path / "program.py")])
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"counter": [True], "statistics": [False, False]}
