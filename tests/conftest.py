@@ -141,8 +141,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist asks it for ``-n auto``
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores, four at most: some tests wait; each process collects all. None for a selection."""
-    return 0 if is_selection(config) else min(4, 1 + len(os.sched_getaffinity(0)))
+    """Two for each core, four at most: many tests wait; each process collects all. None for a selection."""
+    return 0 if is_selection(config) else min(4, 2 * len(os.sched_getaffinity(0)))
 
 
 def is_selection(config: pytest.Config) -> bool:
