@@ -53,7 +53,8 @@ make_environment() {
         return 1
     fi
     log="$folder/install.log"
-    if ! "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
+    # pip would compile every file of these packages, which takes a minute; a module is compiled when it is imported.
+    if ! "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --no-compile \
         -c configs/constraints.txt -e ".[$extras]" >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log" >&2
         say "The installation failed; the whole log is $log"
@@ -62,6 +63,8 @@ make_environment() {
     packages="$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || return 1
     cp scripts/torchvision_operators.py "$packages/" || return 1
     printf 'import torchvision_operators\n' >"$packages/torchvision_operators.pth"
+    env -u PYTHONDONTWRITEBYTECODE "$folder/bin/python" -c \
+        'import torch._inductor.compile_fx, torch.profiler, transformers, matplotlib.pyplot' >>"$log" 2>&1 || true
     printf '%s\n' "$stamp" >"$folder/stamp"
 }
 
