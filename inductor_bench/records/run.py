@@ -192,7 +192,7 @@ class Prediction:
     as fast as the unprofiled step needs.
     """
 
-    finding: str  # the id of the finding
+    finding: str  # the finding, by its kind and a hash of the graphs, kernels and parts concerned
     kind: str  # its kind
     saving_s: float  # seconds of the step; negative if the step becomes longer
     uncertainty_s: float  # by how much that may be off

@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 class SummaryPart:
     """A part of the program's step."""
 
-    id: str  # the same for the same part, whatever it takes
+    id: str  # the kind and a hash of the label, the place and the graph, but of idle time of no line
     kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
     label: str  # its name on the screen
     time_s: float  # seconds of the step
@@ -48,7 +48,8 @@ class SummaryKernel:
 class SummaryFinding:
     """A statement about the program or the measurement."""
 
-    id: str  # the same for the same statement about the same graphs, kernels and parts, whatever they take
+    # the kind; if a run may have several of it with a hash of what this one is about: an operator, a function, a reason
+    id: str
     kind: str  # a fixed name; ``docs/findings.md`` has those of runs
     # ``advice`` (the user can act on it), ``caution`` (something is wrong, or a figure is less certain than it looks),
     # ``note`` (additional information) or ``fine`` (a check without a problem)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import units
-from ..analysis.findings.finding import ADVICE, CAUTION, FINE
+from ..analysis.findings.finding import ADVICE, CAUTION, FINE, hashed, without_figures
 from ..analysis.findings.finding import NOTE as NOTE_LEVEL
-from ..records.summary import SCHEMA_VERSION, ErrorReport, Summary, SummaryCommand, SummaryFinding
+from ..records.summary import (
+    SCHEMA_VERSION,
+    ErrorReport,
+    Summary,
+    SummaryCommand,
+    SummaryFinding,
+    SummaryPart,
+)
 from ..store.codec import encode
 from . import names
 from .brief import MOST_CHARACTERS
@@ -45,7 +51,7 @@ def document_summary(document: Document, folder: str = "") -> Summary:
     return Summary(
         headline=" ".join(leads),
         folder=folder,
-        findings=tuple(_findings(blocks)),
+        findings=tuple(with_unique_ids(_findings(blocks))),
         next_commands=named_commands(
             pair for _, block in blocks if isinstance(block, Commands) for pair in block.entries
         ),
@@ -69,22 +75,28 @@ def _findings(blocks: Iterable[tuple[str, Block]]) -> Iterator[SummaryFinding]:
 
 
 def _finding(kind: str, item: Item) -> SummaryFinding:
-    words = re.sub(r"[\d.,]+", "", item.text)  # what it says, whatever the figures are
-    name = f"{kind}-{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+    name = f"{kind}-{hashed(without_figures(item.text))}"
     return SummaryFinding(name, kind, LEVELS.get(item.tone, NOTE_LEVEL), item.text, item.hint)
 
 
 def named_commands(entries: Iterable[tuple[str, str]]) -> tuple[SummaryCommand, ...]:
     """Commands and their purposes with ids: the verb and the options. A repeated id gets a number."""
-    found: dict[str, SummaryCommand] = {}
-    for command, why in entries:
-        first = name = _command_name(command)
-        number = 1
-        while name in found:
+    return tuple(with_unique_ids(SummaryCommand(_command_name(command), command, why) for command, why in entries))
+
+
+Named = TypeVar("Named", SummaryPart, SummaryFinding, SummaryCommand)
+
+
+def with_unique_ids(rows: Iterable[Named]) -> Iterator[Named]:
+    """The rows, of which the second with the same id gets ``-2``, and so on."""
+    known: set[str] = set()
+    for row in rows:
+        name, number = row.id, 1
+        while name in known:
             number += 1
-            name = f"{first}-{number}"
-        found[name] = SummaryCommand(name, command, why)
-    return tuple(found.values())
+            name = f"{row.id}-{number}"
+        known.add(name)
+        yield replace(row, id=name)
 
 
 def _command_name(command: str) -> str:

@@ -22,8 +22,10 @@ from conftest import ROOT
 from recorded_runs import recorded_runs
 
 from inductor_bench.analysis.comparison_run import compare_runs
+from inductor_bench.analysis.findings.finding import Finding
 from inductor_bench.records.base import Failure
-from inductor_bench.records.run import Run
+from inductor_bench.records.code import SourceLine
+from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.report import comparison_document, modes_document, optimization_document
 from inductor_bench.report.batch_tables import SUMMARY_TABLES, summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
@@ -154,6 +156,38 @@ def test_ids_are_unique_and_the_same_for_other_figures(name: str) -> None:
     again = run_summary(longer, View(Path("elsewhere/train")))
     assert {part.id for part in again.parts} == {part.id for part in said.parts}
     assert {one.id for one in again.next_commands} & {one.id for one in said.next_commands} or not said.next_commands
+
+
+def test_idle_parts_have_their_ids_whatever_line_the_samples_hit() -> None:
+    def parts(line: int, *functions: str) -> list[Part]:
+        source = SourceLine("app/train.py", line, "step", "")
+        return [Part(IDLE, PYTHON, 0.0, 1e-3, 0.1, source=source, function=each) for each in functions]
+
+    def ids(*found: Part) -> list[str]:
+        run = run_of("train")
+        assert run.program is not None
+        said = run_summary(replace(run, program=replace(run.program, parts=found)), VIEW)
+        return [part.id for part in said.parts]
+
+    first = ids(*parts(3, "tokenize", "decode"))
+    assert sorted(ids(*parts(7, "decode", "tokenize"))) == sorted(first) and len(set(first)) == 2
+    assert len(set(ids(*parts(3, "tokenize"), *parts(4, "tokenize")))) == 2
+
+
+def test_a_finding_has_its_id_whatever_kernels_it_names() -> None:
+    run = run_of("train")
+    before = {one.id: one.kernels for one in run_summary(run, VIEW).findings}["below-memory-limit"]
+    kept = (replace(one, kernels=tuple(each for each in one.kernels if each.name != before[0])) for one in run.modules)
+    after = {one.id: one.kernels for one in run_summary(replace(run, modules=tuple(kept)), VIEW).findings}
+    assert after["below-memory-limit"] == before[1:] != ()
+
+
+def test_findings_of_one_kind_differ_in_what_they_are_about() -> None:
+    def finding(about: str) -> str:
+        return Finding("host-waits", "the device waits", about=about).id
+
+    assert finding("waiting for a lock, 3.5 ms") == finding("waiting for a lock, 980 µs") != finding("sleeping")
+    assert Finding("gaps", "there are gaps").id == "gaps"
 
 
 def _with_longer_step(run: Run) -> Run:

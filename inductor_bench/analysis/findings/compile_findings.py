@@ -351,9 +351,10 @@ def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"Inductor uses no CUDA graphs for {who} although they were asked for: {refusal_words(reason)}"
         found = tuple(dict.fromkeys(part.graph for part in parts if part.graph))
         if not paced:
-            yield Finding("cuda-graphs-refused", text, found, level=CAUTION)
+            yield Finding("cuda-graphs-refused", text, found, level=CAUTION, about=reason)
             continue
-        yield Finding("cuda-graphs-refused", text, found, gain_s=launching_s, assumed=Assumption(graphs=found))
+        assumed = Assumption(graphs=found)
+        yield Finding("cuda-graphs-refused", text, found, gain_s=launching_s, assumed=assumed, about=reason)
 
 
 def _refusals(run: Run) -> dict[str, list[Part]]:

@@ -498,7 +498,7 @@ def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
         }.get(name, f"profiled by {name}")
         verb = "was" if len(modules) == 1 else "were"
         text = f"{labels(modules)} {verb} {how}" + (f": {reason}" if reason else "")
-        yield Finding("method", text, slugs(modules), level=NOTE)
+        yield Finding("method", text, slugs(modules), level=NOTE, about=f"{name} {reason}")
 
 
 def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
@@ -507,7 +507,8 @@ def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
         for note in module.notes:
             # The finding ``busy-over-wall`` reports such a note for all graphs together.
             if not note.startswith("under the profiler"):
-                yield Finding("note", f"{module.label}: {note}", (module.slug,), level=NOTE)
+                text = f"{module.label}: {note}"
+                yield Finding("note", text, (module.slug,), level=NOTE, about=text)
 
 
 def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:

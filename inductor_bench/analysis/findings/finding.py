@@ -63,15 +63,35 @@ class Finding:
     assumed: Assumption = Assumption()  # what to simulate; nothing if no simulation can answer
     changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself
     prediction: Prediction | None = None  # what that would save of the step; ``None`` if it was not simulated
+    about: str = ""  # what tells it from another finding of its kind in the same run; empty if there is only one
 
     @property
     def id(self) -> str:
-        """The same for the same statement about the same graphs, kernels and parts, whatever they take."""
+        """Its kind and what it is about: the same in each run of a program, whatever kernels and parts it names."""
+        return f"{self.kind}-{hashed(without_figures(self.about))}" if self.about else self.kind
+
+    @property
+    def key(self) -> str:
+        """What a prediction of the record calls it; it changes with the kernels and the parts that are concerned."""
         assumed = self.assumed
         parts = (*assumed.parts, *assumed.joined, *assumed.idle)
         subject = [self.kind, *self.modules, *(place.name for place in self.kernels), *assumed.graphs]
         subject += [f"{part.kind} {part.label} {part.graph or ''}" for part in parts]
-        return f"{self.kind}-{hashlib.sha256(repr(subject).encode()).hexdigest()[:8]}"
+        return f"{self.kind}-{hashed(repr(subject))}"
+
+
+_FIGURE = r"\d[\d.,]*(?: ?(?:[µmn]?s|[kMGT]i?B|%)\b)?"
+"""A figure with its unit."""
+
+
+def without_figures(text: str) -> str:
+    """A text without its figures and their units, which is the same in each run of a program."""
+    return re.sub(_FIGURE, "", text)
+
+
+def hashed(text: str) -> str:
+    """Eight characters that stand for a text in an id."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
 
 
 # Formats phrases that findings share: lists, plurals, names of graphs, short paths.

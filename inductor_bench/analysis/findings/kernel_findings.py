@@ -359,7 +359,7 @@ def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
             kernels = plural(len(group), "library kernel")
             took = whole.format(time_of(group))
             text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
-            yield finding_of("hotspot", text, group, saves_s=of_kernel)
+            yield replace(finding_of("hotspot", text, group, saves_s=of_kernel), about=operator)
 
 
 # Rules about single launches: short, spilling, unnamed and unsteady kernels.

@@ -122,7 +122,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
     every = (finding for rule in rules for finding in rule.find(evidence))
     predicted = {one.finding: one for one in run.program.predictions} if run.program is not None else {}
     found = [
-        replace(finding, prediction=predicted.get(finding.id))
+        replace(finding, prediction=predicted.get(finding.key))
         for finding in every
         if not doubts.depends_only_on(finding, disturbed)
         and not (is_shared(run) and doubts.rests_on_idle_time(finding))

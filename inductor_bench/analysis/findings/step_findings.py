@@ -196,7 +196,7 @@ def other_steps(evidence: RunEvidence) -> Iterator[Finding]:
             f"{units.seconds(one.time_s)}: the figures leave {'it' if one.count == 1 else 'them'} out"
         )
         often = program is not None and one.count >= OFTEN * len(program.step_times_s)
-        yield Finding("other-steps", text, level=CAUTION if often else NOTE)
+        yield Finding("other-steps", text, level=CAUTION if often else NOTE, about=named)
 
 
 def _drift(times: Sequence[float]) -> float:
@@ -239,7 +239,8 @@ def uncertainty(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("untied", text, level=CAUTION)
     for note in program.notes:
         loop = note.startswith(LONGER_LOOP)
-        yield Finding("longer-loop" if loop else "step-note", note, level=CAUTION if loop else NOTE)
+        kind, level = ("longer-loop", CAUTION) if loop else ("step-note", NOTE)
+        yield Finding(kind, note, level=level, about=note)
 
 
 # Rules about programs of several processes: collectives, and differences between ranks.
@@ -476,7 +477,8 @@ def host_waits(evidence: RunEvidence) -> Iterator[Finding]:
         if time_s:
             text = f"{_who_waits(run)} for {share_words(run, time_s)} of a step while the host is {label}"
             text += f"{spots(run, (label,))}: do it beside the step"
-            yield Finding("host-waits", text, gain_s=time_s, assumed=Assumption(idle=idle_parts(run, label)))
+            assumed = Assumption(idle=idle_parts(run, label))
+            yield Finding("host-waits", text, gain_s=time_s, assumed=assumed, about=label)
 
 
 def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
@@ -504,7 +506,7 @@ def host_python(evidence: RunEvidence) -> Iterator[Finding]:
     for part in parts_of(run, IDLE):
         if part.label == PYTHON and part.source is not None and part.function:
             groups.setdefault((part.source.file, part.source.function), []).append(part)
-    for parts in groups.values():
+    for place, parts in groups.items():
         time_s = sum(part.time_s for part in parts)
         if time_s < PYTHON_SHARE * evidence.whole.time_s:
             continue
@@ -512,7 +514,7 @@ def host_python(evidence: RunEvidence) -> Iterator[Finding]:
         text += ": shorten it, call it less often, or run it beside the step"
         changes = (ProgramChange("line", "host", "", parts[0].source),)
         assumed = Assumption(idle=tuple(parts))
-        yield Finding("host-python", text, gain_s=time_s, assumed=assumed, changes=changes)
+        yield Finding("host-python", text, gain_s=time_s, assumed=assumed, changes=changes, about=" ".join(place))
 
 
 def _place_words(parts: Sequence[Part]) -> str:

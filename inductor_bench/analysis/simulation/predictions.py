@@ -104,7 +104,7 @@ def _with_found(run: Run, program: Program, simulator: Simulator | None) -> Run:
         saving = simulator.saving(finding.assumed) if simulator else _in_series(program, finding)
         device_s = _rounded(saving.device_s) if simulator else None
         times = _rounded(saving.time_s), _rounded(saving.uncertainty_s)
-        made.append(Prediction(finding.id, finding.kind, *times, device_s, finding.changes))
+        made.append(Prediction(finding.key, finding.kind, *times, device_s, finding.changes))
     made.sort(key=lambda one: -one.saving_s)
     return replace(run, program=replace(program, predictions=tuple(made)))
 

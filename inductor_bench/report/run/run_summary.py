@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
+from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, hashed
 from ...analysis.findings.next_commands import headline, next_commands, try_command
 from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
 from ...analysis.step_costs import step_of, whole_time_s
@@ -17,7 +16,7 @@ from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryK
 from ...store.program_folders import OPTIMIZED, OptimizationFolder
 from .. import names
 from ..formats import View
-from ..summary import named_commands
+from ..summary import named_commands, with_unique_ids
 from .run_words import Entry, failure_text, finding_words, origin_words, rank, sentence
 from .step_document import part_label, where
 
@@ -45,9 +44,9 @@ def run_summary(run: Run, view: View) -> Summary:
         headline_id=headline_id,
         folder=folder,
         failures=failures,
-        parts=tuple(map(_part, sorted_parts(run))),
+        parts=tuple(with_unique_ids(map(_part, sorted_parts(run)))),
         kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
-        findings=tuple(_finding(one, run, view) for one in shown),
+        findings=tuple(with_unique_ids(_finding(one, run, view) for one in shown)),
         next_commands=named_commands(commands_of(run, view)),
         left_out={"findings": len(found) - len(shown)} if len(shown) < len(found) else {},
     )
@@ -100,11 +99,17 @@ def sorted_parts(run: Run) -> list[Part]:
 
 
 def _part(part: Part) -> SummaryPart:
-    source = part.source
-    facts = (part.kind, part.label, part.graph, part.module, part.function, source and (source.file, source.line))
-    name = f"{part.kind}-{hashlib.sha256(repr(facts).encode(errors='replace')).hexdigest()[:8]}"
+    name = f"{part.kind}-{hashed(repr((part.label, *_identity(part))))}"
     calls = part.calls if part.kind != IDLE else None
     return SummaryPart(name, part.kind, part_label(part), part.time_s, part.share, calls, where(part))
+
+
+def _identity(part: Part) -> tuple[object, ...]:
+    """What tells a part from others of its label. Of idle time it has no line: samples hit another one each time."""
+    source = part.source
+    if part.kind == IDLE:
+        return part.module, part.function, source and (source.file, source.function)
+    return part.graph, part.module, source and (source.file, source.line)
 
 
 def _kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
