@@ -284,7 +284,7 @@ def apply(run: "str | Path") -> int:
     pinned, measured = prepare_process(Path(run))
     require_same_gpu(pinned.pins, measured, gpu_name())
     if pinned_kernels().refusal:
-        raise InductorBenchError(pinned_kernels().refusal, "break the program down and retune it here")
+        raise InductorBenchError(pinned_kernels().refusal, "break the program down and retune it here", "elsewhere")
     install()
     return len(pinned.pins.all)
 
@@ -328,5 +328,5 @@ def schema(name: str) -> "dict[str, Any]":
     names = sorted(path.stem for path in folder.glob("*.json"))
     found = name.partition("/")[0]
     if found not in names:
-        raise InductorBenchError(f"there is no schema {name!r}", f"give one of: {', '.join(names)}")
+        raise InductorBenchError(f"there is no schema {name!r}", f"give one of: {', '.join(names)}", "bad-word")
     return dict(json.loads((folder / f"{found}.json").read_text(encoding="utf-8")))

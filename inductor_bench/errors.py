@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -16,26 +18,68 @@ JSON_ERRORS = "json"
 """The format of results with which errors are JSON, too."""
 
 ERROR_IDS = {
-    "failed": "something failed that has no id of its own",
-    "usage": "the request cannot be carried out as typed, for a reason that has no id of its own",
+    # the command line
     "bad-word": "a verb, an option or a value that there is not, or one that is missing",
-    "no-such-folder": "a folder of results does not exist, or is a file",
+    "missing-target": "no target is given, or no program",
+    "missing-option": "an option is given without the one that it needs",
+    "misplaced-option": "an option is not for this target, or not for this kind of result",
+    "conflicting-options": "two options exclude each other",
+    "usage": "the request cannot be carried out as typed, for a reason that has no id of its own",
+    # targets
     "no-such-target": "what is to be measured or compared does not exist",
+    "wrong-target": "it exists, and the verb cannot use it: of another kind, or too many of them",
+    "no-such-folder": "a folder of results does not exist, or is a file",
     "no-record": "a folder is there and holds no result",
-    "damaged": "a file of a result cannot be read",
+    "no-fitting-kernel": "no kernel fits the selection",
+    "no-fitting-model": "no model of the list fits the selection",
+    "bad-list": "a list of models is no list, or has a line that cannot be read",
+    # files that are read
+    "unreadable": "a file or a folder cannot be read",
+    "damaged": "a file of a result holds something else than what was written",
     "newer-format": "a newer version of this tool wrote the result",
-    "folder-in-use": "the folder for the result holds something already",
+    "older-format": "a version of this tool wrote the result that is too old to be read",
+    "too-large": "a file is larger than what this tool reads",
+    "bad-trace": "a file is no trace of torch.profiler, or not one of this module",
+    "no-module": "a file is no compiled module, or one that is cut short",
+    "no-kernel-file": "a file is no standalone kernel file",
+    "nothing-compiled": "a log or a trace names no compiled module",
+    "files-gone": "the files that a log or a trace names are gone",
+    "no-values": "the RUN holds no recorded values of kernels",
+    # files and folders that are written
+    "folder-in-use": "the file or the folder for the result is there already, or another command writes it",
+    "other-request": "the folder holds the result of another request",
+    "symbolic-link": "a path is a symbolic link, or leads out of its folder",
     "unwritable": "a file or a folder takes nothing",
     "disk-full": "the disk is full",
+    # the interpreter, its packages and the device
+    "no-python": "`--python` names no Python interpreter",
+    "no-torch": "the interpreter has no torch that works",
+    "missing-package": "a package is not installed that the request needs",
+    "cannot-start": "a program cannot be started",
+    "no-such-device": "there is no such device, or not for this torch",
+    "unsupported-device": "a device that this tool does not measure",
+    "device-in-use": "another job uses the GPU",
+    "no-cluster": "there is no such Ray cluster, or it is gone",
+    # measurements
+    "program-failed": "the program ended before anything was measured",
+    "no-steps": "the program has no steps that could be compared",
+    "nothing-measured": "a result to compare holds no measurement",
+    "not-repeatable": "the program of the RUN cannot be run again",
+    "kernel-failed": "a kernel could not be measured; without others there is no result",
+    "worker-lost": "a process that measures crashed, or gave no answer in time",
+    # configs and settings
     "no-retunes": "the RUN has no retunes, whose configs could be applied",
     "elsewhere": "the configs were found with another torch, Triton or device",
-    "no-fitting-kernel": "no kernel fits the selection",
-    "program-failed": "the program ended before anything was measured",
-    "device-in-use": "another job uses the GPU",
+    "nothing-applied": "no config could be put into the program",
+    "applied-already": "the process has the configs of a RUN already",
+    "nothing-proven": "the search has proven no setting",
+    # queries
     "no-duckdb": "a query needs DuckDB, which is not installed",
     "bad-query": "DuckDB refuses the query",
+    # ends
     "interrupted": "Ctrl-C, or a signal like it",
     "terminated": "SIGTERM",
+    "failed": "something failed that has no id of its own",
     "bug": "a bug in this tool; the hint names a file with the details",
 }
 """The ids of errors, which stay, and what they mean."""
@@ -79,4 +123,5 @@ class UnwritableError(InductorBenchError):
     @classmethod
     def at(cls, place: object, error: OSError, hint: str) -> UnwritableError:
         """The error for a file or a folder whose write failed with an error of the system."""
-        return cls(f"cannot write {place}: {error.strerror or error}", hint)
+        name = "disk-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return cls(f"cannot write {place}: {error.strerror or error}", hint, name)

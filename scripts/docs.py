@@ -1,14 +1,15 @@
 """Writes what is made in the documentation: two pages and the schemas from the code, and in the others output.
 
 ``docs/commands.md`` and ``docs/record.md`` come from the commands' help and the dataclasses of the records, as do the
-JSON Schemas in ``inductor_bench/schemas``. In ``README.md`` and the other pages each block of output names its command;
-those that need no measurement are repeated on recorded RUNs. With ``--check`` nothing is written, and the exit code
-says whether something differs.
+JSON Schemas in ``inductor_bench/schemas``; the ids of errors in ``docs/agents.md`` come from ``errors.py``. In
+``README.md`` and the other pages each block of output names its command; those that need no measurement are repeated
+on recorded RUNs. With ``--check`` nothing is written, and the exit code says whether something differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from documentation.commands import commands_page
 from documentation.outputs import brought_up_to_date, recorded_runs
 from documentation.record import record_page
 from documentation.schema import schema_files
+
+from inductor_bench.errors import ERROR_IDS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {"commands.md": commands_page, "record.md": record_page}
@@ -31,6 +34,13 @@ def pages_with_output(folder: Path) -> list[Path]:
     return [page for page in pages if page.is_file() and page.name not in PAGES]
 
 
+def with_error_ids(text: str) -> str:
+    """The page with the ids of errors as they are in the code, if it has a table of them."""
+    head = "| id | what happened |\n|---|---|\n"
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in ERROR_IDS.items())
+    return re.sub(rf"^{re.escape(head)}(?:\|.*\n)*", lambda _: head + rows, text, count=1, flags=re.MULTILINE)
+
+
 def made(folder: Path) -> Iterator[tuple[Path, str]]:
     """The path and the text of each page as it should be."""
     yield from ((folder / name, make()) for name, make in PAGES.items())
@@ -38,7 +48,7 @@ def made(folder: Path) -> Iterator[tuple[Path, str]]:
     with recorded_runs() as printed:
         for path in pages_with_output(folder):
             try:
-                yield path, brought_up_to_date(path.read_text(encoding="utf-8"), printed)
+                yield path, with_error_ids(brought_up_to_date(path.read_text(encoding="utf-8"), printed))
             except ValueError as error:
                 sys.exit(f"{path.name}: {error}")
 

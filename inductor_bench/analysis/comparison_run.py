@@ -211,7 +211,9 @@ def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence
         if not run.modules and step_of(run) is None:
             failure = next(iter(run.failures), None)
             why = f": {failure.stage}: {failure.message}" if failure is not None else ""
-            raise InductorBenchError(f"{name} holds no measurement{why}", failure.hint if failure is not None else "")
+            raise InductorBenchError(
+                f"{name} holds no measurement{why}", failure.hint if failure is not None else "", "nothing-measured"
+            )
 
 
 def _summary(name: str, runs: Sequence[Run]) -> SideSummary:

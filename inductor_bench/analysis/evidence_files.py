@@ -128,6 +128,7 @@ class EvidenceFiles:
             raise InductorBenchError(
                 f"the trace holds no activity of {module.label}",
                 "it may be of another program, or may have been recorded without device activities",
+                "bad-trace",
             )
         _check_fit(activities, source, module)
         steady = steady_iterations(activities, len(iterations))
@@ -142,7 +143,7 @@ def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: Mod
         if source.calls and not any(activity.call or activity.kernel for activity in activities):
             helps = method != "live" and not module.cuda_graphs  # a replayed graph is not profiled live
             hint = "profile it in its program with --live" if helps else ""
-            raise InductorBenchError("the profiler saw nothing of this module", hint)
+            raise InductorBenchError("the profiler saw nothing of this module", hint, "bad-trace")
         return
     own = {activity.name for activity in activities if activity.kernel is not None}
     strange = {activity.name for activity in activities if activity.kernel is None and GENERATED.match(activity.name)}
@@ -151,6 +152,7 @@ def _check_fit(activities: Sequence[Activity], source: ModuleSource, module: Mod
             f"the trace is not of this module: it holds {len(own)} of its {len(source.kernels)} kernels"
             + (f", and {len(strange)} of another, {min(strange)} for one" if strange else ""),
             "give the trace that this very module was recorded with",
+            "bad-trace",
         )
 
 

@@ -64,7 +64,11 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
     _check(request, known, fail_above)
     if request.command and not request.verify and context.get_parameter_source("format") is ParameterSource.COMMANDLINE:
-        raise UsageError("--format is not for a program that is run: stdout is the program's", "leave out --format")
+        raise UsageError(
+            "--format is not for a program that is run: stdout is the program's",
+            "leave out --format",
+            "misplaced-option",
+        )
     plain = Console(quiet=values["quiet"], verbose=values["verbose"])
     if run is not None and OptimizationFolder(run).exists():
         return _run_optimized(request, run, plain)
@@ -94,9 +98,11 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
 
     example = f"inductor-bench apply {shlex.quote(str(folder))} -- {program_command(OptimizationFolder(folder).load())}"
     if not request.command:
-        raise UsageError(f"{folder} has settings for a program, and no program was given", example)
+        raise UsageError(f"{folder} has settings for a program, and no program was given", example, "missing-target")
     if request.verify:
-        raise UsageError("--verify is for the configs of kernels: optimize has proven its settings", example)
+        raise UsageError(
+            "--verify is for the configs of kernels: optimize has proven its settings", example, "misplaced-option"
+        )
     with console:
         found = run_optimized(folder, request.command)
         for words in found.refused:
@@ -109,13 +115,17 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
 
 def _check(request: ApplyRequest, known: bool, fail_above: float | None) -> None:
     if known == (request.run is not None):
-        raise UsageError("give either a RUN or --known", "inductor-bench apply --known -- python train.py")
+        raise UsageError(
+            "give either a RUN or --known", "inductor-bench apply --known -- python train.py", "missing-target"
+        )
     if known and not request.command:
-        raise UsageError("--known needs a program", "inductor-bench apply --known -- python train.py")
+        raise UsageError("--known needs a program", "inductor-bench apply --known -- python train.py", "missing-target")
     if (request.verify or request.stop or request.timeout_s) and not request.command:
         example = f"inductor-bench apply {request.run or '--known'} --verify -- python train.py"
-        raise UsageError("--verify, --stop and --timeout need a program", example)
+        raise UsageError("--verify, --stop and --timeout need a program", example, "missing-target")
     if fail_above is not None and not request.verify:
-        raise UsageError("--fail-above needs --verify: without it nothing is measured", "add --verify")
+        raise UsageError(
+            "--fail-above needs --verify: without it nothing is measured", "add --verify", "missing-option"
+        )
     if request.stop and not request.verify:
-        raise UsageError("--stop needs --verify: without it nothing is measured", "leave out --stop")
+        raise UsageError("--stop needs --verify: without it nothing is measured", "leave out --stop", "missing-option")

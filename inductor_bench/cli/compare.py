@@ -112,17 +112,23 @@ def _compare(context: click.Context, values: dict[str, Any], console: Console, *
         _refuse_options(values, None)
         return compare_folder(Path(targets[0]))
     if len(targets) > 1 or not (targets or arguments):
-        raise UsageError(f"{len(targets)} targets were given", "give two runs, two batches, or one program to run")
+        raise UsageError(
+            f"{len(targets)} targets were given", "give two runs, two batches, or one program to run", "wrong-target"
+        )
     return compare_program(make_request(CompareRequest, values, **target_of(context, values)), console)
 
 
 def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
     """Refuses options for new runs if records are compared."""
     for one in given_options(CompareRequest, values):
-        raise UsageError(f"{one.option.name} is for a program that is run here", "give one TARGET, not A and B")
+        raise UsageError(
+            f"{one.option.name} is for a program that is run here", "give one TARGET, not A and B", "misplaced-option"
+        )
     if bundle is not None:
         raise UsageError(
-            "--bundle is for two runs, not for two batches", "compare one model: BATCH/models/NAME of each"
+            "--bundle is for two runs, not for two batches",
+            "compare one model: BATCH/models/NAME of each",
+            "misplaced-option",
         )
 
 

@@ -45,6 +45,9 @@ class Console:
         stderr: the stream of everything else; by default the stream of the process.
     """
 
+    has_result = False
+    """Whether this process has printed a result."""
+
     def __init__(
         self,
         *,
@@ -80,6 +83,7 @@ class Console:
     def result(self, text: str) -> None:
         """Prints a result to stdout and adds a missing line end."""
         self.finish()
+        Console.has_result = True
         text = units.printable(text)
         self._stdout.write(text if text.endswith("\n") else text + "\n")
 

@@ -34,7 +34,7 @@ def command(**values: Any) -> int:
 
     request = make_request(ExtractRequest, values)
     if request.listing == (request.output is not None):
-        raise UsageError("give either -o DIR or --list", "inductor-bench extract SOURCE -o kernels")
+        raise UsageError("give either -o DIR or --list", "inductor-bench extract SOURCE -o kernels", "missing-option")
     with console_for(values, EXTRACTION_FORMATS.get(values["format"])) as console:
         outcome = run_extract(request, console)
         show(EXTRACTION_FORMATS.get(values["format"]), outcome, View(columns=console.columns), console)

@@ -53,9 +53,13 @@ def command(fail_above: float | None, **values: Any) -> int:
     request, form = make_request(KernelRequest, values), values["format"]
     if request.other and (request.configs or request.save):
         refused = "--configs" if request.configs else "--save"
-        raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave out one of them")
+        raise UsageError(
+            f"{refused} is for kernels by themselves, not for --compare", "leave out one of them", "conflicting-options"
+        )
     if fail_above is not None and not request.other:
-        raise UsageError("--fail-above is for --compare: one kernel by itself is not slower", "add --compare OTHER")
+        raise UsageError(
+            "--fail-above is for --compare: one kernel by itself is not slower", "add --compare OTHER", "missing-option"
+        )
     with console_for(values, MEASURED.get(form)) as console:
         if request.other:
             return _compare(request, console, form, fail_above)

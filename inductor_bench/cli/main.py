@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -102,7 +103,6 @@ def group() -> None:
     Exit code: 0, 1 if something failed, 2 for a request that cannot be carried out as typed, 3 for a bug in this tool,
     4 for slower and 5 for undecided with --fail-above, 130 after Ctrl-C and 143 after SIGTERM.
     """
-    interruption.install()  # after the import of the verb's file, during which there is nothing to clean up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,11 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words without the program's name; ``None`` for the arguments of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    Console.has_result = False
     for stream in (sys.stdout, sys.stderr):
         # On an ASCII terminal question marks replace the characters of bars, which would otherwise raise an error.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
+        interruption.install()
         return _run(given)
     finally:
         interruption.end()
@@ -138,9 +140,10 @@ def _run(given: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as stop:
         # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
         said = str(stop.__cause__ or stop) or "interrupted"
+        again = _same_command(given)
         if interruption.was_terminated():
-            return _fail(given, "terminated", said, "", EXIT_TERMINATED)
-        return _fail(given, "interrupted", said, "", EXIT_INTERRUPTED)
+            return _fail(given, "terminated", said, again, EXIT_TERMINATED)
+        return _fail(given, "interrupted", said, again, EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:
@@ -154,14 +157,34 @@ def _run(given: list[str]) -> int:
 
 
 def _fail(given: Sequence[str], name: str, message: str, hint: str, code: int) -> int:
-    """Prints an error, as a line of JSON if results are to be JSON, and returns its exit code."""
+    """Prints an error, as a line of JSON if results are to be JSON, and returns its exit code.
+
+    The line is the last one on stderr, and all that is on stdout if there is no result.
+    """
     if not _wants_json(given):
         Console().error(message, hint)
         return code
     from ..report.summary import error_json
 
-    Console().error_line(error_json(name, message, hint, code))
+    line = error_json(name, message, hint, code)
+    Console().error_line(line)
+    if not Console.has_result:
+        with contextlib.suppress(OSError):  # the reader of the output may be gone
+            Console().result(line)
     return code
+
+
+def _same_command(given: Sequence[str]) -> str:
+    """The hint for a program whose command was interrupted. A person sees what was typed; secrets are left out."""
+    from ..store.redaction import Redaction, asked_for
+
+    if not _wants_json(given):
+        return ""
+    try:
+        words = Redaction.find([given], os.environ, asked_for(given)).words(given)
+    except UsageError:  # what is to be left out is not known
+        return ""
+    return f"type it again: {shlex.join(['inductor-bench', *words])}"
 
 
 def _wants_json(given: Sequence[str]) -> bool:

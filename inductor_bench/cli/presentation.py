@@ -190,7 +190,7 @@ def make_request(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
     for one in given_options(kind, values):
         needs = one.option.needs
         if needs is not None and all(values.get(name) in (None, needs.refused) for name in needs.field.split()):
-            raise UsageError(f"{one.option.name} {needs.message}", needs.hint)
+            raise UsageError(f"{one.option.name} {needs.message}", needs.hint, "missing-option")
     return _make(kind, {**values, **more})
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -40,8 +37,7 @@ def command(folder: Path, sql: str, format: str) -> int:
             console.remark(note)
         answer = None
         if typed.strip():
-            with _default_signals():
-                answer = tables.ask(typed)
+            answer = tables.ask(typed)
         show(
             QUERY_FORMATS.get(format), QueryResult(tables.tables, answer), place_view(View(), folder, console), console
         )
@@ -51,14 +47,3 @@ def command(folder: Path, sql: str, format: str) -> int:
 def _decode_utf8(typed: str) -> str:
     """Decodes a word of the command line as UTF-8, independently of the locale."""
     return typed.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-@contextlib.contextmanager
-def _default_signals() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once. DuckDB may ignore it for long, and a query leaves nothing to clean up."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

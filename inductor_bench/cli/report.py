@@ -64,11 +64,11 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 
 def _refuse_order(view: View, folder: Path, what: str) -> None:
     if view.brief:
-        raise UsageError(f"--brief is for a run, and {folder} is {what}", "give a run")
+        raise UsageError(f"--brief is for a run, and {folder} is {what}", "give a run", "misplaced-option")
     if view.by != "kernel":
-        raise UsageError(f"--by {view.by} is for a run, and {folder} is {what}", "give a run")
+        raise UsageError(f"--by {view.by} is for a run, and {folder} is {what}", "give a run", "misplaced-option")
     if view.sort != "time":
-        raise UsageError(f"--sort {view.sort} is for a run, and {folder} is {what}", "give a run")
+        raise UsageError(f"--sort {view.sort} is for a run, and {folder} is {what}", "give a run", "misplaced-option")
 
 
 def _report_batch(folder: Path, name: str, view: View) -> int:

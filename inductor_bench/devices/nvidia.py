@@ -120,6 +120,7 @@ def refusal(version: str) -> InductorBenchError:
         f"this torch is built for ROCm {version}, and AMD GPUs are not measured: the limits and the peaks here are "
         "those of NVIDIA GPUs",
         "measure on the CPU with --device cpu, or name a Python whose torch is built for CUDA with --python",
+        "unsupported-device",
     )
 
 

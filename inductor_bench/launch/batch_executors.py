@@ -345,7 +345,7 @@ class RayExecutor:
 
     def __init__(self, address: str, on_line: Callable[[str], None]) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise UsageError("--executor ray needs Ray, which is not installed", INSTALL)
+            raise UsageError("--executor ray needs Ray, which is not installed", INSTALL, "missing-package")
         self._address, self._on_line = address or os.environ.get("RAY_ADDRESS") or ANY, on_line
         self._scratch = tempfile.TemporaryDirectory(prefix="inductor-bench-")
         self._work = Path()
@@ -413,12 +413,12 @@ class RayExecutor:
             for answer in self._read(deadline - time.monotonic()):
                 if answer["what"] == "refused":
                     message = " ".join(answer["message"].split())
-                    raise UsageError(f"Ray finds no cluster at {self._called}: {message}", START)
+                    raise UsageError(f"Ray finds no cluster at {self._called}: {message}", START, "no-cluster")
                 self._understand(answer)
                 self._connected = True
             if self._connected:
                 return
-        raise UsageError(f"no Ray cluster answers at {self._called} within {CONNECT_S:.0f} s", START)
+        raise UsageError(f"no Ray cluster answers at {self._called} within {CONNECT_S:.0f} s", START, "no-cluster")
 
     @property
     def _called(self) -> str:
@@ -434,14 +434,14 @@ class RayExecutor:
             ended = self._child.end()
             why = last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
             message = f"the Ray cluster does not answer any more: {why}"
-            raise InductorBenchError(message, "the same command continues once it is there")
+            raise InductorBenchError(message, "the same command continues once it is there", "no-cluster")
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
     def _understand(self, answer: dict[str, Any]) -> Event | None:
         what = answer["what"]
         if what == "broken":
-            raise InductorBenchError(answer["message"], answer["hint"])
+            raise InductorBenchError(answer["message"], answer["hint"], "no-cluster")
         if what == "machines":
             self.slots, self.gpus = answer["slots"], max(self.gpus, answer["gpus"])
         elif what == "output":

@@ -86,7 +86,7 @@ class ForkingWorker:
                 self._order([], output, NO_VARIABLES)
                 status = self._wait_for(output, REAP_S)
         except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
+            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         finally:
             if not status and not self._is_gone:
                 self.end()

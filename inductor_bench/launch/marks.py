@@ -71,7 +71,9 @@ class _Family:
             )
         except OSError as error:
             os.close(self._lifeline)
-            raise InductorBenchError(f"cannot start {sys.executable}: {error.strerror or error}") from error
+            raise InductorBenchError(
+                f"cannot start {sys.executable}: {error.strerror or error}", name="cannot-start"
+            ) from error
         finally:
             os.close(reading)
         atexit.register(self._dismiss_guardian)

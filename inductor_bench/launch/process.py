@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..errors import InductorBenchError
+from ..errors import InductorBenchError, UnwritableError
 from ..interruption import uninterrupted
 from ..store.redaction import Redaction
 from . import guardian
@@ -240,7 +240,8 @@ class RunningProcess:
                 self._child = subprocess.Popen(command, env={**environment, MARK: self._mark}, **more)
         except OSError as error:
             self._forget_family()
-            raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
+            message = f"cannot start {command[0]}: {error.strerror or error}"
+            raise InductorBenchError(message, name="cannot-start") from error
         except BaseException:
             self._forget_family()
             raise
@@ -340,7 +341,7 @@ class ChildProcess(RunningProcess):
             log.parent.mkdir(parents=True, exist_ok=True)
             self._stream = log.open("a", encoding="utf-8", errors="replace")
         except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
+            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         self._log, self._begin = log, time.monotonic()
         self._time_s: float | None = None
         hide = Redaction.find([command], environment).text
@@ -375,7 +376,7 @@ class ChildProcess(RunningProcess):
             log.parent.mkdir(parents=True, exist_ok=True)
             self._log.replace(log)
         except OSError as error:
-            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
+            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}", name="unwritable") from error
         self._log, self._begin = log, time.monotonic()
 
     def end(self, timed_out: bool = False) -> ProcessResult:
@@ -400,8 +401,7 @@ class ChildProcess(RunningProcess):
         try:
             self._stream.close()
         except OSError as error:
-            message = f"cannot write {self._log}: {error.strerror or error}"
-            raise InductorBenchError(message, "free some space on its disk") from error
+            raise UnwritableError.at(self._log, error, "free some space on its disk") from error
 
 
 def run_process(

@@ -308,6 +308,14 @@ class WorkerLostError(Exception):
         self.kind, self.message, self.tail = kind, ended.outcome, ended.tail()
 
 
+def lost_at_start(lost: WorkerLostError, pool: WorkerPool) -> InductorBenchError:
+    """Why a worker gave no answer to its first question: its interpreter is none, or has no torch that works."""
+    said = last_error(lost.tail)
+    if not said and not pool.is_python():
+        return InductorBenchError(NOT_PYTHON.format(python=pool.python), ANOTHER_PYTHON, "no-python")
+    return InductorBenchError(said or f"the worker {lost.message}", remedy(said), "no-torch" if said else "worker-lost")
+
+
 class WorkerSession:
     """A running worker. It is a context manager; at its end the process and its descendants are gone.
 
@@ -397,7 +405,7 @@ class WorkerSession:
             self.close()
         if "failure" in answer:
             failure = answer["failure"]
-            raise InductorBenchError(failure["message"], failure["hint"])
+            raise InductorBenchError(failure["message"], failure["hint"], failure.get("id", ""))
         return decode_answer(self._posted, answer["result"])
 
     def is_answered(self) -> bool:

@@ -58,10 +58,12 @@ def check_groups(allowed: Sequence[str], denied: Sequence[str]) -> None:
     for name, groups in (("--allow", allowed), ("--deny", denied)):
         unknown = [group for group in groups if group not in GROUPS]
         if unknown:
-            raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}")
+            raise UsageError(f"{name} {unknown[0]}: no group has this name", f"give {', '.join(GROUPS)}", "bad-word")
     both = [group for group in allowed if group in denied]
     if both:
-        raise UsageError(f"--allow {both[0]} and --deny {both[0]} exclude each other", "leave one out")
+        raise UsageError(
+            f"--allow {both[0]} and --deny {both[0]} exclude each other", "leave one out", "conflicting-options"
+        )
 
 
 # What one process of the program measured.

@@ -39,7 +39,7 @@ def target_fields(names: Sequence[str], accepted: str = accepted_hint()) -> Mapp
         UsageError: a name is empty, as that of a variable that is not set; ``accepted`` says what a target is.
     """
     if "" in names:
-        raise UsageError("the target is an empty name", accepted)
+        raise UsageError("the target is an empty name", accepted, "missing-target")
     target, *others = names or ("",)
     return {"target": target, "others": tuple(others)}
 

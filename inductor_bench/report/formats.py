@@ -121,10 +121,12 @@ class Formats(Generic[Result]):
         for row in self.rows:
             if row.name == name and brief and not row.has_brief:
                 having = ", ".join(row.name for row in self.rows if row.has_brief)
-                raise UsageError(f"--brief is not for --format {name}", f"give one of: {having}")
+                raise UsageError(f"--brief is not for --format {name}", f"give one of: {having}", "misplaced-option")
             if row.name == name:
                 return row
-        raise UsageError(f"--format {name} is not for {self.of}", f"give one of: {', '.join(self.names)}")
+        raise UsageError(
+            f"--format {name} is not for {self.of}", f"give one of: {', '.join(self.names)}", "misplaced-option"
+        )
 
     def extended_by(self, other: Formats[Any]) -> Formats[Any]:
         """These formats and the further ones of another kind of result: the choices of an option for both."""

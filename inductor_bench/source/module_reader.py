@@ -394,18 +394,23 @@ def parse_module(text: str) -> ast.Module:
         tree = parse(text)
     except InductorBenchError as error:
         raise InductorBenchError(
-            f"not a compiled module: {error.message}", f"it may be cut short or edited; {_CAPTURE_HINT}"
+            f"not a compiled module: {error.message}", f"it may be cut short or edited; {_CAPTURE_HINT}", "no-module"
         ) from None
     if is_kernel_file(tree):
         raise InductorBenchError(
             "this is the file of a single Triton kernel, not a compiled module",
             f"give the module that calls it; {_CAPTURE_HINT}",
+            "no-module",
         )
     if not _INDUCTOR.search(text):
-        raise InductorBenchError("not a compiled module: nothing in it was written by Inductor", _CAPTURE_HINT)
+        raise InductorBenchError(
+            "not a compiled module: nothing in it was written by Inductor", _CAPTURE_HINT, "no-module"
+        )
     if find_entry(tree) is None and "CppWrapperCodeCache" not in text:
         raise InductorBenchError(
-            "not a whole compiled module: it has no function `call`", f"it may be cut short or edited; {_CAPTURE_HINT}"
+            "not a whole compiled module: it has no function `call`",
+            f"it may be cut short or edited; {_CAPTURE_HINT}",
+            "no-module",
         )
     return tree
 

@@ -207,21 +207,29 @@ def require_standalone(path: Path) -> None:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InductorBenchError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise InductorBenchError(f"{path} cannot be read: {error.strerror or error}", name="unreadable") from None
     except UnicodeDecodeError:
-        raise InductorBenchError(f"{path} is not a Python file", "give a file that extract wrote") from None
+        raise InductorBenchError(
+            f"{path} is not a Python file", "give a file that extract wrote", "no-kernel-file"
+        ) from None
     kernels = len(_RECORDED.findall(text))
     if kernels > 1:
-        raise InductorBenchError(f"{path} holds {kernels} kernels", "give each of them a separate file")
+        raise InductorBenchError(
+            f"{path} holds {kernels} kernels", "give each of them a separate file", "no-kernel-file"
+        )
     if kernels == 1:
         return
     if _INDUCTOR.search(text) and _MODULE.search(text):
         hint = f"write a file for each of its kernels: inductor-bench extract {path} -o kernels"
         if "def get_args" in text and "async_compile" not in text:
             hint = "`inductor-bench extract MODULE -o DIR` writes one, from the compiled module that calls it"
-        raise InductorBenchError(f"{path} is Inductor's code, without the arguments that kernels had", hint)
+        raise InductorBenchError(
+            f"{path} is Inductor's code, without the arguments that kernels had", hint, "no-kernel-file"
+        )
     raise InductorBenchError(
-        f"{path} is not a standalone kernel file", "`inductor-bench extract SOURCE -o DIR` writes standalone files"
+        f"{path} is not a standalone kernel file",
+        "`inductor-bench extract SOURCE -o DIR` writes standalone files",
+        "no-kernel-file",
     )
 
 

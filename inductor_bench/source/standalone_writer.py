@@ -492,7 +492,9 @@ def source_text(text: str) -> str:
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, str):
-        raise InductorBenchError("SOURCE is not a plain literal in this file, so it cannot be read")
+        raise InductorBenchError(
+            "SOURCE is not a plain literal in this file, so it cannot be read", name="no-kernel-file"
+        )
     return value
 
 
@@ -500,7 +502,9 @@ def _assignment(text: str, name: str) -> ast.Assign:
     node = find_statement(text, re.compile(rf"^{name} = ", re.MULTILINE))
     if isinstance(node, ast.Assign):
         return node
-    raise InductorBenchError(f"the file has no {name}", "give a file that inductor-bench extract wrote")
+    raise InductorBenchError(
+        f"the file has no {name}", "give a file that inductor-bench extract wrote", "no-kernel-file"
+    )
 
 
 def _literal(text: str, name: str) -> dict[str, Any]:
@@ -509,7 +513,9 @@ def _literal(text: str, name: str) -> dict[str, Any]:
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, dict):
-        raise InductorBenchError(f"{name} is not a plain literal in this file, so it can be neither read nor changed")
+        raise InductorBenchError(
+            f"{name} is not a plain literal in this file, so it can be neither read nor changed", name="no-kernel-file"
+        )
     return value
 
 

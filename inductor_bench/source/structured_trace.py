@@ -486,12 +486,15 @@ def _described(
 
 def _trace_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise InductorBenchError(f"{folder} is not a folder", "give the folder that TORCH_TRACE named")
+        raise InductorBenchError(
+            f"{folder} is not a folder", "give the folder that TORCH_TRACE named", "no-such-folder"
+        )
     files = sorted(folder.glob(_FILES))
     if not files:
         raise InductorBenchError(
             f"{folder} holds no structured trace (dedicated_log_torch_trace_*.log)",
             "run the program with TORCH_TRACE set to a folder; a program that compiles nothing writes none",
+            "nothing-compiled",
         )
     return sorted(files, key=_first_line)
 
@@ -552,7 +555,7 @@ def _lines(file: Path) -> Iterator[str]:
     except (EOFError, zlib.error, gzip.BadGzipFile):  # damaged from here on
         return
     except OSError as error:
-        raise InductorBenchError(f"{file} cannot be read: {error}") from None
+        raise InductorBenchError(f"{file} cannot be read: {error}", name="unreadable") from None
 
 
 def _json(text: str) -> Any:

@@ -116,7 +116,7 @@ def decode(kind: type[T], data: Any) -> T:
         result: T = _decoder(wanted)(data)
     except _MisfitError as misfit:
         place = getattr(kind, "__name__", str(kind)) + "".join(reversed(misfit.place))
-        raise InductorBenchError(f"{place} {misfit.what}") from None
+        raise InductorBenchError(f"{place} {misfit.what}", name="damaged") from None
     return result
 
 
@@ -424,7 +424,9 @@ def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
     number = check_format(data, FORMAT, origin, "a record of inductor-bench")
     while number < FORMAT:
         if number not in UPGRADES:
-            raise InductorBenchError(f"{origin} has format {number}, which this version can no longer read")
+            raise InductorBenchError(
+                f"{origin} has format {number}, which this version can no longer read", name="older-format"
+            )
         data = {**UPGRADES[number](data), "format": number + 1}
         number += 1
     return data

@@ -226,7 +226,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
     """
     data = read_json(record)
     if not isinstance(data, dict):
-        raise InductorBenchError(f"{record} is not a record of inductor-bench")
+        raise InductorBenchError(f"{record} is not a record of inductor-bench", name="damaged")
     data = schema.upgrade(data, str(record))
     try:
         retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))

@@ -48,7 +48,7 @@ def remove_file(path: Path) -> None:
         if os.path.lexists(path):  # a read-only disk refuses to remove also what is not there
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error
+        raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}", name="unwritable") from error
 
 
 def masked_file(name: str, text: str) -> str:
@@ -177,7 +177,9 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:
-        raise InductorBenchError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise InductorBenchError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", name="unreadable"
+        ) from error
 
 
 def read_json(path: Path) -> Any:
@@ -188,17 +190,17 @@ def read_json(path: Path) -> Any:
     """
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
-            raise InductorBenchError(f"{path} is not a file")
+            raise InductorBenchError(f"{path} is not a file", name="unreadable")
         data = path.read_bytes()
         with contextlib.suppress(ValueError, RecursionError):
             return _not_too_deep(_decode(data))
         return _not_too_deep(json.loads(data.decode("utf-8")))  # which knows more numbers, and says what is wrong
     except OSError as error:
-        raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InductorBenchError(f"cannot read {path}: {error.strerror or error}", name="unreadable") from error
     except RecursionError as error:
-        raise InductorBenchError(f"{path} is nested too deep") from error
+        raise InductorBenchError(f"{path} is nested too deep", name="damaged") from error
     except ValueError as error:
-        raise InductorBenchError(f"{path} is not valid JSON ({error})") from error
+        raise InductorBenchError(f"{path} is not valid JSON ({error})", name="damaged") from error
 
 
 def _not_too_deep(data: Any) -> Any:
@@ -225,11 +227,13 @@ def file_inside(folder: Path, place: str) -> Path:
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(folder.resolve()):
-            raise InductorBenchError(f"{path} leads out of {folder}", "put the file itself there")
+            raise InductorBenchError(f"{path} leads out of {folder}", "put the file itself there", "symbolic-link")
         if not real.is_file():
-            raise InductorBenchError(f"{path} is not a file")
+            raise InductorBenchError(f"{path} is not a file", name="unreadable")
     except (OSError, RuntimeError, ValueError) as error:  # gone or unreadable; a circle of links; a NUL in the path
-        raise InductorBenchError(f"{path} is gone" if not os.path.lexists(path) else f"cannot read {path}") from error
+        raise InductorBenchError(
+            f"{path} is gone" if not os.path.lexists(path) else f"cannot read {path}", name="unreadable"
+        ) from error
     return path
 
 
@@ -242,7 +246,9 @@ def refuse_link(path: Path) -> None:
     if path.is_symlink():
         real = os.path.realpath(path)
         raise InductorBenchError(
-            f"{path} is a symbolic link, and nothing is written through it", f"name the folder itself: {real}"
+            f"{path} is a symbolic link, and nothing is written through it",
+            f"name the folder itself: {real}",
+            "symbolic-link",
         )
 
 

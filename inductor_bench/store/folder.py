@@ -34,7 +34,7 @@ def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
     """
     rows = read_json(folder / INDEX)
     if not isinstance(rows, list):
-        raise InductorBenchError(f"{folder / INDEX} is not a list of kernels")
+        raise InductorBenchError(f"{folder / INDEX} is not a list of kernels", name="damaged")
     return tuple(codec.decode(ExtractedKernel, row) for row in rows)
 
 
@@ -102,7 +102,7 @@ class RecordFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER) from error
+            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER, "unwritable") from error
 
     def read(self, written_by: str, damaged: str) -> Any:
         """The record as plain data.
@@ -122,7 +122,7 @@ class RecordFolder:
         try:
             return read_json(self.record)
         except InductorBenchError as error:
-            raise InductorBenchError(error.message, error.hint or damaged, "damaged") from error
+            raise InductorBenchError(error.message, error.hint or damaged, error.id) from error
 
 
 class RunFolder(RecordFolder):
@@ -230,7 +230,7 @@ def _make(path: Path | None, title: str, *, force: bool) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InductorBenchError(f"cannot create {path or 'runs/'}: {reason}", ANOTHER_FOLDER) from error
+        raise InductorBenchError(f"cannot create {path or 'runs/'}: {reason}", ANOTHER_FOLDER, "unwritable") from error
     return path
 
 
@@ -298,7 +298,9 @@ def remove_run(folder: RunFolder) -> None:
             path.unlink(missing_ok=True)
         _remove_empty(folder.path)
     except OSError as error:
-        raise InductorBenchError(f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER_FOLDER) from error
+        raise InductorBenchError(
+            f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER_FOLDER, "unwritable"
+        ) from error
 
 
 def _own_files(folder: RunFolder) -> Iterator[Path]:

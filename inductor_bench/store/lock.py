@@ -148,7 +148,9 @@ def _read(descriptor: int) -> _Owner:
 def _refusal(folder: Path, owner: _Owner) -> UsageError:
     who = f" (process {owner.pid})" if owner.pid else ""
     return UsageError(
-        f"another inductor-bench command is writing {folder}{who}", "wait for it, or choose another folder"
+        f"another inductor-bench command is writing {folder}{who}",
+        "wait for it, or choose another folder",
+        "folder-in-use",
     )
 
 

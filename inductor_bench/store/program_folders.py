@@ -59,7 +59,7 @@ class ProgramFolder(RecordFolder, ABC, Generic[Result]):
         own = {LOCK, self.work.name, self.processes.name, self.logs.name}
         own.update(left.name for left in leftovers_of(self.record))
         if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
-            raise UsageError(f"{self.path} is not empty and holds no {self.HOLDS}", ANOTHER_FOLDER)
+            raise UsageError(f"{self.path} is not empty and holds no {self.HOLDS}", ANOTHER_FOLDER, "folder-in-use")
 
     def make_inside(self) -> None:
         """Makes the folders that processes write into.

@@ -60,7 +60,9 @@ class Redaction:
         """
         for name in names:
             if not words_of(name):
-                raise UsageError(f"{OPTION} {name!r} names nothing", "give an option's or a variable's name")
+                raise UsageError(
+                    f"{OPTION} {name!r} names nothing", "give an option's or a variable's name", "bad-word"
+                )
         named = (name for name in environment.get(VARIABLE, "").split(",") if words_of(name))
         bare = cls(tuple(dict.fromkeys([*names, *named])))
         found = [value for words in commands for value in bare._values_of(words)]

@@ -143,7 +143,7 @@ def _decode(kind: type[T], data: Any, path: Path) -> T:
     try:
         return codec.decode(kind, data)
     except InductorBenchError as error:
-        raise InductorBenchError(f"{path} is damaged: {error.message}", _AGAIN) from error
+        raise InductorBenchError(f"{path} is damaged: {error.message}", _AGAIN, "damaged") from error
 
 
 # The timeline of a program's step: ``traces/step.timeline.json``.
@@ -242,10 +242,10 @@ def unpacked_run(path: Path) -> Iterator[Path]:
                 _unpack(archive, path, Path(folder))
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
             raise InductorBenchError(
-                f"{path} is not a readable zip file: {error}", "zip the RUN folder again"
+                f"{path} is not a readable zip file: {error}", "zip the RUN folder again", "damaged"
             ) from error
         except OSError as error:
-            raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+            raise InductorBenchError(f"cannot read {path}: {error.strerror or error}", name="unreadable") from error
         yield Path(folder)
 
 
@@ -254,12 +254,14 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
     records = [name for name in names if name.rpartition("/")[2] == RECORD]
     if len(records) != 1:
         found = f"{len(records)} files {RECORD}" if records else f"no {RECORD}"
-        raise InductorBenchError(f"{path} holds {found}", "zip one RUN folder that `inductor-bench breakdown` wrote")
+        raise InductorBenchError(
+            f"{path} holds {found}", "zip one RUN folder that `inductor-bench breakdown` wrote", "no-record"
+        )
     base = records[0].removesuffix(RECORD)
     wanted = [info for info in archive.infolist() if _is_wanted(info.filename, base)]
     if sum(info.file_size for info in wanted) > ARCHIVE_MOST_BYTES:
         raise InductorBenchError(
-            f"{path} unpacks to more than {ARCHIVE_MOST_BYTES // 10**9} GB", "give the RUN folder itself"
+            f"{path} unpacks to more than {ARCHIVE_MOST_BYTES // 10**9} GB", "give the RUN folder itself", "too-large"
         )
     for info in wanted:
         target = folder / info.filename.removeprefix(base)
@@ -287,7 +289,7 @@ def refuse_other_file(path: Path, member: str) -> None:
         with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             if member in archive.namelist():
                 return
-    raise UsageError(f"{path} exists and is no bundle", "choose another path for --bundle")
+    raise UsageError(f"{path} exists and is no bundle", "choose another path for --bundle", "folder-in-use")
 
 
 _TEXTS = (".py", ".json", ".md", ".html", ".csv")

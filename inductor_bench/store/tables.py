@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +43,7 @@ def write_parquet(tables: Sequence[QueryTable], folder: Path) -> bool:
                 with _source(connection, table) as typed:
                     connection.execute(f"COPY ({typed}) TO {_text(str(file))} (FORMAT parquet, COMPRESSION zstd)")
             except duckdb.Error as error:
-                raise InductorBenchError(f"cannot write {target}: {_lines(error)[0]}") from error
+                raise InductorBenchError(f"cannot write {target}: {_lines(error)[0]}", name="unwritable") from error
             copy_file(file, target)
     return True
 
@@ -62,10 +65,7 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         try:
-            result = connection.execute(sql)
-            if result is None:  # the query holds comments only
-                return Answer((), [])
-            return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
+            return _interruptible(lambda: _answer(connection.execute(sql)), connection)
         except (duckdb.Error, OverflowError) as error:  # OverflowError: Python has no type for a value
             message, *more = _lines(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
@@ -74,6 +74,32 @@ def ask(tables: Sequence[QueryTable], sql: str) -> Answer:
                 hint = f"the tables are {', '.join(table.name for table in tables)}"
             hint = hint or "without a query, the tables and their columns are listed"
             raise UsageError(message, hint, "bad-query") from error
+
+
+def _answer(result: Any) -> Answer:
+    if result is None:  # the query holds comments only
+        return Answer((), [])
+    return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
+
+
+STOP_S = 2.0
+"""Seconds for DuckDB to stop a query. After that the process ends at once: a query leaves nothing to clean up."""
+
+
+def _interruptible(ask: Callable[[], Answer], connection: Any) -> Answer:
+    """Asks in a thread, because no signal interrupts this one while DuckDB computes in it."""
+    pool = ThreadPoolExecutor(1)
+    asked = pool.submit(ask)
+    try:
+        return asked.result()
+    except KeyboardInterrupt:
+        connection.interrupt()
+        if wait([asked], STOP_S).not_done:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        raise
+    finally:
+        pool.shutdown(wait=False)
 
 
 def _load() -> Any:
@@ -142,4 +168,4 @@ def _remove(paths: Sequence[Path]) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error
+            raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}", name="unwritable") from error

@@ -51,7 +51,9 @@ class ChunkReader:
         except OSError as error:
             reason = error.strerror or str(error)
             raise InductorBenchError(
-                f"cannot read the trace {self.path}: {reason}", "Give the path of a Chrome trace of torch.profiler."
+                f"cannot read the trace {self.path}: {reason}",
+                "Give the path of a Chrome trace of torch.profiler.",
+                "bad-trace",
             ) from error
 
     def _inflate(self, compressed: Iterator[bytes]) -> Iterator[bytes]:
@@ -294,6 +296,7 @@ class EventReader:
         return InductorBenchError(
             f"the trace {self.path} {reason}",
             "Give a Chrome trace that torch.profiler exported, or the one that running a module with -p names.",
+            "bad-trace",
         )
 
     def _read(self, text: bytes, chunks: Iterator[bytes]) -> Iterator[tuple[Event, bytes]]:

@@ -126,7 +126,9 @@ def _replacing(target: Path) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InductorBenchError(
-            f"cannot store the trace as {target}: {reason}", "Free some space, or choose another output folder."
+            f"cannot store the trace as {target}: {reason}",
+            "Free some space, or choose another output folder.",
+            "unwritable",
         ) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -280,7 +280,7 @@ def serve(requests: TextIO, answers: TextIO) -> int:
         try:
             answer["result"] = bench.answer(json.loads(request))
         except InductorBenchError as error:
-            answer["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint}
+            answer["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint, "id": error.id}
         except Exception as error:
             # A user's kernel may raise any exception, and other kernels are still to be measured.
             traceback.print_exc()

@@ -17,8 +17,15 @@ from pathlib import Path
 from ..analysis.findings.finding import apply_command, plural, program_words
 from ..errors import InductorBenchError
 from ..launch.marks import tool_mark
-from ..launch.process import last_error, remedy, run_in_terminal
-from ..launch.worker import WorkerLostError, WorkerSession, default_python, worker_environment
+from ..launch.process import run_in_terminal
+from ..launch.worker import (
+    WorkerLostError,
+    WorkerPool,
+    WorkerSession,
+    default_python,
+    lost_at_start,
+    worker_environment,
+)
 from ..messages.job_requests import TellEnvironment
 from ..messages.observed import APPLY, PINS, Pins
 from ..records.base import IN_RECORD, VERIFY, Failure
@@ -73,12 +80,12 @@ def read_environment(python: str) -> Environment:
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as temporary:
         folder = Path(temporary)
         environment = worker_environment(folder, dict(os.environ))
-        session = WorkerSession(python, folder, environment, log=folder / "environment.log", on_line=lambda _: None)
+        pool, log = WorkerPool(python, folder, dict(os.environ)), folder / "environment.log"
+        session = WorkerSession(python, folder, environment, log=log, on_line=lambda _: None)
         try:
             return session.ask(TellEnvironment(), LIMIT_S)
         except WorkerLostError as lost:
-            said = last_error(lost.tail)
-            raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
+            raise lost_at_start(lost, pool) from None
         finally:
             session.close()
 
@@ -427,6 +434,7 @@ def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
         raise InductorBenchError(
             "the configs of a RUN are in this process already, or it was started by `inductor-bench apply`",
             "call inductor_bench.apply once; without it, `inductor-bench apply RUN -- COMMAND` does the same",
+            "applied-already",
         )
     run = RunFolder(folder).load()
     require_retuned(run, RunFolder(folder))

@@ -48,14 +48,18 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
         UsageError: a device is missing or requested twice.
     """
     if len(set(asked)) < len(asked):
-        raise UsageError("--devices names a device twice", "two models on one device would share its time")
+        raise UsageError("--devices names a device twice", "two models on one device would share its time", "bad-word")
     there = () if requests and all(is_host(request.device) for request in requests) else visible_gpus()
     if asked and there:
         strange = [device for device in asked if device not in there]
         if strange:
-            raise UsageError(f"there is no GPU {strange[0]}", f"there are {', '.join(there)}; --device cpu is the CPU")
+            raise UsageError(
+                f"there is no GPU {strange[0]}",
+                f"there are {', '.join(there)}; --device cpu is the CPU",
+                "no-such-device",
+            )
     elif not all(map(is_host, asked)):
-        raise UsageError(f"there is no GPU {asked[0]}", "leave out --devices to measure on the CPU")
+        raise UsageError(f"there is no GPU {asked[0]}", "leave out --devices to measure on the CPU", "no-such-device")
     return tuple(asked) or there or (CPU.type,)
 
 
@@ -78,7 +82,9 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int
     most = len(devices) * at_once
     if jobs is not None and jobs > most:
         number = f"{len(devices)} device{'s' * (len(devices) > 1)}"
-        raise UsageError(f"--jobs {jobs} with {number}: models would share its time", f"give at most {most}")
+        raise UsageError(
+            f"--jobs {jobs} with {number}: models would share its time", f"give at most {most}", "bad-word"
+        )
     return min(at_once, math.ceil(min(models, jobs or models) / len(devices)))
 
 
@@ -101,7 +107,9 @@ def plan_batch(request: BatchRequest) -> tuple[ModelRequest, ...]:
     """
     python = request.models.python
     if python is not None and request.executor == LOCAL and shutil.which(python) is None:
-        raise UsageError(f"--python {python} is not a program that can be run", "give an interpreter's path")
+        raise UsageError(
+            f"--python {python} is not a program that can be run", "give an interpreter's path", "no-python"
+        )
     if request.search is not None:
         check_search(request, request.search)
     requests = read_list(request.source, request.bare)
@@ -163,7 +171,7 @@ def _find_executor(request: BatchRequest, requests: Sequence[ModelRequest], prog
     if request.executor == RAY:
         return _find_cluster(request, requests, progress)
     if request.address is not None:
-        raise UsageError("--address is that of a Ray cluster", "add --executor ray")
+        raise UsageError("--address is that of a Ray cluster", "add --executor ray", "missing-option")
     devices = find_devices(request.devices, requests)
     overlap = request.overlap
     if overlap is None and (request.models.retune is not None or request.search is not None):
@@ -174,14 +182,23 @@ def _find_executor(request: BatchRequest, requests: Sequence[ModelRequest], prog
 
 def _find_cluster(request: BatchRequest, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
     if request.devices:
-        raise UsageError("--devices names GPUs of this machine, and Ray chooses among its own", "leave it away")
+        raise UsageError(
+            "--devices names GPUs of this machine, and Ray chooses among its own",
+            "leave it away",
+            "conflicting-options",
+        )
     if request.overlap:
-        raise UsageError("--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself")
+        raise UsageError(
+            "--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself",
+            name="conflicting-options",
+        )
     progress.stage("looking for the Ray cluster")
     executor = RayExecutor(request.address or "", progress.output)
     if not executor.gpus and any(model.device and not is_host(model.device) for model in requests):
         executor.close()
-        raise UsageError("the Ray cluster has no GPU", "--device cpu measures on the CPUs of its machines")
+        raise UsageError(
+            "the Ray cluster has no GPU", "--device cpu measures on the CPUs of its machines", "no-such-device"
+        )
     place = "GPU" if executor.gpus else "of its largest machines"
     progress.note(f"the Ray cluster measures {executor.slots} at once: one on each {place}")
     return executor
@@ -195,13 +212,15 @@ def default_folder(request: BatchRequest) -> Path:
 def _check_folder(folder: BatchFolder, request: BatchRequest) -> None:
     path = folder.path
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
+        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER, "folder-in-use")
     if folder.exists():
         refuse_link(path)
     if folder.exists() and not request.resume:
-        raise UsageError(f"{path} holds an earlier batch", "leave out --no-resume, or choose another folder with -o")
+        raise UsageError(
+            f"{path} holds an earlier batch", "leave out --no-resume, or choose another folder with -o", "folder-in-use"
+        )
     if not (folder.exists() or folder.is_new()):
-        raise UsageError(f"{path} is not empty and is not a batch", ANOTHER_FOLDER)
+        raise UsageError(f"{path} is not empty and is not a batch", ANOTHER_FOLDER, "folder-in-use")
 
 
 def _open_batch(
@@ -223,6 +242,7 @@ def _open_batch(
             raise UsageError(
                 f"{folder.path} has measured {model.name} with {_difference(earlier.request, shown)}",
                 "choose another folder with -o, or measure again with --force",
+                "other-request",
             )
         if earlier is None or not same or request.force:
             known[model.name] = BatchModel(model)

@@ -169,7 +169,7 @@ def _verify(
     request = replace(run.request, timeout_s=asked.timeout_s or run.request.timeout_s)
     try:
         if request.kind == "factory" and not Path(request.target.rpartition(":")[0]).is_file():
-            raise InductorBenchError(f"{request.target} is not here")
+            raise InductorBenchError(f"{request.target} is not here", name="no-such-target")
         require_same(make_pins(found, folder).pins, found.environment, read_environment(python))
     except InductorBenchError as error:
         progress.note(f"{PREDICTION}: {error.message}")

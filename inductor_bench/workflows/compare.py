@@ -62,7 +62,8 @@ def open_run(path: Path) -> Iterator[OpenedRun]:
             try:
                 run = RunFolder(folder).load()
             except InductorBenchError as error:
-                raise InductorBenchError(error.message.replace(str(folder / RECORD), str(path)), error.hint) from error
+                message = error.message.replace(str(folder / RECORD), str(path))
+                raise InductorBenchError(message, error.hint, error.id) from error
             yield OpenedRun(str(path), run, RunFolder(folder))
         return
     folder = path.parent if path.name == RECORD else path
@@ -87,7 +88,9 @@ def check_run(path: Path) -> None:
             "no-such-target",
         )
     if path.suffix == ".py":
-        raise UsageError(f"{path} is a program and no run", "give one program: it is run for both sides")
+        raise UsageError(
+            f"{path} is a program and no run", "give one program: it is run for both sides", "wrong-target"
+        )
 
 
 class KernelTexts(Mapping[tuple[str, str], str]):
@@ -167,7 +170,9 @@ def run_pair(request: CompareRequest, progress: Progress) -> PairedRuns:
             failure = next(iter(outcome.run.failures), None)
             why = f": {failure.message}" if failure is not None else ""
             raise InductorBenchError(
-                f"the run of {side.upper()} in {place} measured nothing{why}", failure.hint if failure else ""
+                f"the run of {side.upper()} in {place} measured nothing{why}",
+                failure.hint if failure else "",
+                "nothing-measured",
             )
         sides[side].append(OpenedRun(str(place), outcome.run, RunFolder(place)))
     return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, changed)
@@ -188,7 +193,7 @@ def open_pair(folder: Path) -> PairedRuns:
         sides[side] = tuple(one for one in opened if one.run.modules)
         if not sides[side]:
             hint = "make the runs again with --force"
-            raise InductorBenchError(f"{folder} has no finished run of {side.upper()}", hint)
+            raise InductorBenchError(f"{folder} has no finished run of {side.upper()}", hint, "nothing-measured")
     return PairedRuns(sides["a"], sides["b"], folder, changed)
 
 
@@ -201,12 +206,14 @@ def interleaved(runs: int) -> Iterator[str]:
 def _check(request: CompareRequest) -> None:
     for target in filter(None, (request.breakdown.target, *request.breakdown.others)):
         if Path(target).is_dir() or target.endswith((".zip", RECORD)):
-            raise UsageError(f"there is nothing to compare {target} with", "give two runs, A and B, or one program")
+            raise UsageError(
+                f"there is nothing to compare {target} with", "give two runs, A and B, or one program", "missing-target"
+            )
     if len(request.pythons) > 2:
-        raise UsageError("--python is given more than twice", "give that of A and that of B")
+        raise UsageError("--python is given more than twice", "give that of A and that of B", "bad-word")
     for name, _ in request.variables:
         if name in SETTINGS or name in COLD or name in PLACES:
-            raise UsageError(f"{name} cannot be compared: the measurement itself sets it", "leave it out")
+            raise UsageError(f"{name} cannot be compared: the measurement itself sets it", "leave it out", "bad-word")
 
 
 def _make_folder(request: BreakdownRequest) -> Path:
@@ -218,7 +225,9 @@ def _make_folder(request: BreakdownRequest) -> Path:
         goes_on = f"compare its finished runs (inductor-bench compare {shlex.quote(str(request.output))}), "
         known = goes_on if (request.output / PAIR).is_file() else ""
         raise UsageError(
-            f"{request.output} is not empty", f"{known}choose another folder with -o, or replace its runs with --force"
+            f"{request.output} is not empty",
+            f"{known}choose another folder with -o, or replace its runs with --force",
+            "folder-in-use",
         )
     _remove_earlier(request.output)
     return request.output
@@ -325,7 +334,9 @@ def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
         check_run(path)
         if is_batch(path):
             other = b if path == a else a
-            raise UsageError(f"{path} is a batch, and {other} is not", "compare two runs or two batches")
+            raise UsageError(
+                f"{path} is a batch, and {other} is not", "compare two runs or two batches", "wrong-target"
+            )
     with ExitStack() as stack:
         opened = [stack.enter_context(open_run(path)) for path in (a, b)]
         return _compare(opened[:1], opened[1:], files=files)

@@ -56,7 +56,7 @@ def output_folder(path: Path | None) -> Iterator[Path | None]:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER_FOLDER) from error
+        raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER_FOLDER, "unwritable") from error
     try:
         with locked(path, tool_mark()) as lock:
             end_marked(lock.left)
@@ -70,7 +70,7 @@ def output_folder(path: Path | None) -> Iterator[Path | None]:
 
 def _check_empty(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(item.name != LOCK for item in path.iterdir())):
-        raise UsageError(f"{path} exists and is not an empty folder", ANOTHER_FOLDER)
+        raise UsageError(f"{path} exists and is not an empty folder", ANOTHER_FOLDER, "folder-in-use")
 
 
 # Runs compiled modules to record their launches, without measuring them.
@@ -222,7 +222,9 @@ def run_extract(request: ExtractRequest, progress: Progress) -> ExtractOutcome:
     target = resolve_target(program, SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
         command = f"inductor-bench breakdown {shlex.quote(target.name)}"
-        raise UsageError(f"{target.name} is not a compiled module", f"capture a program first: {command}")
+        raise UsageError(
+            f"{target.name} is not a compiled module", f"capture a program first: {command}", "wrong-target"
+        )
     _check_values(target, request)
     with output_folder(request.output) as folder:
         if target.kind == "run":
@@ -283,16 +285,20 @@ def _readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Fa
 def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> None:
     if failures and not modules:
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise InductorBenchError(failures[0].message + others, failures[0].hint)
+        raise InductorBenchError(failures[0].message + others, failures[0].hint, "no-module")
 
 
 def _check_values(target: Target, request: ExtractRequest) -> None:
     if target.kind == "run" and request.values_limit_bytes is not None:
         hint = "leave out --values-limit; it is an option of breakdown as well"
-        raise UsageError("the values in a RUN are recorded already, up to the limit that it had", hint)
+        raise UsageError(
+            "the values in a RUN are recorded already, up to the limit that it had", hint, "misplaced-option"
+        )
     if request.values == RECORDED and (request.static or request.output is None):
         other = "--static runs nothing" if request.static else "--list writes nothing"
-        raise UsageError(f"--values recorded needs a run to record, and {other}", "leave out one of the two")
+        raise UsageError(
+            f"--values recorded needs a run to record, and {other}", "leave out one of the two", "conflicting-options"
+        )
 
 
 def _conclude(

@@ -315,13 +315,15 @@ def run_kernel(
         KernelsInterrupted: the user stopped the request after the first measurement.
     """
     if request.autotune not in (None, *METHODS):
-        raise UsageError(f"{request.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
+        raise UsageError(f"{request.autotune} is no way to tune", f"one of {', '.join(METHODS)}", "bad-word")
     if request.configs and request.autotune:
         raise UsageError(
-            "--configs times the kernel's own configs, and --autotune tries others", "leave out one of them"
+            "--configs times the kernel's own configs, and --autotune tries others",
+            "leave out one of them",
+            "conflicting-options",
         )
     if request.save is not None and request.autotune is None:
-        raise UsageError("--save writes the winner of a retune", "add --autotune")
+        raise UsageError("--save writes the winner of a retune", "add --autotune", "missing-option")
     files = find_files(request.targets)
     prepare_to_save(request.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
@@ -349,9 +351,9 @@ def measure_one(request: KernelRequest, progress: Progress) -> MeasuredKernel:
     """
     outcome = run_kernel(request, progress)
     for failure in outcome.failures:
-        raise InductorBenchError(failure.message, failure.hint)
+        raise InductorBenchError(failure.message, failure.hint, "kernel-failed")
     if len(outcome.kernels) != 1:
-        raise UsageError(f"{request.targets[0]} names {len(outcome.kernels)} kernels", "give one file")
+        raise UsageError(f"{request.targets[0]} names {len(outcome.kernels)} kernels", "give one file", "wrong-target")
     return outcome.kernels[0]
 
 

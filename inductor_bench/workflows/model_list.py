@@ -55,7 +55,7 @@ class Complaints:
         shown = [f"line {line}: {text}" for line, text in sorted(self._found)[:MOST_COMPLAINTS]]
         more = f"; and {len(self._found) - len(shown)} more" if len(self._found) > len(shown) else ""
         hint = "each model is a target, or has a `target:` and options" if self._path.suffix in YAML else FORMS
-        raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint)
+        raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint, "bad-list")
 
 
 def merge(requests: Iterable[ModelRequest], options: Mapping[str, Any]) -> list[ModelRequest]:
@@ -177,25 +177,27 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
         import yaml
     except ModuleNotFoundError as error:
         raise InductorBenchError(
-            f"reading {path} needs PyYAML", "pip install pyyaml, or write the list as text"
+            f"reading {path} needs PyYAML", "pip install pyyaml, or write the list as text", "missing-package"
         ) from error
     if len(text) > _LONGEST:
-        raise UsageError(f"{path} has {len(text)} characters, more than the {_LONGEST} of the longest list")
+        raise UsageError(
+            f"{path} has {len(text)} characters, more than the {_LONGEST} of the longest list", name="bad-list"
+        )
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"{path}{line}: {error.problem or 'it is not YAML'}") from error
+        raise UsageError(f"{path}{line}: {error.problem or 'it is not YAML'}", name="bad-list") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML: {error}") from error
+        raise UsageError(f"{path} is not YAML: {error}", name="bad-list") from error
     except (ValueError, OverflowError, RecursionError) as error:  # an invalid character, or lists nested too deep
-        raise UsageError(f"{path} cannot be read as YAML: {error}") from error
+        raise UsageError(f"{path} cannot be read as YAML: {error}", name="bad-list") from error
     if root is not None and root.id == "sequence":
         parts = {"models": root}
     elif root is not None and root.id == "mapping":
         parts = {_key(key): value for key, value in root.value}
     else:
-        raise UsageError(f"{path} is no list of models", "it needs `models:`, a list of targets")
+        raise UsageError(f"{path} is no list of models", "it needs `models:`, a list of targets", "bad-list")
     for key in sorted(parts.keys() - {"defaults", "models"}):
         complaints.add(_line(parts[key]), f"{key} is neither `defaults` nor `models`")
     defaults: dict[str, Any] = {}
@@ -203,7 +205,9 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
         defaults = _read_options(parts["defaults"], _OPTIONS, complaints)
     models = parts.get("models")
     if models is None or models.id != "sequence":
-        raise UsageError(f"{path} has no list `models:`", "each of its items is a target, or a mapping with one")
+        raise UsageError(
+            f"{path} has no list `models:`", "each of its items is a target, or a mapping with one", "bad-list"
+        )
     found = (_read_model(item, defaults, complaints) for item in models.value)
     return [(request, BARE) for request in found if request is not None]
 
@@ -323,7 +327,7 @@ def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]
     _find_duplicates(requests, complaints)
     complaints.raise_any()
     if not requests:
-        raise UsageError(f"{path} lists no model", FORMS)
+        raise UsageError(f"{path} lists no model", FORMS, "bad-list")
     return tuple(_named(requests))
 
 
@@ -347,13 +351,17 @@ def select(
     ]
     if not chosen:
         raise UsageError(
-            f"none of the {len(requests)} models is left by --filter and --exclude", "--list shows their names"
+            f"none of the {len(requests)} models is left by --filter and --exclude",
+            "--list shows their names",
+            "no-fitting-model",
         )
     if shard is not None:
         index, count = shard
         chosen = chosen[index - 1 :: count]
         if not chosen:
-            raise UsageError(f"shard {index}/{count} is empty: fewer models than shards", "take fewer shards")
+            raise UsageError(
+                f"shard {index}/{count} is empty: fewer models than shards", "take fewer shards", "no-fitting-model"
+            )
     return tuple(chosen)
 
 
@@ -368,10 +376,10 @@ def _fits(request: ModelRequest, patterns: Iterable[str]) -> bool:
 def _read_text(path: Path) -> str:
     if find(path) == "folder":
         if find(path / BATCH) == "file":
-            raise UsageError(f"{path} is a batch, not a list", f"show it: inductor-bench report {path}")
+            raise UsageError(f"{path} is a batch, not a list", f"show it: inductor-bench report {path}", "wrong-target")
         inside = sorted(file for end in (".txt", *YAML) for file in path.glob(f"*{end}"))
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
-        raise UsageError(f"{path} is a folder, not a list", hint)
+        raise UsageError(f"{path} is a folder, not a list", hint, "wrong-target")
     try:
         # A pipe without a writer ends at once; a pipe with a writer, such as `<(…)`, is read to its end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -379,13 +387,15 @@ def _read_text(path: Path) -> str:
         with os.fdopen(descriptor, encoding="utf-8-sig") as stream:
             text = stream.read()
     except FileNotFoundError:
-        raise UsageError(f"the list {path} does not exist", "give a file with a model on each line") from None
+        raise UsageError(
+            f"the list {path} does not exist", "give a file with a model on each line", "no-such-target"
+        ) from None
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", name="unreadable") from error
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise UsageError(f"{path} is not a list of models, but binary data", FORMS)
+        raise UsageError(f"{path} is not a list of models, but binary data", FORMS, "bad-list")
     return text
 
 
@@ -411,7 +421,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
     source, colon, name = target.partition(":")
     if colon and source in LIBRARIES:
         if not name:
-            raise UsageError(f"{target} needs a model name")
+            raise UsageError(f"{target} needs a model name", name="bad-list")
         return target
     file, colon, function = (
         target.rpartition(":") if not target.endswith(".py") and FILE.search(target) else (target, "", "")
@@ -419,10 +429,12 @@ def _resolve(target: str, form: str, folder: Path) -> str:
     if file.endswith(".py"):
         path = next((path for path in (folder / file, Path(file)) if find(path) == "file"), None)
         if path is None:
-            raise UsageError(f"{file} does not exist")
+            raise UsageError(f"{file} does not exist", name="bad-list")
         return f"{path.resolve()}{colon}{function}"
     if ":" in target:
-        raise UsageError(f"{source}: is no source of models; there are {', '.join(f'{one}:' for one in LIBRARIES)}")
+        raise UsageError(
+            f"{source}: is no source of models; there are {', '.join(f'{one}:' for one in LIBRARIES)}", name="bad-list"
+        )
     return f"{form}:{target}"
 
 

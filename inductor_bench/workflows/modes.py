@@ -119,7 +119,7 @@ def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
     rows, program = _rows(request), request.program
     target = resolve_target(program, ACCEPTED)
     if target.kind not in PROGRAMS:
-        raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED)
+        raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED, "wrong-target")
     program = target.resolved(program)
     variables = [variable for row in rows for variable in row.environment.items()]
     _check_variables(name for name, _ in variables)
@@ -196,7 +196,7 @@ class _Comparing:
             difference = _difference(earlier, fresh)
             if difference:
                 hint = "choose another folder with -o, or measure again with --force"
-                raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint)
+                raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint, "other-request")
             rounds = max(earlier.rounds, fresh.rounds)
             return replace(earlier, request=fresh.request, rows=_to_try_again(earlier.rows), rounds=rounds)
         self._folder.clear()
@@ -243,12 +243,14 @@ class _Comparing:
             raise UsageError(
                 f"{self._folder.path} was begun with {', '.join(filter(None, _place_of(known)))}",
                 "choose another folder with -o, or measure again with --force",
+                "other-request",
             )
         if known.versions.torch and known.variables != found.variables:
             names = sorted(name for name, _ in known.variables.items() ^ found.variables.items())
             raise UsageError(
                 f"{self._folder.path} was begun with other values of {', '.join(names)}",
                 "set them as before, choose another folder with -o, or measure again with --force",
+                "other-request",
             )
         self.comparison = replace(self.comparison, environment=found)
         self._save()
@@ -302,7 +304,7 @@ class _Comparing:
 def _check_variables(names: Iterable[str]) -> None:
     for name in names:
         if name in (*NOT_INHERITED, CACHE) or name.startswith(OWN):
-            raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out")
+            raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out", "bad-word")
 
 
 def _place_of(environment: Environment) -> tuple[str, str, str]:
@@ -385,7 +387,9 @@ def _make_folder(folder: Path, models: set[str]) -> None:
     """Makes the folder of the list's comparisons, which holds folders of comparisons and their page only."""
     others = [item for item in own_folder(folder).iterdir() if item.name not in {PAGE, *models}]
     if not all(ModesFolder(item).exists() for item in others):
-        raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER_FOLDER)
+        raise UsageError(
+            f"{folder} is not empty and holds no comparison of modes of models", ANOTHER_FOLDER, "folder-in-use"
+        )
 
 
 def _own_options(program: BreakdownRequest) -> dict[str, object]:

@@ -22,9 +22,11 @@ from ..launch.batch_executors import is_host
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import (
     WorkerLostError,
+    WorkerPool,
     WorkerSession,
     cores_of_this_process,
     default_python,
+    lost_at_start,
     worker_environment,
 )
 from ..literals import MASK
@@ -113,6 +115,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
         raise InductorBenchError(
             f"{folder.path} has no step of the program to hold variants against",
             "mark the ends of its steps with inductor_bench.step(), and run the command again with --force",
+            "no-steps",
         )
     command = sys.argv[1:] if is_command() else ()
     redaction = Redaction.find([command, program.arguments], os.environ | dict(program.variables), program.redact)
@@ -145,7 +148,9 @@ def with_devices(request: OptimizeRequest) -> OptimizeRequest:
     models = gpu_models(devices)
     if len(models) > 1:
         raise UsageError(
-            f"--devices names GPUs of different models: {', '.join(models)}", "what one saves says nothing of another"
+            f"--devices names GPUs of different models: {', '.join(models)}",
+            "what one saves says nothing of another",
+            "no-such-device",
         )
     if all(map(is_host, devices)):
         return request
@@ -215,7 +220,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
         return _earlier_run(RunFolder(Path(asked.target)), asked)
     target = resolve_target(asked, ACCEPTED)
     if target.kind not in PROGRAMS:
-        raise UsageError(f"optimize runs a program, and the target is a {target.kind}", ACCEPTED)
+        raise UsageError(f"optimize runs a program, and the target is a {target.kind}", ACCEPTED, "wrong-target")
     asked = replace(asked, optimizer=searched_optimizer(asked, target.kind))
     program = target.resolved(asked)
     folder = RunFolder(program.output or Path("runs") / f"{folder_title_of(program)}-optimize")
@@ -224,7 +229,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
         known = run.request
         if (run.target, known.arguments) != (program.target, _shown(program).arguments):
             hint = "choose another folder with -o, or replace it with --force"
-            raise UsageError(f"{folder.path} holds a run of {run.title}", hint)
+            raise UsageError(f"{folder.path} holds a run of {run.title}", hint, "other-request")
         if run.program is not None:
             return folder, program, 0.0
     began_s = time.monotonic()
@@ -256,9 +261,13 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
         program = run.request
     hint = f"give the command: inductor-bench optimize {shlex.quote(str(folder.path))} -- python train.py"
     if program.kind not in PROGRAMS:
-        raise UsageError(f"{folder.path} is a run of a {program.kind}, which cannot be run again", hint)
+        raise UsageError(
+            f"{folder.path} is a run of a {program.kind}, which cannot be run again", hint, "not-repeatable"
+        )
     if any(MASK in word for word in program.arguments):
-        raise UsageError(f"{folder.path} does not hold the whole command: secrets were left out", hint)
+        raise UsageError(
+            f"{folder.path} does not hold the whole command: secrets were left out", hint, "not-repeatable"
+        )
     program = replace(
         program,
         python=asked.python or program.python,
@@ -271,7 +280,9 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
         try:
             resolve_target(_bare(program))
         except UsageError as error:
-            raise UsageError(f"the program of {folder.path} is not here: {error.message}", hint) from None
+            raise UsageError(
+                f"the program of {folder.path} is not here: {error.message}", hint, "not-repeatable"
+            ) from None
     return folder, program, 0.0
 
 
@@ -379,10 +390,13 @@ class _Searching:
             raise UsageError(
                 f"{self._folder.path} holds a search for {earlier.title}",
                 "choose another folder with -o, or search again with --force",
+                "other-request",
             )
         asked = (self._request.allowed, self._request.denied, self._request.max_memory_bytes)
         if (earlier.allowed, earlier.denied, earlier.max_memory_bytes) != asked:
-            raise UsageError(f"{self._folder.path} holds a search with other options", "search again with --force")
+            raise UsageError(
+                f"{self._folder.path} holds a search with other options", "search again with --force", "other-request"
+            )
 
     def _recorded(self) -> BreakdownRequest:
         program: BreakdownRequest = recorded(self._request.program)
@@ -493,7 +507,7 @@ def look(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Envir
     Raises:
         InductorBenchError: the interpreter has no working torch.
     """
-    log = work / "environment.log"
+    pool, log = WorkerPool(python, work, environment), work / "environment.log"
     session = WorkerSession(python, work, worker_environment(work, environment), log=log, on_line=lambda _: None)
     try:
         found = session.ask(TellEnvironment(), LOOK_S)
@@ -502,6 +516,6 @@ def look(python: str, work: Path, environment: Mapping[str, str]) -> tuple[Envir
         except InductorBenchError:  # torch's list of options has moved
             return found, None
     except WorkerLostError as lost:
-        raise InductorBenchError(f"the worker {lost.message}", f"read {log}") from None
+        raise lost_at_start(lost, pool) from None
     finally:
         session.close()

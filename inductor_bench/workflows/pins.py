@@ -286,7 +286,9 @@ def require_taken(processes: Sequence[PinnedProcess]) -> None:
     """
     refusal = next((process.refusal for process in processes if process.refusal), "")
     if refusal:
-        raise InductorBenchError(f"nothing was pinned: {refusal}", "break the program down and retune it with these")
+        raise InductorBenchError(
+            f"nothing was pinned: {refusal}", "break the program down and retune it with these", "nothing-applied"
+        )
 
 
 def join_states(processes: Sequence[PinnedProcess]) -> dict[str, PinState]:

@@ -399,7 +399,9 @@ def read_set(text: str) -> ModeSet:
     for word in (part.strip() for part in text.split(",")):
         if word in MODES:
             if found.mode:
-                raise UsageError(f"{text!r} names two modes", "a row has one mode; give --with twice for two rows")
+                raise UsageError(
+                    f"{text!r} names two modes", "a row has one mode; give --with twice for two rows", "bad-word"
+                )
             found = replace(found, mode=word)
         elif word in SWITCHES:
             found = replace(found, switches=(*dict.fromkeys((*found.switches, word)),))
@@ -414,7 +416,9 @@ def _read_variable(text: str) -> tuple[str, str]:
     match = _VARIABLE.fullmatch(text)
     if match is None:
         known = ", ".join((*MODES, *SWITCHES))
-        raise UsageError(f"{text!r} is no setting", f"give {known}, inductor.OPTION=VALUE or VARIABLE=VALUE")
+        raise UsageError(
+            f"{text!r} is no setting", f"give {known}, inductor.OPTION=VALUE or VARIABLE=VALUE", "bad-word"
+        )
     return match[1], match[2]
 
 
@@ -427,7 +431,7 @@ def read_option(text: str) -> ModeSet:
     match = _OPTION.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"{text!r} is no option of Inductor", "give inductor.NAME=VALUE: inductor.epilogue_fusion=false"
+            f"{text!r} is no option of Inductor", "give inductor.NAME=VALUE: inductor.epilogue_fusion=false", "bad-word"
         )
     return ModeSet(DEFAULT, options={match[1]: match[2]})
 
@@ -435,7 +439,9 @@ def read_option(text: str) -> ModeSet:
 def _checked(found: ModeSet, text: str) -> ModeSet:
     compiled = [name for name in found.switches if SWITCHES[name].variable]
     if found.mode == EAGER and (found.options or compiled):
-        raise UsageError(f"{text!r} compiles nothing, and has settings of the compiler", "name a mode that compiles")
+        raise UsageError(
+            f"{text!r} compiles nothing, and has settings of the compiler", "name a mode that compiles", "bad-word"
+        )
     return found
 
 

@@ -68,7 +68,11 @@ DOCUMENTS = (
     ),
     Document("Extracted kernels", "`inductor-bench extract SOURCE --format json` prints it.", ExtractOutcome),
     Document("Applied configs", "`inductor-bench apply RUN --verify --format json` prints it.", ApplyOutcome),
-    Document("An error", "With `--format json` an error is this object, as the last line on stderr.", ErrorReport),
+    Document(
+        "An error",
+        "With `--format json` an error is this object: on stderr and, without a result, on stdout.",
+        ErrorReport,
+    ),
     Document("A diagnosis", "`inductor-bench doctor --format json` prints it.", DoctorReport),
 )
 

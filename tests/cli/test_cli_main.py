@@ -101,7 +101,7 @@ def test_an_expected_failure_is_a_line_and_a_hint(
         (["breakdown", "x.py", "--frobnicate"], 2, "bad-word", "inductor-bench breakdown --help"),
         (["frob"], 2, "bad-word", "inductor-bench --help"),
         (["kernel", "missing.py"], 2, "no-such-target", ""),
-        (["apply", "--known", "--verify"], 2, "usage", "inductor-bench apply --known -- python train.py"),
+        (["apply", "--known", "--verify"], 2, "missing-target", "inductor-bench apply --known -- python train.py"),
     ],
 )
 def test_an_error_is_json_if_the_result_would_be(
@@ -117,7 +117,7 @@ def test_an_error_is_json_if_the_result_would_be(
     assert entry.main([*words, "--format", "json"]) == entry.main([*words, "--format=json"]) == code
     streams = capsys.readouterr()
     first, second = map(json.loads, streams.err.splitlines())
-    assert first == second and streams.out == ""
+    assert first == second and [json.loads(line) for line in streams.out.splitlines()] == [first, first]
     assert (first["id"], first["command"], first["exit_code"]) == (name, command, code)
     assert first["cause"] and first["id"] in ERROR_IDS
     Draft202012Validator(inductor_bench.schema(first["schema"])).validate(first)
@@ -130,26 +130,43 @@ def test_a_bug_is_json_too_and_a_program_that_wants_json_does_not_count(
 ) -> None:
     plant_verb(monkeypatch, lambda: 1 / 0, ["--format"])
     assert entry.main(["doctor", "--format", "json"]) == 3
-    error = json.loads(capsys.readouterr().err)
-    assert error["id"] == "bug" and "ZeroDivisionError" in error["cause"] and "Traceback" not in error["hint"]
+    streams = capsys.readouterr()
+    error = json.loads(streams.out)
+    assert (
+        streams.err == streams.out
+        and error["id"] == "bug"
+        and "ZeroDivisionError" in error["cause"]
+        and "Traceback" not in error["hint"]
+    )
     assert entry.main(["breakdown", "no.py", "--", "--format", "json"]) == 2
     assert capsys.readouterr().err.startswith("Error: ")
 
 
 def test_the_ids_of_errors_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "agents.md").read_text()
-    assert dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)) == ERROR_IDS
-    named = {found for path in (ROOT / "inductor_bench").rglob("*.py") for found in _ids_in(path.read_text())}
-    assert named <= set(ERROR_IDS) and len(named) > 8
+    assert re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE) == list(ERROR_IDS.items())
+    assert len(set(ERROR_IDS.values())) == len(ERROR_IDS), "two ids mean the same"
+
+
+def test_each_id_of_an_error_is_given_and_each_that_is_given_has_a_meaning() -> None:
+    given = {found for path in (ROOT / "inductor_bench").rglob("*.py") for found in _ids_in(path.read_text())}
+    assert given == set(ERROR_IDS)
 
 
 def _ids_in(text: str) -> Iterator[str]:
-    """The ids that a file gives to errors: of a class, or the last word of what is raised."""
+    """The ids that a file gives to errors: of a class, in a variable ``name``, or the last word of what is raised."""
     yield from re.findall(r'^    id = "([a-z-]+)"$', text, re.MULTILINE)
-    for node in ast.walk(ast.parse(text)) if "Error(" in text else ():
+    for node in ast.walk(ast.parse(text)) if "Error(" in text or "_fail(" in text else ():
+        words: list[ast.AST] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMED:
             words = [*node.args[2:], *(one.value for one in node.keywords if one.arg == "name")]
-            yield from (one.value for one in words if isinstance(one, ast.Constant))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_fail":
+            words = [node.args[1]]
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "name":
+            words = [one for one in ast.walk(node.value) if ast.unparse(one).strip("'") in ERROR_IDS]
+        words += [part for one in words if isinstance(one, ast.IfExp) for part in (one.body, one.orelse)]
+        found = (one.value for one in words if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        yield from (one for one in found if one)
 
 
 def test_a_bug_is_one_line_and_a_log(
@@ -255,6 +272,32 @@ sys.exit(entry.main(["doctor"]))
     assert child.returncode == (143 if number == signal.SIGTERM else 130)
     assert mark.read_text() == "cleaned"
     assert "interrupted" in errors and "Traceback" not in errors
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_an_interrupted_command_prints_json_on_stdout_whether_or_not_it_has_a_result(
+    terminated: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt("interrupted; 2 of 3 are in runs/a")
+
+    def show_and_stop() -> None:
+        entry.Console().result('{"schema": "run/1"}')
+        stop()
+
+    monkeypatch.setattr(entry.interruption, "was_terminated", lambda: terminated)
+    words = ["doctor", "--format", "json", "--api-key", "s3cr3t-and-long"]
+    plant_verb(monkeypatch, stop, ["--format", "--api-key"])
+    assert entry.main(words) == (143 if terminated else 130)
+    streams = capsys.readouterr()
+    error = json.loads(streams.out)
+    assert streams.out.strip() == streams.err.strip() and error["cause"] == "interrupted; 2 of 3 are in runs/a"
+    assert error["id"] == ("terminated" if terminated else "interrupted")
+    assert error["command"] == "inductor-bench doctor --format json --api-key '***'"
+    plant_verb(monkeypatch, show_and_stop, ["--format"])
+    assert entry.main(words[:3]) == (143 if terminated else 130)
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == {"schema": "run/1"} and json.loads(streams.err)["id"] == error["id"]
 
 
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +28,7 @@ from inductor_bench.report.batch_tables import SUMMARY_TABLES
 from inductor_bench.report.table_documents import MOST_ROWS, answer_document, answer_json
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store import codec
+from inductor_bench.store import tables as queries
 from inductor_bench.store.folder import BatchFolder, RunFolder
 from inductor_bench.workflows.query import open_tables
 
@@ -37,6 +41,18 @@ def rows_of(printed: str) -> list[dict[str, Any]]:
     """The rows of a query's JSON."""
     found: list[dict[str, Any]] = json.loads(printed)["rows"]
     return found
+
+
+def test_ctrl_c_stops_a_query_that_would_take_hours() -> None:
+    pytest.importorskip("duckdb")
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        queries.ask(
+            [], "SELECT count(*) FROM range(10000000000) a, range(10000000000) b WHERE a.range % 7 = b.range % 11"
+        )
+    timer.join()
+    assert queries.ask([], "SELECT 1").rows == [(1,)]
 
 
 def tiny(scale: float) -> Run:

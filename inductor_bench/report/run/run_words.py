@@ -63,7 +63,7 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
         UsageError: ``sort`` is another word.
     """
     if sort not in SORTS:
-        raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}")
+        raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}", "bad-word")
     rows = [(module, kernel, cost_of(run, module, kernel)) for module in run.modules for kernel in module.kernels]
     rows.sort(key=lambda row: _key(row[2], sort), reverse=True)
     whole = whole_time_s(run)

@@ -443,9 +443,9 @@ class NvidiaRuntime:
         count = torch.cuda.device_count() if self.is_present() else 0
         hint = "run `inductor-bench doctor`"
         if not count and not place.index:
-            raise InductorBenchError("no CUDA device is available to this torch", hint)
+            raise InductorBenchError("no CUDA device is available to this torch", hint, "no-such-device")
         if (place.index or 0) >= count:
-            raise InductorBenchError(f"there is no {place} among the {count} CUDA devices", hint)
+            raise InductorBenchError(f"there is no {place} among the {count} CUDA devices", hint, "no-such-device")
 
     def name(self, place: torch.device) -> str:
         return torch.cuda.get_device_name(place)

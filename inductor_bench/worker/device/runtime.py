@@ -165,7 +165,9 @@ class AcceleratorRuntime:
 
     def check_presence(self, place: torch.device) -> None:
         if not self.is_present():
-            raise InductorBenchError(f"no {self.device.type} device is available to this torch", "give cpu or cuda")
+            raise InductorBenchError(
+                f"no {self.device.type} device is available to this torch", "give cpu or cuda", "no-such-device"
+            )
 
     def name(self, place: torch.device) -> str:
         return str(self._torch().get_device_name(place))

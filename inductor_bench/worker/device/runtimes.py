@@ -47,7 +47,7 @@ def open_device(name: str) -> tuple[DeviceRuntime, torch.device]:
     try:
         place = torch.device(name)
     except RuntimeError as error:
-        raise InductorBenchError(f"{name} is no device", "give cpu, cuda or cuda:N") from error
+        raise InductorBenchError(f"{name} is no device", "give cpu, cuda or cuda:N", "no-such-device") from error
     runtime = runtime_of(place.type)
     runtime.check_presence(place)
     return runtime, place

@@ -105,7 +105,9 @@ def run_comparison(request: KernelRequest, progress: Progress) -> TimedPair:
     """
     files = [*find_files(request.targets), *find_files([request.other or ""])]
     if len(files) != 2:
-        raise UsageError("two kernels are compared, not more", "inductor-bench kernel FILE --compare OTHER")
+        raise UsageError(
+            "two kernels are compared, not more", "inductor-bench kernel FILE --compare OTHER", "wrong-target"
+        )
     pythons = [request.python or default_python(), request.other_python or request.python or default_python()]
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folders = {python: Path(name) / str(number) for number, python in enumerate(dict.fromkeys(pythons))}
@@ -113,7 +115,9 @@ def run_comparison(request: KernelRequest, progress: Progress) -> TimedPair:
         try:
             return _compare(files, [sessions[python] for python in pythons], progress)
         except WorkerLostError as lost:
-            raise InductorBenchError(f"the worker {lost.message}", "measure each file by itself") from lost
+            raise InductorBenchError(
+                f"the worker {lost.message}", "measure each file by itself", "worker-lost"
+            ) from lost
         finally:
             for session in sessions.values():
                 session.close()
@@ -170,7 +174,7 @@ def _measure_alone(file: Path, session: KernelSession) -> MeasuredKernel:
         raise
     except (InductorBenchError, WorkerLostError) as error:
         failure = failure_of(file, error)
-        raise InductorBenchError(f"{file}: {failure.message}", failure.hint) from error
+        raise InductorBenchError(f"{file}: {failure.message}", failure.hint, "kernel-failed") from error
 
 
 def _have_different_arguments(files: Sequence[Path]) -> bool:

@@ -32,12 +32,13 @@ from ...devices.hardware_counters import metrics_for, read_counters
 from ...devices.nvidia import NVIDIA, VISIBLE_GPUS, Architecture, compute_capability, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
-from ...launch.process import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, ProcessResult, last_error, remedy, run_process
+from ...launch.process import SAFE_PATH, ProcessResult, remedy, run_process
 from ...launch.worker import (
     CORES_KEPT_FROM_A_RETUNE,
     WorkerLostError,
     WorkerPool,
     WorkerSession,
+    lost_at_start,
     most_timing_workers,
     usable_cores,
 )
@@ -282,10 +283,7 @@ class KernelSession:
         try:
             self.environment = worker.ask(TellEnvironment(), LOAD_S)
         except WorkerLostError as lost:
-            said = last_error(lost.tail)
-            if not said and not self.pool.is_python():
-                raise InductorBenchError(NOT_PYTHON.format(python=self.pool.python), ANOTHER_PYTHON) from None
-            raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
+            raise lost_at_start(lost, self.pool) from None
         if self.request.ncu:
             self.nsight = NsightCompute(self.pool, self.environment, self.request.timeout_s)
 
@@ -494,12 +492,14 @@ def find_files(targets: Sequence[str]) -> list[Path]:
             pattern = glob.removesuffix(".py") or "*"
             matching = [each for each in _files_in(path) if fnmatchcase(each.name, f"{pattern}.py")]
             if not matching:
-                raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds")
+                raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds", "no-fitting-kernel")
             found += matching
         elif find(path) == "file":
             found.append(path)
         else:
-            raise UsageError(f"{path} is not a file", "give a standalone kernel file, or a folder of them")
+            raise UsageError(
+                f"{path} is not a file", "give a standalone kernel file, or a folder of them", "wrong-target"
+            )
     return list(dict.fromkeys(found))
 
 
@@ -507,7 +507,7 @@ def _files_in(folder: Path) -> list[Path]:
     try:
         return sorted(each for each in folder.iterdir() if each.is_file())
     except OSError as error:
-        raise UsageError(f"{folder} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"{folder} cannot be read: {error.strerror or error}", name="unreadable") from error
 
 
 def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
@@ -519,18 +519,24 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
     if save is None:
         return
     if len(files) > 1 and save.suffix == ".py":
-        raise UsageError(f"{len(files)} kernels cannot be saved into one file", "give a folder with --save")
+        raise UsageError(
+            f"{len(files)} kernels cannot be saved into one file", "give a folder with --save", "misplaced-option"
+        )
     places = [place_of(save, file, files) for file in files]
     if len(set(places)) < len(places):
-        raise UsageError("two of these files have one name, so they cannot be saved side by side", "save one at a time")
+        raise UsageError(
+            "two of these files have one name, so they cannot be saved side by side",
+            "save one at a time",
+            "misplaced-option",
+        )
     for place in places:
         if find(place):
-            raise UsageError(f"{place} exists", "choose another place with --save")
+            raise UsageError(f"{place} exists", "choose another place with --save", "folder-in-use")
     folder = places[0].parent
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     if find(folder) != "folder" or not os.access(folder, os.W_OK):
-        raise UsageError(f"{folder} cannot be written to", "choose another place with --save")
+        raise UsageError(f"{folder} cannot be written to", "choose another place with --save", "unwritable")
 
 
 def place_of(save: Path, file: Path, files: Sequence[Path]) -> Path:

@@ -175,7 +175,9 @@ def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
     """The files of recorded values in a RUN, by module and kernel."""
     if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
-        raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
+        raise UsageError(
+            f"{folder.path} holds no recorded values", f"record them when it is measured: {again}", "no-values"
+        )
     rows = read_index(folder.kernels) if os.path.isfile(folder.kernels / INDEX) else ()
     return {(row.module, row.name): row.values for row in rows if row.values}
 

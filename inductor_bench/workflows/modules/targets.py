@@ -64,7 +64,9 @@ def resolve_target(request: BreakdownRequest, accepted: str = ACCEPTED) -> Targe
     if colon and source in LIBRARIES:
         if not model:
             raise UsageError(
-                f"{source}: needs a model name", f"try: inductor-bench breakdown {LIBRARIES[source].example}"
+                f"{source}: needs a model name",
+                f"try: inductor-bench breakdown {LIBRARIES[source].example}",
+                "missing-target",
             )
         return _checked(Target(source, name), request)
     path = Path(name)
@@ -80,7 +82,7 @@ def _command(request: BreakdownRequest) -> Target:
     """The target of a request without one: the command after ``--``."""
     words = request.arguments
     if not words:
-        raise UsageError("no target given", "try: inductor-bench breakdown model.py")
+        raise UsageError("no target given", "try: inductor-bench breakdown model.py", "missing-target")
     if shutil.which(words[0]) is None:
         hint = "give a command as it is typed in a shell"
         if words[0].endswith(".py") and find(Path(words[0])) == "file":
@@ -101,7 +103,9 @@ def find(path: Path) -> str:
         return ""
     except (OSError, ValueError) as error:
         shown = str(path) if len(str(path)) <= _SHOWN else f"{str(path)[:_SHOWN]}…"
-        raise UsageError(f"{shown!r} cannot be looked up: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(
+            f"{shown!r} cannot be looked up: {getattr(error, 'strerror', None) or error}", name="unreadable"
+        ) from None
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
@@ -117,6 +121,7 @@ def find_listed_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[
         raise InductorBenchError(
             f"the modules that {target.name} names no longer exist: {missing[0]}{others}",
             "run the program again, or give its script instead",
+            "files-gone",
         )
     return found, missing
 
@@ -138,12 +143,15 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
             raise InductorBenchError(
                 f"{target.name} holds no `Compiled module path:` line",
                 "run the program with TORCHINDUCTOR_BENCHMARK_KERNEL=1, or give its script instead of its log",
+                "nothing-compiled",
             )
         return tuple(found), tuple(missing)
     structured = read_structured_trace(target.paths[0])
     if not structured.codes:
         raise InductorBenchError(
-            f"{target.name} holds no compiled module", "run the program again with this folder as TORCH_TRACE"
+            f"{target.name} holds no compiled module",
+            "run the program again with this folder as TORCH_TRACE",
+            "nothing-compiled",
         )
     return tuple(FoundModule(Path(code.path), code.text, code) for code in structured.codes), ()
 
@@ -151,20 +159,22 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
 def _kind_of(path: Path, accepted: str) -> str:
     kind = find(path)
     if kind == "other":
-        raise UsageError(f"{path} is neither a file nor a folder", accepted)
+        raise UsageError(f"{path} is neither a file nor a folder", accepted, "wrong-target")
     if kind == "folder":
         if find(path / RECORD) == "file":
             return "run"
         if any(path.glob(STRUCTURED_TRACE_LOGS)):
             return "structured-trace"
-        raise UsageError(f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder", accepted)
+        raise UsageError(
+            f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder", accepted, "wrong-target"
+        )
     head = _head(path)
     if _is_compiled_module(head, path):
         return "module"
     if path.suffix == ".py":
         return "script"
     if "\0" in head:
-        raise UsageError(f"{path} is neither a Python file nor a log, but binary data", accepted)
+        raise UsageError(f"{path} is neither a Python file nor a log, but binary data", accepted, "wrong-target")
     return "log"
 
 
@@ -173,7 +183,7 @@ def _head(path: Path) -> str:
         with path.open(encoding="utf-8", errors="replace") as stream:
             return stream.read(20_000)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", name="unreadable") from error
 
 
 def _is_compiled_module(head: str, path: Path) -> bool:
@@ -189,7 +199,9 @@ def _several_modules(request: BreakdownRequest, accepted: str) -> Target:
             raise UsageError(f"{path} does not exist", name="no-such-target")
         if _kind_of(path, accepted) != "module":
             raise UsageError(
-                f"{path} is not a compiled module", "several targets are possible only for compiled modules"
+                f"{path} is not a compiled module",
+                "several targets are possible only for compiled modules",
+                "wrong-target",
             )
     return _checked(Target("module", request.target, paths), request)
 
@@ -197,9 +209,13 @@ def _several_modules(request: BreakdownRequest, accepted: str) -> Target:
 def _checked(target: Target, request: BreakdownRequest) -> Target:
     if request.trace is not None:
         if target.kind != "module" or len(target.paths) != 1:
-            raise UsageError("--trace goes with one compiled module", "inductor-bench breakdown c….py --trace FILE")
+            raise UsageError(
+                "--trace goes with one compiled module",
+                "inductor-bench breakdown c….py --trace FILE",
+                "misplaced-option",
+            )
         if find(request.trace) != "file":
-            raise UsageError(f"the trace {request.trace} does not exist")
+            raise UsageError(f"the trace {request.trace} does not exist", name="no-such-target")
         target = Target("trace", target.name, target.paths)
     for complaint in _misfits(target, request):
         raise complaint
@@ -210,18 +226,28 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
     """The options that would have no effect on this target; the request is refused with them."""
     takes = BY_KIND[target.kind].takes
     if request.arguments and "arguments" not in takes:
-        yield UsageError("arguments after -- go to a script, and the target is not one")
+        yield UsageError("arguments after -- go to a script, and the target is not one", name="misplaced-option")
     for option, given in (("--steps", request.steps), ("--skip", request.skip), ("--stop", request.stop or None)):
         if given is not None and "steps" not in takes:
             hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
-            yield UsageError(f"{option} is for a script or a command, and the target is a {target.kind}", hint)
+            yield UsageError(
+                f"{option} is for a script or a command, and the target is a {target.kind}", hint, "misplaced-option"
+            )
     for option, asked in (("--live", request.live), ("--eager", request.eager)):
         if asked and target.kind not in PROGRAMS:
-            yield UsageError(f"{option} needs a program to run", f"give the {_PROGRAM} instead")
+            yield UsageError(f"{option} needs a program to run", f"give the {_PROGRAM} instead", "misplaced-option")
     if request.values == RECORDED and target.kind in ("run", "trace"):
-        yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
+        yield UsageError(
+            "--values recorded needs a run to record, and this target is only read",
+            "measure it again",
+            "misplaced-option",
+        )
     if request.retune is not None and target.kind == "trace":
-        yield UsageError("--autotune needs a run that was measured here, and --trace runs nothing", "leave one out")
+        yield UsageError(
+            "--autotune needs a run that was measured here, and --trace runs nothing",
+            "leave one out",
+            "conflicting-options",
+        )
     for option, field in (
         ("--training" if request.training else "--inference", "training"),
         ("--optimizer", "optimizer"),
@@ -235,22 +261,31 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
             yield UsageError(
                 f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
+                "misplaced-option",
             )
     inference = request.training is False or (request.training is None and target.kind in LIBRARIES)
     if request.optimizer is not None and inference:
-        yield UsageError("--optimizer is for a training step", "add --training")
+        yield UsageError("--optimizer is for a training step", "add --training", "missing-option")
     if request.batch_size is not None and "batch_size" not in takes:
-        yield UsageError(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
+        yield UsageError(
+            f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs", "misplaced-option"
+        )
     if request.output is not None and target.kind == "run":
-        yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
+        yield UsageError(
+            "an earlier run is analysed where it lies",
+            "leave -o away; copy the folder to keep both",
+            "misplaced-option",
+        )
     if request.python is not None and shutil.which(request.python) is None:
-        yield UsageError(f"--python {request.python} is not a program that can be run", "give an interpreter's path")
+        yield UsageError(
+            f"--python {request.python} is not a program that can be run", "give an interpreter's path", "no-python"
+        )
     kept = [*target.paths, *([request.trace] if request.trace else [])]
     if request.output is not None and find(request.output) and request.force:
         cleared = request.output.resolve()
         for path in kept:
             if cleared in (path.resolve(), *path.resolve().parents):
-                yield UsageError(f"--force would delete {path}", ANOTHER_FOLDER)
+                yield UsageError(f"--force would delete {path}", ANOTHER_FOLDER, "folder-in-use")
 
 
 def _guess(request: BreakdownRequest, accepted: str) -> str:

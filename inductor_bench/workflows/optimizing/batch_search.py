@@ -32,7 +32,11 @@ def check_search(request: BatchRequest, search: SearchRequest) -> None:
     """
     check_groups(search.allowed, search.denied)
     if request.overlap:
-        raise UsageError("--overlap and --optimize exclude each other: a search needs its GPU alone", "leave one out")
+        raise UsageError(
+            "--overlap and --optimize exclude each other: a search needs its GPU alone",
+            "leave one out",
+            "conflicting-options",
+        )
 
 
 def optimizer_words(request: ModelRequest, search: SearchRequest | None) -> tuple[str, ...]:
@@ -86,6 +90,7 @@ def lacks_search(run: RunFolder, search: SearchRequest) -> bool:
             raise UsageError(
                 f"{run.path} was searched with {f'{option} {was}' if was else f'no {option}'}",
                 "choose another folder with -o, or measure again with --force",
+                "other-request",
             )
     return not found.is_complete or search.budget_s > found.budget_s
 

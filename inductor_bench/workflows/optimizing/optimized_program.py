@@ -43,7 +43,7 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
     settings = winning_settings(found)
     if found.winner is None:
         raise InductorBenchError(
-            f"{folder} holds no setting that is proven", "`inductor-bench optimize` searches for some"
+            f"{folder} holds no setting that is proven", "`inductor-bench optimize` searches for some", "nothing-proven"
         )
     candidate = TrialCandidate(name_of(found.winner.slugs), settings)
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
