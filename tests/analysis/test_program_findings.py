@@ -464,7 +464,7 @@ def test_collectives_win_nothing_while_the_host_sets_the_pace_unless_a_simulatio
     found = the(idle, "collectives")
     assert found.level == "advice" and saving_s(found, idle) == 0.0
     assert saving_s(the(busy := with_parts(parts, step_s=6e-3), "collectives"), busy) == 1e-3
-    predicted = (Prediction(found.id, found.kind, 0.4e-3, 0.1e-3, 1e-3),)
+    predicted = (Prediction(found.key, found.kind, 0.4e-3, 0.1e-3, 1e-3),)
     assert saving_s(the(simulated := with_program(idle, predictions=predicted), "collectives"), simulated) == 0.4e-3
 
 
@@ -612,7 +612,7 @@ def test_a_wait_that_makes_the_host_late_is_reported_if_the_step_is_shorter_with
     unknown = the(with_parts(parts, waits=(WAIT,)), "synchronisations")
     assert unknown.level == NOTE, "nothing was simulated"
     for seconds, level in ((1.5e-3, ADVICE), (0.01e-3, None)):
-        predictions = (Prediction(unknown.id, unknown.kind, seconds, 0.1e-3),)
+        predictions = (Prediction(unknown.key, unknown.kind, seconds, 0.1e-3),)
         found = [
             one
             for one in findings(with_parts(parts, waits=(WAIT,), predictions=predictions))

@@ -88,7 +88,7 @@ def test_a_run_is_shown_in_brief_and_its_findings_are_asked_for(runs: Path, caps
         "inductor-bench query runs/train \"SELECT id, text, command FROM findings WHERE level = 'advice'\""
     )
     assert main(query) == 0
-    assert "eager-operators-" in capsys.readouterr().out
+    assert "eager-operators " in capsys.readouterr().out
 
 
 def test_a_run_is_shown_again(runs: Path, capsys: Captured) -> None:

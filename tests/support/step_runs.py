@@ -165,7 +165,7 @@ def simulated() -> Run:
     assert run.program is not None
     predictions = [
         Prediction(
-            one.id,
+            one.key,
             one.kind,
             0.0 if one.kernels else 0.9 * one.gain_s,
             0.05 * one.gain_s,

@@ -222,26 +222,24 @@ def _checked(target: Target, request: BreakdownRequest) -> Target:
     return target
 
 
+def _misplaced(message: str, hint: str = "") -> UsageError:
+    return UsageError(message, hint, "misplaced-option")
+
+
 def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
     """The options that would have no effect on this target; the request is refused with them."""
     takes = BY_KIND[target.kind].takes
     if request.arguments and "arguments" not in takes:
-        yield UsageError("arguments after -- go to a script, and the target is not one", name="misplaced-option")
+        yield _misplaced("arguments after -- go to a script, and the target is not one")
     for option, given in (("--steps", request.steps), ("--skip", request.skip), ("--stop", request.stop or None)):
         if given is not None and "steps" not in takes:
             hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
-            yield UsageError(
-                f"{option} is for a script or a command, and the target is a {target.kind}", hint, "misplaced-option"
-            )
+            yield _misplaced(f"{option} is for a script or a command, and the target is a {target.kind}", hint)
     for option, asked in (("--live", request.live), ("--eager", request.eager)):
         if asked and target.kind not in PROGRAMS:
-            yield UsageError(f"{option} needs a program to run", f"give the {_PROGRAM} instead", "misplaced-option")
+            yield _misplaced(f"{option} needs a program to run", f"give the {_PROGRAM} instead")
     if request.values == RECORDED and target.kind in ("run", "trace"):
-        yield UsageError(
-            "--values recorded needs a run to record, and this target is only read",
-            "measure it again",
-            "misplaced-option",
-        )
+        yield _misplaced("--values recorded needs a run to record, and this target is only read", "measure it again")
     if request.retune is not None and target.kind == "trace":
         yield UsageError(
             "--autotune needs a run that was measured here, and --trace runs nothing",
@@ -258,24 +256,17 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
     ):
         if getattr(request, field) is not None and field not in takes:
             hint = "a script decides that itself; give it arguments of its own after --"
-            yield UsageError(
+            yield _misplaced(
                 f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
-                "misplaced-option",
             )
     inference = request.training is False or (request.training is None and target.kind in LIBRARIES)
     if request.optimizer is not None and inference:
         yield UsageError("--optimizer is for a training step", "add --training", "missing-option")
     if request.batch_size is not None and "batch_size" not in takes:
-        yield UsageError(
-            f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs", "misplaced-option"
-        )
+        yield _misplaced(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
     if request.output is not None and target.kind == "run":
-        yield UsageError(
-            "an earlier run is analysed where it lies",
-            "leave -o away; copy the folder to keep both",
-            "misplaced-option",
-        )
+        yield _misplaced("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
     if request.python is not None and shutil.which(request.python) is None:
         yield UsageError(
             f"--python {request.python} is not a program that can be run", "give an interpreter's path", "no-python"
