@@ -13,7 +13,7 @@
 
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 cd -- "$root"
-extras="dev,timm,transformers,query,ray"
+extras="dev,timm,transformers,query,ray,mcp"
 
 say() { printf '%s\n' "$*" >&2; }
 
