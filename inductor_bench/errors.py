@@ -38,7 +38,7 @@ ERROR_IDS = {
     "damaged": "a file of a result holds something else than what was written",
     "newer-format": "a newer version of this tool wrote the result",
     "older-format": "a version of this tool wrote the result that is too old to be read",
-    "too-large": "a file is larger than what this tool reads",
+    "too-large": "a file or the arguments of a tool are larger than what is read",
     "bad-trace": "a file is no trace of torch.profiler, or not one of this module",
     "no-module": "a file is no compiled module, or one that is cut short",
     "no-kernel-file": "a file is no standalone kernel file",
@@ -76,6 +76,11 @@ ERROR_IDS = {
     # queries
     "no-duckdb": "a query needs DuckDB, which is not installed",
     "bad-query": "DuckDB refuses the query",
+    # the server of `inductor-bench mcp`
+    "not-allowed": "a tool runs programs, and the server was started without `--allow-run`",
+    "outside-root": "a path leads out of the folder of the server",
+    "busy": "another job of the server measures",
+    "no-such-job": "the server knows no job of this number",
     # ends
     "interrupted": "Ctrl-C, or a signal like it",
     "terminated": "SIGTERM",

@@ -83,7 +83,7 @@ HOMES: dict[str, re.Pattern[str]] = {
 }
 """Packages that only some files may import."""
 
-ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb")
+ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb", "mcp", "mcp_types", "anyio", "jsonschema")
 """Packages that a single file may import."""
 
 DEVICE_TYPES = (*DEVICES, "hip", "xpu")
@@ -103,11 +103,13 @@ EDGES: dict[str, tuple[str, ...]] = {
         *(f"cli/{name}.py" for name in ("breakdown", "compare")),
         "cli/presentation.py",
     ),
+    "JSON that a client of the server sends and gets, and its schemas": ("cli/mcp.py", "cli/mcp_tools.py"),
     "decoded JSON or YAML, in the file that reads it": (
         *("launch/batch_executors.py", "launch/worker.py", "source/structured_trace.py", "store/digest.py"),
         *("store/codec.py", "trace/events.py", "workflows/model_list.py"),
     ),
     "JSON that is written where it is made": (
+        "report/summary.py",
         "messages/job_requests.py",
         "worker/profile/module_run.py",
         "worker/__main__.py",

@@ -57,6 +57,7 @@ VERBS = {
     "optimize": "Find the settings that make a program faster, and prove what each of them saves.",
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Query the tables of a batch or a run with SQL.",
+    "mcp": "Serve the verbs to a coding agent as tools, over the Model Context Protocol.",
     "doctor": "Check the installation, and measure the peaks of the devices.",
     "completion": "Print the script with which a shell completes commands, options and paths.",
 }

@@ -358,14 +358,19 @@ def take_view(values: dict[str, Any]) -> tuple[str, View]:
     return values.pop("format"), view
 
 
+PROGRESS = "INDUCTOR_BENCH_PROGRESS"
+"""Environment variable: the stages of a command are printed on stderr, whoever reads it."""
+
+
 def console_for(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:
     """The console of a verb for click's ``--quiet`` and ``--verbose``.
 
     If programs read the result, and stderr is no terminal, there is no progress on it, only remarks on what the result
-    does not hold.
+    does not hold; with the variable :data:`PROGRESS` there is.
     """
     verbose = bool(values.get("verbose"))
-    piped = (form.is_data or brief) and not verbose and not sys.stderr.isatty()
+    shows = verbose or PROGRESS in os.environ or sys.stderr.isatty()
+    piped = (form.is_data or brief) and not shows
     return Console(quiet=bool(values.get("quiet")), verbose=verbose, progress=not piped)
 
 

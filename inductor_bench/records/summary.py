@@ -110,3 +110,22 @@ class ErrorReport:
     hint: str = ""  # what to do about it
     command: str = ""  # what to type next; empty if the hint is no command
     exit_code: int = 1  # that of the command
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    """What a tool of ``inductor-bench mcp`` answers."""
+
+    state: str  # ``done``, ``running``, ``stopped`` (it was interrupted; what it knows is here) or ``failed``
+    job: int = 0  # the number of the job, for the tool ``job``; 0 if there is none
+    command: str = ""  # the command line that does the same
+    time_s: float = 0.0  # seconds since it began, or that it took
+    progress: str = ""  # what it does now, in words; empty after its end
+    exit_code: int | None = None  # that of the command; ``None`` while it is running
+    verdict: str = ""  # ``passed``, ``slower`` or ``undecided``; empty if nothing was to be decided
+    error: ErrorReport | None = None  # why it did not do what was asked; ``None`` if it did
+    # what it found, in few words; ``None`` if the answer is a text, or nothing was found
+    summary: Summary | None = None
+    text: str = ""  # a page of the text that was asked for: of a table, a report or a kernel's file
+    page: int = 0  # its number, from 1; 0 without a text
+    pages: int = 0  # how many there are

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -126,7 +126,7 @@ def schema_file(kind: type) -> str:
 def summarized_json(result: Any, summary: Summary, *, brief: bool = False) -> str:
     """A result as JSON text with its schema and what the screen says; if ``brief`` only that, in few characters."""
     if brief:
-        return brief_json(summary)
+        return json_text(brief_data(summary), indent=None)
     return json_text({"schema": schema_name(type(result)), "summary": encode(summary), **encode(result)})
 
 
@@ -143,25 +143,36 @@ LEAST_ROWS = {"kernels": 5, "parts": 5, "failures": 3, "findings": 3}
 """The rows that the brief form keeps of each list as long as another has more. The first lists are cut first."""
 
 
-def brief_json(summary: Summary) -> str:
-    """What the screen says as JSON text of at most :data:`MOST_CHARACTERS`; ``left_out`` counts the rows that it lacks.
+def brief_data(
+    summary: Summary, most: int = MOST_CHARACTERS, encoded: Callable[[Summary], Any] = encode
+) -> dict[str, Any]:
+    """What the screen says as JSON data of at most ``most`` characters; ``left_out`` counts the rows that it lacks.
 
     Only the headline, the folder and the commands are never cut.
+
+    Args:
+        summary: what the screen says.
+        most: the most characters.
+        encoded: makes the data, with keys at their defaults or without.
     """
-    data = _with_few_digits(encode(_in_few_words(summary)))
-    while len(text := json_text({"schema": schema_name(Summary), **data}, indent=None)) > MOST_CHARACTERS:
-        name = next((one for one, least in LEAST_ROWS.items() if len(data[one]) > least), None)
-        name = name or next((one for one in LEAST_ROWS if data[one]), None)
+    data = {"schema": schema_name(Summary), **_with_few_digits(encoded(_in_few_words(summary)))}
+    while len(json_text(data, indent=None)) > most:
+        rows = {one: data[one] for one in LEAST_ROWS if data.get(one)}
+        name = next((one for one in rows if len(rows[one]) > LEAST_ROWS[one]), next(iter(rows), None))
         if name is None:
             break
-        data[name].pop()
-        data["left_out"][name] = data["left_out"].get(name, 0) + 1
-    return text
+        rows[name].pop()
+        left = data.setdefault("left_out", {})
+        left[name] = left.get(name, 0) + 1
+    return data
 
 
 def _in_few_words(summary: Summary) -> Summary:
     kernels = (replace(one, origin=names.end(one.origin, MOST_WORDS)) for one in summary.kernels)
-    findings = (replace(one, kernels=one.kernels[:MOST_NAMED]) for one in summary.findings)
+    findings = (
+        replace(one, kernels=one.kernels[:MOST_NAMED], changes=tuple(dict.fromkeys(one.changes)))
+        for one in summary.findings
+    )
     return replace(summary, kernels=tuple(kernels), findings=tuple(findings))
 
 
@@ -176,10 +187,15 @@ def _with_few_digits(data: Any) -> Any:
 _COMMAND = re.compile(r"(?:^|: )((?:inductor-bench (?:[a-z]|--help)|pip install ).*)$")
 
 
+def error_report(name: str, message: str, hint: str, code: int) -> ErrorReport:
+    """An error with the command that its hint names."""
+    command = _COMMAND.search(hint)
+    return ErrorReport(name, message, hint, command[1] if command else "", code)
+
+
 def error_json(name: str, message: str, hint: str, code: int) -> str:
     """An error as one line of JSON; see :class:`~inductor_bench.records.summary.ErrorReport`."""
-    command = _COMMAND.search(hint)
-    report = ErrorReport(name, message, hint, command[1] if command else "", code)
+    report = error_report(name, message, hint, code)
     return json_text({"schema": schema_name(ErrorReport), **encode(report)}, indent=None)
 
 

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
+from . import transcript
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "tests" / "data" / "documented"
 """Zipped RUNs. The documentation calls ``train.zip`` the RUN ``runs/train``."""
@@ -109,9 +111,11 @@ def brought_up_to_date(page: str, printed: Callable[[str], str]) -> str:
         ValueError: the lines that a block shows are not in the output.
     """
 
+    can_talk = transcript.can_be_made()
+
     def renewed(match: re.Match[str]) -> str:
         origin = read_origin(match["facts"]) if match["facts"] else None
-        if origin is None or not origin.repeatable:
+        if origin is None or not origin.repeatable or (origin.command == transcript.COMMAND and not can_talk):
             return match[0]
         begin, end = (place - match.start() for place in match.span("text"))
         return match[0][:begin] + choose(match["text"], printed(origin.command)) + match[0][end:]
@@ -164,13 +168,15 @@ def recorded_runs() -> Iterator[Callable[[str], str]]:
 
 
 def run_command(command: str, folder: Path) -> str:
-    """What ``inductor-bench …`` prints in a folder.
+    """What ``inductor-bench …`` or ``scripts/transcript`` prints in a folder.
 
     Raises:
         ValueError: the command is another program, or fails.
     """
     from inductor_bench.cli.main import main
 
+    if command == transcript.COMMAND:
+        return transcript.transcript(folder)
     program, *rest = shlex.split(command)
     if program != "inductor-bench":
         raise ValueError(f"{command!r} cannot be repeated here: say `on` which device it ran, and the `date`")

@@ -12,7 +12,7 @@ from inductor_bench.records.comparison import BatchComparison, ModeComparison, M
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.optimization import Optimization
 from inductor_bench.records.run import Run
-from inductor_bench.records.summary import ErrorReport, Summary
+from inductor_bench.records.summary import ErrorReport, Summary, ToolAnswer
 from inductor_bench.report.summary import schema_file
 from inductor_bench.workflows.apply import ApplyOutcome
 from inductor_bench.workflows.doctor import DoctorReport
@@ -73,6 +73,7 @@ DOCUMENTS = (
         "With `--format json` an error is this object: on stderr and, without a result, on stdout.",
         ErrorReport,
     ),
+    Document("An answer to an agent", "The tools of `inductor-bench mcp` answer with this object.", ToolAnswer),
     Document("A diagnosis", "`inductor-bench doctor --format json` prints it.", DoctorReport),
 )
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from inductor_bench.records.base import IN_RECORD, Form
 from inductor_bench.records.evidence import Evidence
 from inductor_bench.records.run import Timeline
-from inductor_bench.records.summary import ErrorReport, Summary
+from inductor_bench.records.summary import ErrorReport, Summary, ToolAnswer
 from inductor_bench.report.summary import schema_file, schema_name
 from inductor_bench.report.table_documents import QUERY_SCHEMA
 
@@ -50,6 +50,10 @@ FILES = (
 """Files that no command prints, without a section of ``docs/record.md``. Keys at their defaults may be left out."""
 
 
+WITHOUT_SUMMARY = (Summary, ErrorReport, ToolAnswer)
+"""What is printed as it is."""
+
+
 def schema_files() -> dict[str, str]:
     """The text of each schema by the name of its file."""
     files = {f"{schema_file(one.root)}.json": schema_of(one) for one in (*DOCUMENTS, *FILES)}
@@ -73,7 +77,7 @@ def schema_of(document: Document) -> dict[str, Any]:
     others = [kind for kind in kinds_in(root) if kind is not root]
     if document in FILES:
         printed = {}
-    elif root not in (Summary, ErrorReport):
+    elif root not in WITHOUT_SUMMARY:
         printed["summary"] = {"$ref": f"#/$defs/{Summary.__name__}", "description": "What the screen says."}
         others += kinds_in(Summary)
     own = object_schema(root)

@@ -21,7 +21,7 @@ import inductor_bench
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
-from inductor_bench.records.summary import ErrorReport, Summary
+from inductor_bench.records.summary import Summary
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.run_document import FORMATS
 from inductor_bench.report.summary import schema_file, summarized_json
@@ -30,7 +30,7 @@ from inductor_bench.store import codec
 sys.path.insert(0, str(ROOT / "scripts"))
 schemas = importlib.import_module("documentation.schema")
 
-DOCUMENTS = [one for one in schemas.DOCUMENTS if one.root not in (Summary, ErrorReport)]
+DOCUMENTS = [one for one in schemas.DOCUMENTS if one.root not in schemas.WITHOUT_SUMMARY]
 NAMES = sorted(name.removesuffix(".json") for name in schemas.schema_files())
 
 

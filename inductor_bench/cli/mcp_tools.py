@@ -1,0 +1,270 @@
+"""What an agent can call and give: the verbs as tools, their arguments, the paths and programs that are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+
+RUNS = "It runs programs, and may take minutes."
+COMMON = "Paths are relative to the folder of the server, and lead out of it nowhere."
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A verb as a tool."""
+
+    name: str
+    verb: str
+    about: str  # what it is for
+    runs: bool = True  # whether it runs programs, kernels or an interpreter
+    form: str = "json"  # the format that its verb prints
+    larger: str = ""  # the format of whose text ``page`` shows a page; empty if the tool ``job`` shows it
+
+
+TOOLS = (
+    Tool(
+        "breakdown",
+        "breakdown",
+        "Say where the time of a program goes, kernel by kernel, and write a RUN. Give `command`, the words of the "
+        "program's command line, or `targets`: a script, FILE.py:FACTORY, timm:NAME.",
+    ),
+    Tool(
+        "what_next",
+        "report",
+        "Say of a RUN what to do next: its step, parts, kernels, findings with the commands that try them. Also of "
+        "RUN/optimized, a batch, a comparison of modes.",
+        runs=False,
+        larger="md",
+    ),
+    Tool(
+        "query",
+        "query",
+        "Query the tables of a RUN or a batch with SQL; the answer is CSV. Without sql: the tables and their columns.",
+        runs=False,
+        form="csv",
+        larger="csv",
+    ),
+    Tool(
+        "compare",
+        "compare",
+        "Say how much slower B is than A, and why: `targets` are two RUNs. With `fail_above` a verdict. One target or "
+        "`command` is a program, which is run for both sides.",
+        runs=False,
+    ),
+    Tool(
+        "optimize",
+        "optimize",
+        "Find the settings that make a program faster, and prove them. Give `targets`, a RUN, or `command`.",
+    ),
+    Tool(
+        "apply",
+        "apply",
+        "With `command` and `verify`: prove what the configs of a RUN's retunes save. With RUN/optimized and "
+        "`command`: run the program with the settings that optimize has proven.",
+    ),
+    Tool(
+        "kernel",
+        "kernel",
+        "Time kernels, RUN#NAME or files of RUN/kernels, and retune them. With `compare` and `fail_above`: a verdict "
+        "on another version of the file.",
+    ),
+)
+
+HIDDEN = frozenset(
+    (
+        *("format", "brief", "by", "sort", "top", "plots", "verbose", "quiet", "bundle"),
+        *("redact", "trace", "live", "repeat", "values", "values_limit"),
+    )
+)
+"""Options that a tool does not have: what is printed is the server's, and the last ones are for special cases."""
+
+ELSEWHERE = frozenset(("python", "other_python", "sql"))
+"""Arguments that are no paths in the folder of the server: an interpreter lies elsewhere."""
+
+ALSO_PATHS = frozenset(("compare",))
+"""Options that are paths although click takes them as text."""
+
+OUTPUTS = ("runs", "batches", "modes")
+"""The folders that verbs write into if they are given none."""
+
+MOST_INPUT = 50_000
+"""The most characters of all arguments of a call."""
+
+WAIT_S = 50.0
+"""Seconds after which a call answers although its job goes on: many clients wait a minute."""
+
+
+# What a tool takes: the arguments and options of its verb, as JSON Schema and as words of a command line.
+
+
+def command_of(verb: str) -> click.Command:
+    """The click command of a verb."""
+    found: click.Command = import_module(f"{__package__}.{verb}").command
+    return found
+
+
+def about(tool: Tool) -> str:
+    """What an agent reads of a tool."""
+    return f"{tool.about} {RUNS if tool.runs else 'It runs nothing.'}"
+
+
+def parameters(tool: Tool) -> dict[str, click.Parameter]:
+    """The parameters of a tool's verb: an argument by its name, an option as it is typed, with underscores."""
+    found = {_key(one): one for one in command_of(tool.verb).params}
+    return {name: one for name, one in found.items() if name not in HIDDEN}
+
+
+def _key(one: click.Parameter) -> str:
+    name = max(one.opts, key=len) if isinstance(one, click.Option) else str(one.name)
+    return name.removeprefix("--").replace("-", "_")
+
+
+def input_schema(tool: Tool) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments."""
+    verb = command_of(tool.verb)
+    found = {name: _property(one) for name, one in parameters(tool).items()}
+    if "COMMAND" in " ".join(verb.collect_usage_pieces(click.Context(verb))):
+        found["command"] = {"type": "array", "items": {"type": "string"}, "description": "The program, as words."}
+    needed = [name for name, one in parameters(tool).items() if one.required]
+    if tool.larger:
+        found["page"] = _PAGE
+    return _object({**found, "wait_s": _WAIT}, needed)
+
+
+def _property(one: click.Parameter) -> dict[str, Any]:
+    kind = _type(one)
+    if one.multiple or one.nargs == -1:
+        kind = {"type": "array", "items": kind}
+    text = one.help if isinstance(one, click.Option) else one.metavar
+    if isinstance(one, click.Option) and one.show_default is True:
+        text = f"{text} [default: {one.default}]"
+    return {**kind, "description": text} if text else kind
+
+
+def _type(one: click.Parameter) -> dict[str, Any]:
+    if isinstance(one, click.Option) and one.is_flag:
+        return {"type": "boolean"}
+    if isinstance(one.type, click.Choice):
+        return {"enum": list(one.type.choices)}
+    if isinstance(one.type, click.types.IntParamType):
+        least = getattr(one.type, "min", None)
+        return {"type": "integer", **({} if least is None else {"minimum": least})}
+    return {"type": "number"} if isinstance(one.type, click.types.FloatParamType) else {"type": "string"}
+
+
+def _object(properties: Mapping[str, Any], needed: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(needed),
+        "additionalProperties": False,
+    }
+
+
+_WAIT = {"type": "number", "minimum": 0, "description": f"Answer after so many seconds at the latest: {WAIT_S:g}."}
+_PAGE = {"type": "integer", "minimum": 1, "description": "Instead of the brief answer a page of the whole one."}
+
+SHOW_KERNEL = _object(
+    {
+        "run": {"type": "string", "description": "RUN"},
+        "kernel": {"type": "string", "description": "Its name, or its number in what_next."},
+        "page": _PAGE,
+    },
+    ["run", "kernel"],
+)
+JOB = _object(
+    {
+        "job": {"type": "integer", "description": "Its number; by default the last one."},
+        "stop": {"type": "boolean", "description": "End it; what it knows is answered."},
+        "wait_s": _WAIT,
+        "page": _PAGE,
+    }
+)
+ABOUT_KERNEL = "Show a kernel of a RUN: its cost in the step, its roof, and its file."
+ABOUT_JOB = "Wait for what a tool has begun, end it, or show all that it has printed."
+
+
+def words_of(tool: Tool, given: Mapping[str, Any]) -> list[str]:
+    """The words of the command line for the arguments of a call.
+
+    Raises:
+        UsageError: a positional argument would be taken for an option.
+    """
+    positional: list[str] = []
+    options: list[str] = []
+    for name, one in parameters(tool).items():
+        value = given.get(name)
+        if value is None:
+            continue
+        values = value if isinstance(value, list) else [value]
+        if isinstance(one, click.Option):
+            options += [_option_word(one, each) for each in values if each is not False or one.secondary_opts]
+        elif any(str(each).startswith("-") for each in values):
+            raise UsageError(f"{name} begins with -, as an option does", "options are arguments by name", "bad-word")
+        else:
+            positional += map(str, values)
+    return [tool.verb, *options, *positional, *(["--", *given["command"]] if given.get("command") else [])]
+
+
+def _option_word(one: click.Option, value: Any) -> str:
+    name = max(one.opts, key=len)
+    if one.is_flag:
+        return name if value else max(one.secondary_opts, key=len)
+    return f"{name}={value}"
+
+
+# Which paths a call may name, and whether it may run programs.
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What the person who starts the server allows."""
+
+    root: Path  # the folder of all results, resolved
+    allow_run: bool = False  # whether programs are run
+
+    def check(self, tool: Tool, given: Mapping[str, Any]) -> None:
+        """Checks a call.
+
+        Raises:
+            UsageError: it leads out of the folder, or runs a program that may not be run.
+        """
+        if (tool.runs or names_program(tool, given)) and not self.allow_run:
+            raise UsageError(f"{tool.name} runs programs, and this server may run none", START, "not-allowed")
+        for name, one in parameters(tool).items():
+            is_path = isinstance(one, click.Argument) or isinstance(one.type, click.Path) or name in ALSO_PATHS
+            if is_path and name not in ELSEWHERE and given.get(name) is not None:
+                for value in given[name] if isinstance(given[name], list) else [given[name]]:
+                    self.inside(str(value))
+        for name in OUTPUTS:
+            self.inside(name)
+
+    def inside(self, text: str) -> Path:
+        """The path in the folder of the server. ``RUN#KERNEL`` and ``FILE:FUNCTION`` are paths up to the mark, too.
+
+        Raises:
+            UsageError: it leads out of the folder.
+        """
+        for name in filter(None, (text.partition("#")[0], text.rpartition(":")[0], text)):
+            try:
+                path = (self.root / name).resolve()
+            except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a NUL character
+                path = Path("/")
+            if path != self.root and self.root not in path.parents:
+                raise UsageError(f"{text[:200]} is outside of the folder of this server", COMMON, "outside-root")
+        return path
+
+
+START = "the person who starts the server allows it with --allow-run"
+
+
+def names_program(tool: Tool, given: Mapping[str, Any]) -> bool:
+    """Whether a comparison runs a program: it does unless it has two results, or the folder of an earlier one."""
+    return tool.verb == "compare" and (bool(given.get("command")) or len(given.get("targets") or ()) != 2)
