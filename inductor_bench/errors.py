@@ -79,7 +79,7 @@ ERROR_IDS = {
     # the server of `inductor-bench mcp`
     "not-allowed": "a tool runs programs, and the server was started without `--allow-run`",
     "outside-root": "a path leads out of the folder of the server",
-    "busy": "another job of the server measures",
+    "busy": "another job of the server measures, or too many run",
     "no-such-job": "the server knows no job of this number",
     # ends
     "interrupted": "Ctrl-C, or a signal like it",

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'inductor-bench[mcp]'"
 
 
-MOST_OUTPUT_BYTES = 256_000_000
+MOST_OUTPUT_BYTES = 64_000_000
 """The largest output of a verb that is read."""
 
 PAGE_CHARACTERS = 6_500
@@ -77,6 +77,9 @@ MOST_OF_ERROR = 1000
 
 STOP_S = 30.0
 """Seconds for an interrupted job to save and to print what it knows."""
+
+MOST_AT_ONCE = 4
+"""Jobs that may run at once, of which one measures."""
 
 MOST_JOBS = 20
 """Jobs that are remembered."""
@@ -186,10 +189,7 @@ class Jobs:
 
         self.permissions.check(tool, given)
         measuring = tool.runs or names_program(tool, given)
-        other = next((one for one in self._jobs.values() if one.code is None and one.tool.runs), None)
-        if measuring and other is not None:
-            what = f"job {other.number} ({other.tool.name}) is running, and two would disturb each other"
-            raise InductorBenchError(what, "wait for it or stop it with the tool job", "busy")
+        self._check_load(measuring)
         words = words_of(tool, given)
         words[1:1] = self._format(tool, given)
         self._count += 1
@@ -206,6 +206,18 @@ class Jobs:
             shutil.rmtree(old.folder)
         self._tasks.start_soon(job.watch)
         return job
+
+    def _check_load(self, measuring: bool) -> None:
+        """Refuses a second job that measures, and more jobs than a client can mean."""
+        running = [one for one in self._jobs.values() if one.code is None]
+        other = next((one for one in running if one.tool.runs), None)
+        what = ""
+        if measuring and other is not None:
+            what = f"job {other.number} ({other.tool.name}) is running, and two would disturb each other"
+        elif len(running) >= MOST_AT_ONCE:
+            what = f"{len(running)} jobs are running"
+        if what:
+            raise InductorBenchError(what, "wait for it or stop it with the tool job", "busy")
 
     def _start(self, words: Sequence[str], folder: Path) -> RunningProcess:
         environment = {**os.environ, PROGRESS: "1"}
@@ -269,7 +281,7 @@ def answer_of(job: ServedJob, page: int | None = None) -> dict[str, Any]:
     summary = _summary_in(data)
     if page is None and summary is not None:
         return answer_data(answer, summary)
-    if error is not None and summary is None and page is None:
+    if page is None and (error is not None or not printed):
         return answer_data(answer)
     return with_page(answer, printed, page or 1)
 
@@ -399,7 +411,7 @@ class Service:
             if name == "show_kernel":
                 return await anyio.to_thread.run_sync(show_kernel, self.permissions, given)
             job = self.jobs.find(given.get("job")) if name == "job" else self.jobs.begin(self._tools[name], given)
-            if given.get("stop"):
+            if name == "job" and given.get("stop"):
                 job.stop()
             await _wait(job, given.get("wait_s", WAIT_S), report, is_own=name != "job")
             return answer_of(job, given.get("page"))
@@ -527,7 +539,7 @@ def command(root: Path, allow_run: bool) -> int:
         import mcp_types  # noqa: F401  # of version 2
         from mcp.server.stdio import stdio_server
     except ImportError:
-        raise InductorBenchError("the server needs the package mcp, from 2.0 on", INSTALL, "missing-package") from None
+        raise InductorBenchError("the server needs the package mcp, from 2.3 on", INSTALL, "missing-package") from None
     server = make_server(Service(Permissions(root.resolve(), allow_run)))
 
     async def serve() -> None:

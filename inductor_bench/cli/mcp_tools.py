@@ -59,6 +59,11 @@ TOOLS = (
         runs=False,
     ),
     Tool(
+        "modes",
+        "modes",
+        "Say which mode of torch.compile and which settings are fastest for a program. Give `command` or `targets`.",
+    ),
+    Tool(
         "optimize",
         "optimize",
         "Find the settings that make a program faster, and prove them. Give `targets`, a RUN, or `command`.",
@@ -79,7 +84,7 @@ TOOLS = (
 
 HIDDEN = frozenset(
     (
-        *("format", "brief", "by", "sort", "top", "plots", "verbose", "quiet", "bundle"),
+        *("format", "brief", "plots", "verbose", "quiet", "bundle"),
         *("redact", "trace", "live", "repeat", "values", "values_limit"),
     )
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zipfile import ZipFile
@@ -24,8 +26,9 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
+from inductor_bench.workflows.apply import read_environment
 from inductor_bench.workflows.modules.targets import resolve_target
-from inductor_bench.workflows.optimize import OptimizeInterrupted, limit_of, run_optimize
+from inductor_bench.workflows.optimize import OptimizeInterrupted, limit_of, look, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
 
@@ -365,3 +368,23 @@ def test_a_program_with_all_gpus_runs_one_trial_at_a_time(
     elif kind == "models":
         monkeypatch.setattr(optimize, "gpu_models", lambda gpus: ("H100", "A100"))
     assert {trial.gpu for trial in run_optimize(request(run), Silent()).found.trials} == {""}
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "name"),
+    [
+        (f'exec "{sys.executable}" -S "$@"', "No module named 'torch'", "no-torch"),
+        ("exit 0", "is no Python interpreter", "no-python"),
+    ],
+)
+def test_an_interpreter_of_no_use_is_named_with_the_cause(
+    program: str, said: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    python = tmp_path / "bare"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    for ask in (lambda: look(str(python), tmp_path, dict(os.environ)), lambda: read_environment(str(python))):
+        with pytest.raises(InductorBenchError, match=said) as refused:
+            ask()
+        assert refused.value.id == name and "--python" in refused.value.hint
