@@ -1,8 +1,8 @@
 """The verb ``mcp``: serves the verbs to a coding agent as tools, over the Model Context Protocol on stdio.
 
-What the tools are is in ``mcp_tools``. Each call is a process of its own,
-``inductor-bench VERB … --format json``, so that a job can be interrupted and says what it knows. A tool answers within
-``wait_s`` seconds; what takes longer goes on, and the tool ``job`` tells how far it is.
+What the tools are is in ``mcp_tools``. Each call is a process of its own, ``inductor-bench VERB … --format json``, so
+that a job can be interrupted and says what it knows. A tool answers within ``wait_s`` seconds; what takes longer goes
+on, and the tool ``job`` tells how far it is.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'inductor-bench[mcp]'"
 
-
 MOST_OUTPUT_BYTES = 64_000_000
 """The largest output of a verb that is read."""
 
@@ -77,6 +76,9 @@ MOST_OF_ERROR = 1000
 
 STOP_S = 30.0
 """Seconds for an interrupted job to save and to print what it knows."""
+
+MOST_WAIT_S = 86_400.0
+"""The longest wait for a job."""
 
 MOST_AT_ONCE = 4
 """Jobs that may run at once, of which one measures."""
@@ -413,7 +415,7 @@ class Service:
             job = self.jobs.find(given.get("job")) if name == "job" else self.jobs.begin(self._tools[name], given)
             if name == "job" and given.get("stop"):
                 job.stop()
-            await _wait(job, given.get("wait_s", WAIT_S), report, is_own=name != "job")
+            await _wait(job, min(MOST_WAIT_S, given.get("wait_s", WAIT_S)), report, is_own=name != "job")
             return answer_of(job, given.get("page"))
         except InductorBenchError as error:
             return failed(error)
@@ -536,7 +538,7 @@ def command(root: Path, allow_run: bool) -> int:
     """
     try:
         import anyio
-        import mcp_types  # noqa: F401  # of version 2
+        import mcp_types  # noqa: F401  # older versions have none
         from mcp.server.stdio import stdio_server
     except ImportError:
         raise InductorBenchError("the server needs the package mcp, from 2.3 on", INSTALL, "missing-package") from None

@@ -257,7 +257,8 @@ class Permissions:
         Raises:
             UsageError: it leads out of the folder.
         """
-        for name in filter(None, (text.partition("#")[0], text.rpartition(":")[0], text)):
+        path = self.root
+        for name in (text.partition("#")[0], text.rpartition(":")[0], text):
             try:
                 path = (self.root / name).resolve()
             except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a NUL character
@@ -271,5 +272,5 @@ START = "the person who starts the server allows it with --allow-run"
 
 
 def names_program(tool: Tool, given: Mapping[str, Any]) -> bool:
-    """Whether a comparison runs a program: it does unless it has two results, or the folder of an earlier one."""
+    """Whether a comparison runs a program: it does unless it has two results."""
     return tool.verb == "compare" and (bool(given.get("command")) or len(given.get("targets") or ()) != 2)

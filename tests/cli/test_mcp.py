@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,15 @@ def test_an_argument_is_not_taken_for_an_option(name: str, given: Mapping[str, A
     assert refused.value.id == "bad-word"
 
 
+def test_the_calls_of_the_page_are_valid() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text()
+    calls = re.findall(r"`(\w+) (\{.*?\})`", page)
+    schemas = Service(Permissions(ROOT, allow_run=True)).schemas
+    for name, words in calls:
+        Draft202012Validator(schemas[name][1]).validate(json.loads(words))
+    assert {name for name, _ in calls} >= {"breakdown", "what_next", "optimize", "apply", "kernel", "compare"}
+
+
 # What is allowed
 
 
@@ -138,6 +148,7 @@ def test_paths_in_the_folder_are_allowed_and_an_interpreter_lies_elsewhere(root:
     allowed = Permissions(root, allow_run=True)
     allowed.check(BY_NAME["breakdown"], {"targets": ["timm:resnet18"], "python": "/usr/bin/python3"})
     allowed.check(BY_NAME["kernel"], {"targets": ["runs/a#triton_*", str(root / "runs" / "b.py")], "compare": "c.py"})
+    assert allowed.inside("") == root and allowed.inside("#a") == root / "#a"
     allowed.check(BY_NAME["query"], {"folder": "runs/a", "sql": "SELECT 1/2 FROM kernels -- ../x"})
     (root / "modes").symlink_to(root.parent / "outside")
     with pytest.raises(UsageError, match="modes is outside"):
@@ -345,6 +356,8 @@ def test_at_the_end_of_the_client_no_job_is_left(root: Path) -> None:
         ("query", {"folder": "runs", "sql": "x" * 10_000_000}, "too-large"),
         ("query", {"folder": "runs", "sql": "SELECT '\ud800'"}, "bad-word"),
         ("breakdown", {"command": ["a\0b"]}, "bad-word"),
+        ("breakdown", {"command": []}, "missing-target"),
+        ("what_next", {"folder": "", "wait_s": float("nan")}, "no-such-folder"),
         ("show_kernel", {"run": "../a", "kernel": "1"}, "outside-root"),
         ("show_kernel", {"run": "runs", "kernel": "1"}, "no-record"),
     ],
