@@ -9,7 +9,9 @@ from .version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from .records.request import BreakdownRequest
     from .records.retune import MeasuredKernel
     from .records.run import Run
+    from .report.run.observed_run import ObservedRun
 
 __all__ = [
     "__version__",
@@ -29,6 +32,7 @@ __all__ = [
     "compare",
     "extract",
     "modes",
+    "observe",
     "optimize",
     "schema",
     "step",
@@ -63,6 +67,47 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
         options["redact"] = (options["redact"],)
     request = BreakdownRequest(**target_fields(targets), **options)
     return run_breakdown(request, Silent()).run
+
+
+def observe(
+    output: "str | os.PathLike[str] | None" = None,
+    *,
+    name: str = "",
+    force: bool = False,
+    samples: bool = True,
+    yields: bool = False,
+) -> "AbstractContextManager[ObservedRun]":
+    """Observes the steps of a block, in a script or a notebook, as ``breakdown`` observes a program from outside.
+
+    ``with inductor_bench.observe("runs/mine") as run:`` stands around a loop. After the block ``print(run)`` prints the
+    screen of a breakdown, a notebook shows its short form, and the RUN folder is like any other. The end of the block
+    takes some seconds: each compiled module runs by itself in another process.
+
+    Call it before the first call of a compiled function: of graphs that were compiled before, the RUN lacks layers and
+    lines, and says so. Steps are delimited as by ``breakdown``: by :func:`step`, the optimizer, or repeated calls. If
+    the program's own profiler runs, none is profiled. In a program of several ranks, rank 0 is observed.
+
+    Args:
+        output: the RUN folder; without it the first free ``runs/NAME-1``, ``-2``, …
+        name: the name of the run in reports; without it that of the program.
+        force: whether an earlier run in that folder may be replaced.
+        samples: whether what the host does is sampled, in 5 s of further steps.
+        yields: whether the next ``observe`` may end this one, as after a training that an exception has left.
+
+    Returns:
+        A context manager. It gives an object that has ``headline``, ``findings``, ``failures``, ``step_time_s`` (in
+        seconds), ``kernels["triton_red*"].time_s`` (seconds of a step) and ``record`` after the block, and ``folder``
+        and ``is_measured`` within it. It stands for the path of the RUN, so that :func:`compare` takes it.
+
+    Raises:
+        InductorBenchError: at the begin of the block: another one is observed, or the folder is in use. The end raises
+            nothing of its own; what failed stands in ``failures``.
+    """
+    from .worker.capture.in_process import ProcessObserver, cache_folder, is_observed
+    from .workflows.observe import observed_block
+
+    how = {"force": force, "samples": samples, "yields": yields, "is_observed": is_observed()}
+    return observed_block(output, name, ProcessObserver, cache_folder, **how)
 
 
 def extract(
@@ -289,11 +334,11 @@ def apply(run: "str | Path") -> int:
     return len(pinned.pins.all)
 
 
-def compare(a: "str | Path", b: "str | Path") -> "RunComparison":
+def compare(a: "str | os.PathLike[str]", b: "str | os.PathLike[str]") -> "RunComparison":
     """Compares two runs, as ``inductor-bench compare A B`` does.
 
     Args:
-        a: a RUN folder or a zipped RUN.
+        a: a RUN folder, a zipped RUN, or what :func:`observe` gave.
         b: another one, which is held against it.
 
     Returns:

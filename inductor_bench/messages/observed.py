@@ -40,7 +40,7 @@ class Observation:
     path: str  # path of the module
     stem: str  # common path of the files about the module, without their suffixes
     pid: int  # id of the process
-    calls: int = 0  # number of calls of the module
+    calls: int | None = 0  # number of calls of the module; ``None`` if nobody counted them
     threads: int | None = None  # number of torch's threads in the process
     rank: int | None = None  # rank of the process in a distributed program
     cuda_graphs: bool = False  # whether the program runs the module as a CUDA graph

@@ -93,7 +93,7 @@ class BreakdownRequest:
 
     target: str = ""  # what was measured: a path, a model's name or a command
     # what the target is: ``script``, ``command``, ``factory``, a library such as ``timm``, ``module``, ``log``,
-    # ``structured-trace``, ``run`` or ``trace``
+    # ``structured-trace``, ``run``, ``trace`` or ``process``
     kind: str = ""
     arguments: tuple[str, ...] = ()  # the arguments of the program, or the words of a command
     others: tuple[str, ...] = ()  # further compiled modules that were measured with the target

@@ -21,6 +21,9 @@ _LIBRARY = _DECIDED_HERE | {"batch_size"}
 COMMAND = "command"
 """The kind of a target that is a command line."""
 
+PROCESS = "process"
+"""The kind of a target that is a block of a process: of a notebook, a test, or one of several ranks."""
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -105,8 +108,10 @@ SOURCES = (
     ModelSource("structured-trace", help=("FOLDER", "a TORCH_TRACE folder, or an earlier run, analysed again")),
     ModelSource("run", accepted="a RUN folder"),
     ModelSource("trace"),
+    ModelSource(PROCESS),
 )
-"""``trace`` is a compiled module with a trace that was recorded elsewhere."""
+"""``trace`` is a compiled module with a trace that was recorded elsewhere. A process is observed from within, and no
+command line runs it again."""
 
 BY_KIND = {source.kind: source for source in SOURCES}
 LIBRARIES = {source.kind: source for source in SOURCES if source.builder}

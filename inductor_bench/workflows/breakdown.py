@@ -223,7 +223,7 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
     title, stages = folder_title_of(request), StageTimes(progress)
     with new_run_folder(request.output, title, force=request.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
-        breakdown = _Breakdown(request, listed, folder, redaction, stages, answer)
+        breakdown = Breakdown(request, listed, folder, redaction, stages, answer)
         try:
             try:
                 breakdown.measure()
@@ -245,7 +245,7 @@ def keep_stage_times(stages: StageTimes, folder: RunFolder, redaction: Redaction
         write_text(folder.logs / "stages.log", redaction.text(stages.close()))
 
 
-class _Breakdown:
+class Breakdown:
     """The state of one breakdown in progress. ``run`` can be saved at any time."""
 
     def __init__(
@@ -255,7 +255,8 @@ class _Breakdown:
         folder: RunFolder,
         redaction: Redaction,
         progress: StageTimes,
-        answer: Answer,
+        answer: Answer = lambda run: None,
+        command: str = "",
     ) -> None:
         self._answer = answer
         self._request = request  # unredacted, because the program needs the secrets
@@ -277,12 +278,13 @@ class _Breakdown:
         self._files = EvidenceFiles(folder)
         own_folder(folder.work)
         file = program_file_of(request)
+        typed = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED
         self.run = Run(
             format=FORMAT,
             tool_version=__version__,
             run_id=uuid.uuid4().hex[:16],
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED,
+            command=command or typed,
             target=request.target,
             title=title_of(shown),
             request=shown,
@@ -348,22 +350,27 @@ class _Breakdown:
     def measure(self) -> None:
         with shared_compile_cache(self._request, self._python, self._folder.work, self._progress) as cache:
             variables = dict(self._request.variables)
-            environment = capture_environment(self._folder.work, variables, cache) | self._redaction.variables
-            self._environment = environment
-            on_line, limit = self._progress.output, self._request.timeout_s
-            with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
+            environment = capture_environment(self._folder.work, variables, cache)
+            with self.pool(environment) as pool:
                 if self._request.trace is None:
                     pool.get_ready(beside_program=self._listed is None)
                 if cores_of_this_process() > CORES_OF_THE_PROGRAM:
                     load = partial(load_libraries, plots=self._request.plots)
                     threading.Thread(target=load, daemon=True).start()
-                self._measure(pool)
+                self.measure_with(pool)
             keep_for_later_runs(environment)
-            self._time_eager(environment)
+            self._time_eager(self._environment)
         self._autotune()
 
-    def _measure(self, pool: WorkerPool) -> None:
-        captured = self._capture(pool)
+    def pool(self, environment: Mapping[str, str]) -> WorkerPool:
+        """The workers, in an environment of ``compile_environment.capture_environment``."""
+        self._environment = {**environment, **self._redaction.variables}
+        limit_s, on_line = self._request.timeout_s, self._progress.output
+        return WorkerPool(self._python, self._folder.work, self._environment, limit_s, on_line)
+
+    def measure_with(self, pool: WorkerPool) -> None:
+        """Runs the program, and measures what it compiled."""
+        captured = self.capture(pool)
         self._progress.stage("reading what was observed")
         self.run = replace(self.run, capture=captured.capture)
         self._fail(*captured.failures)
@@ -412,7 +419,8 @@ class _Breakdown:
                 self._measure_modules(self._begun)
         self._progress.stage(GONE)
 
-    def _capture(self, pool: WorkerPool) -> CapturedProgram:
+    def capture(self, pool: WorkerPool) -> CapturedProgram:
+        """Runs the program, or finds the modules that a target names."""
         if self._listed is None:
             what = (self._request, self._folder, pool.environment, self._python, self._progress)
             looks = Looks(

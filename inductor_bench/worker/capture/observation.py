@@ -59,55 +59,96 @@ running: list[StepObserver] = []
 """The observation of this process's steps, once it has begun."""
 
 
-def observe(codecache: ModuleType) -> None:
-    """Starts the observation in this process. ``codecache`` is torch's module of that name, just imported.
+class ObservedProcess:
+    """The compiled modules that this process loads, and its steps.
 
-    The file ``<pid>.followed`` records that this process observes each compiled module that it loads from now on.
+    The file ``<pid>.followed`` records that each compiled module is observed that the process loads from now on.
+
+    Args:
+        folder: the folder of its files.
+        steps: makes the observation of the steps, with what is called when they are measured.
+        only_steps: whether the modules are not observed.
     """
-    folder = Path(os.environ[CAPTURE_FOLDER])
-    forced = os.environ.get(LIVE) == "1"
-    repeat = int(os.environ.get(REPEAT) or DEFAULT_REPEAT)
-    seen: list[ObservedModule] = []
-    owner = os.getpid()
 
-    def save_all() -> None:
-        if os.getpid() == owner:  # a forked child runs the same exit handlers
-            for observed in seen:
+    def __init__(
+        self, folder: Path, steps: Callable[[Callable[[], None]], StepObserver], *, only_steps: bool = False
+    ) -> None:
+        self._folder, self._only_steps, self._owner = folder, only_steps, os.getpid()
+        self._forced = os.environ.get(LIVE) == "1"
+        self._repeat = int(os.environ.get(REPEAT) or DEFAULT_REPEAT)
+        self._seen: list[ObservedModule] = []
+        self.steps = steps(self.save_measured)
+
+    def begin(self, codecache: ModuleType) -> Callable[[], None]:
+        """Begins to observe; returns the undoing. ``codecache`` is torch's module of that name."""
+        self.steps.begin()
+        running.append(self.steps)
+        undo = [inductor.watch_compiled_modules(codecache, self._load)]
+        if cache := os.environ.get(COMPILE_CACHE):
+            undo.append(inductor.key_caches_by_lines(codecache, cache))
+        _write(self._folder / f"{self._owner}.followed", "")
+
+        def end() -> None:
+            running.remove(self.steps)
+            for one in reversed(undo):
+                one()
+            for observed in self._seen:
+                observed.detach()
+
+        return end
+
+    def _load(self, module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        leave_uncompiled()
+        if self._only_steps:
+            mode_setter.note_module(module)
+            self.steps.note_module()
+            return
+        observed = ObservedModule(
+            module, path, constants, self._next_stem(), self.steps.exclude, forced=self._forced, repeat=self._repeat
+        )
+        self._seen.append(observed)
+        observed.attach()
+        self.steps.note_module()
+
+    def _next_stem(self) -> Path:
+        return self._folder / f"{os.getpid()}-{len(self._seen)}"
+
+    def add_earlier(self, module: ModuleType, path: str) -> None:
+        """Adds a module that the process loaded before it was observed, whose calls nobody counted."""
+        what = (module, path, {}, self._next_stem(), self.steps.exclude)
+        self._seen.append(ObservedModule(*what, forced=False, repeat=self._repeat, is_earlier=True))
+
+    @property
+    def paths(self) -> set[str]:
+        """The real paths of the modules."""
+        return {os.path.realpath(one.path) for one in self._seen}
+
+    def save(self) -> None:
+        """Writes what is known of the modules, but not in a forked child, which runs the same exit handlers."""
+        if os.getpid() == self._owner:
+            for observed in self._seen:
                 observed.save()
 
-    def save_measured() -> None:
-        save_all()
-        _save_pins()  # now, because the program may be ended once its steps are measured
-        mode_setter.note_measured(steps.device)
+    def save_measured(self) -> None:
+        """Writes what is known once the steps are measured, because the program may be ended then."""
+        self.save()
+        _save_pins()
+        mode_setter.note_measured(self.steps.device)
 
-    def note_end() -> None:
-        if os.getpid() == owner:
-            _write(folder / f"{owner}{PYTHON_ENDED}", "")
+    def note_end(self) -> None:
+        """Notes that the process's Python has ended."""
+        if os.getpid() == self._owner:
+            _write(self._folder / f"{self._owner}{PYTHON_ENDED}", "")
 
-    atexit.register(note_end)  # first, so that it comes after the handlers that save
-    steps = _observer(folder, save_measured)
-    steps.begin()
-    running.append(steps)
+
+def observe(codecache: ModuleType) -> None:
+    """Starts the observation in this process. ``codecache`` is torch's module of that name, just imported."""
+    folder = Path(os.environ[CAPTURE_FOLDER])
     only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON) or bool(os.environ.get(VARIANTS))
-
-    def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
-        leave_uncompiled()
-        if only_steps:
-            mode_setter.note_module(module)
-            steps.note_module()
-            return
-        stem = f"{os.getpid()}-{len(seen)}"
-        observed = ObservedModule(module, path, constants, folder / stem, steps.exclude, forced=forced, repeat=repeat)
-        seen.append(observed)
-        observed.attach()
-        steps.note_module()
-
-    inductor.watch_compiled_modules(codecache, on_load)
-    if cache := os.environ.get(COMPILE_CACHE):
-        inductor.key_caches_by_lines(codecache, cache)
-    _write(folder / f"{owner}.followed", "")
-
-    save_at_exit(steps.finish, save_measured)
+    process = ObservedProcess(folder, partial(_observer, folder), only_steps=only_steps)
+    atexit.register(process.note_end)  # first, so that it comes after the handlers that save
+    process.begin(codecache)
+    save_at_exit(process.steps.finish, process.save_measured)
 
 
 def _observer(folder: Path, on_done: Callable[[], None]) -> StepObserver:
@@ -151,7 +192,8 @@ class ObservedModule:
 
     ``exclude`` gets the time of a profile, which is not the program's.
 
-    Its files are ``<stem>.json`` and ``.trace.json``, and a folder ``<stem>.values`` for recorded values.
+    Its files are ``<stem>.json`` and ``.trace.json``, and a folder ``<stem>.values`` for recorded values. The calls of
+    one that was loaded before it was observed (``is_earlier``) are not counted.
     """
 
     def __init__(
@@ -164,6 +206,7 @@ class ObservedModule:
         *,
         forced: bool,
         repeat: int,
+        is_earlier: bool = False,
     ) -> None:
         self._module = module
         self._call: Callable[[list[Any]], Any] = module.call
@@ -172,8 +215,9 @@ class ObservedModule:
         self._forced = forced
         self._repeat = repeat
         self._lock = threading.Lock()
-        self._calls = 0
-        self._observed = False
+        self._calls, self._is_counted = 0, not is_earlier
+        self._observed = is_earlier
+        self.path = path
         self._source = Path(path).read_text(encoding="utf-8", errors="replace")
         self._constants = constants
         self._seen = _first_look(path, stem)
@@ -190,6 +234,11 @@ class ObservedModule:
             return self._call(arguments) if observed else self._call_observed(arguments)
 
         self._module.call = call  # type: ignore[attr-defined]
+
+    def detach(self) -> None:
+        """Leaves the module as it was. A graph that holds the function of :meth:`attach` goes on to call it."""
+        self._module.call = self._call  # type: ignore[attr-defined]
+        self._observed = True
 
     def _call_observed(self, arguments: list[Any]) -> Any:
         """Makes the module's first call, and profiles the module where it must be profiled in the program."""
@@ -289,9 +338,10 @@ class ObservedModule:
 
     def save(self) -> None:
         """Writes the observations of this module, over those of an earlier call."""
-        kernels = inductor.compiled_kernels(vars(self._module)) if self._calls else {}
+        has_run = self._calls or not self._is_counted
+        kernels = inductor.compiled_kernels(vars(self._module)) if has_run else {}
         configs = {name: kernel.config for name, kernel in kernels.items()}
-        seen = replace(self._seen, calls=self._calls, configs=configs)
+        seen = replace(self._seen, calls=self._calls if self._is_counted else None, configs=configs)
         _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(seen)))
 
 

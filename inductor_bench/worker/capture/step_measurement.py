@@ -402,7 +402,7 @@ class Measurement:
         """Begins a second profile, a step after the end of the first one."""
         reason = why_no_stacks(self._schedule.step_s, Path(self.found.trace))
         if reason:
-            self._note(NO_STACKS.format(reason=reason))
+            self.note(NO_STACKS.format(reason=reason))
             detach_profiler()
             return
         self._stacks = Recording(self._stem.with_suffix(".lines.trace.json"), stacks=True)
@@ -443,7 +443,7 @@ class Measurement:
             self._keep_times(*self._timed, *(run for run in sampling.unsampled() if wait_for(run)))
         self.found = replace(self.found, sharing=self._gpu.sharing())
         if sampling.problem:
-            self._note(f"the host was not sampled ({sampling.problem})")
+            self.note(f"the host was not sampled ({sampling.problem})")
         self.write(DONE)
 
     def leave_child(self) -> None:
@@ -488,9 +488,9 @@ class Measurement:
         self.is_recording = False
         self._is_left = self._is_left or isinstance(error, OtherThreadError)
         if self.found.trace:
-            self._note(NO_STACKS.format(reason=words_of(error)))
+            self.note(NO_STACKS.format(reason=words_of(error)))
         elif isinstance(error, OtherThreadError):
-            self._note(NO_PROFILE.format(reason=error))
+            self.note(NO_PROFILE.format(reason=error))
         else:
             self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
         if not self._schedule.skip_profile():
@@ -543,10 +543,10 @@ class Measurement:
         elif self.found.step_times_s:
             state = TIMING
         if state not in (DONE, FAILED) and self._is_left:
-            self._note(NO_PROFILE.format(reason=OtherThreadError()))
+            self.note(NO_PROFILE.format(reason=OtherThreadError()))
         elif state not in (DONE, FAILED):
             for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
-                self._note(note)
+                self.note(note)
         self.write(state)
 
     def _end_profile(self, boundaries: Boundaries) -> None:
@@ -559,15 +559,16 @@ class Measurement:
                     self._marked += 1
                 if self._marked > 1 and self._recording.is_here:
                     self._export(self._recording)
-                    self._note(ENDED_IN_PROFILE)
+                    self.note(ENDED_IN_PROFILE)
             if self._stacks is not None:
-                self._note(NO_STACKS.format(reason="the program ended in it"))
+                self.note(NO_STACKS.format(reason="the program ended in it"))
             with suppress(*PROFILER_ERRORS):
                 self._drop_recording()  # a process that ends in a profile may crash
         finally:
             self.is_ours, self._recording = False, None
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Adds a note on what limits the figures."""
         self.found = replace(self.found, notes=tuple(dict.fromkeys([*self.found.notes, text])))
 
     def write(self, state: str | None = None) -> None:

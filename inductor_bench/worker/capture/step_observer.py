@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +84,9 @@ class StepObserver:
         self._foreign: set[int] = set()
         self._waited_cycles = 0
         self._listens_until_s: float | None = None
-        self._is_attached = self._hears_compilations = self._finds_device = False
+        self._is_attached = self._finds_device = False
         self._undo: list[Callable[[], object]] = []
+        self._unhear: Callable[[], None] | None = None
 
     @property
     def device(self) -> str:
@@ -113,9 +115,8 @@ class StepObserver:
 
     def hear_compilations(self) -> None:
         """Begins to hear what the program compiles; Dynamo has just been imported."""
-        if not self.is_done and not self._hears_compilations:
-            inductor.on_compiling(self._compiles, lambda: None)
-            self._hears_compilations = True
+        if not self.is_done and self._unhear is None:
+            self._unhear = inductor.on_compiling(self._compiles, lambda: None)
 
     def leave(self) -> None:
         """Ends the observation without a result, because another one takes its place."""
@@ -144,7 +145,13 @@ class StepObserver:
 
     def _stay(self) -> None:
         """Writes what was measured at the end of the program, and nothing in its forked children."""
-        os.register_at_fork(after_in_child=self._leave_child)
+        observer = weakref.ref(self)  # what is registered stays for good
+
+        def leave_child() -> None:
+            if (found := observer()) is not None:
+                found._leave_child()
+
+        os.register_at_fork(after_in_child=leave_child)
         atexit.register(self.finish)
 
     def add_hooks(self) -> None:
@@ -346,6 +353,10 @@ class StepObserver:
     def _detach(self) -> None:
         self.is_done = True
         self.remove_hooks()
+        atexit.unregister(self.finish)
+        unhear, self._unhear = self._unhear, None
+        if unhear is not None:
+            unhear()
 
 
 def _number(variable: str) -> int | None:

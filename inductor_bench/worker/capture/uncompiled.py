@@ -76,9 +76,9 @@ class ObjectNames:
         if isinstance(code, CodeType):
             self._wrapped[code] += 1
 
-    def begin(self) -> None:
-        """Begins to hear compilations; Dynamo has just been imported."""
-        upstream.on_frame(self._note)
+    def begin(self) -> Callable[[], None]:
+        """Begins to hear compilations, once Dynamo is imported; returns the undoing."""
+        return upstream.on_frame(self._note)
 
     def _note(self, compile_id: str, frame: upstream.CompilingFrame, stack: FrameType | None) -> None:
         if len(self._found) >= MOST_OBJECTS or os.getpid() != self._owner:
@@ -276,28 +276,47 @@ class UncompiledProcess:
             temporary.replace(self._path)
 
 
+def begin(folder: Path, torch: Any) -> tuple[UncompiledProcess, Callable[[], None]]:
+    """Begins the observation in this process; returns it, and the undoing.
+
+    Args:
+        folder: the folder of its files.
+        torch: the module ``torch``.
+    """
+    folder.mkdir(exist_ok=True)
+    process = UncompiledProcess(folder, torch)
+    original = torch.compile
+    torch.compile = replaced = process.wrap(original)
+
+    def undo() -> None:
+        process.leave()
+        if process in active:
+            active.remove(process)
+        if torch.compile is replaced:
+            torch.compile = original
+
+    process.steps.begin_eager()
+    active.append(process)
+    return process, undo
+
+
 def observe_uncompiled(torch: Any) -> None:
     """Starts the observation in this process. ``torch`` has just been imported."""
-    folder = Path(os.environ[CAPTURE_FOLDER], UNCOMPILED)
     try:
-        folder.mkdir(exist_ok=True)
-        process = UncompiledProcess(folder, torch)
-        torch.compile = process.wrap(torch.compile)
-        process.steps.begin_eager()
+        process, _ = begin(Path(os.environ[CAPTURE_FOLDER], UNCOMPILED), torch)
     except RECOVERABLE:
         traceback.print_exc()
         return
-    active.append(process)
     if DYNAMO_CALLBACK in sys.modules:
         hear_compilations()
     save_at_exit(process.steps.finish, process.save)
 
 
-def hear_compilations() -> None:
-    """Begins to hear what this process compiles; Dynamo has just been imported."""
+def hear_compilations() -> list[Callable[[], None]]:
+    """Begins to hear what this process compiles, once Dynamo is imported; returns what undoes it."""
     for process in active:
         process.steps.hear_compilations()
-        process.objects.begin()
+    return [process.objects.begin() for process in active]
 
 
 def leave_uncompiled() -> None:

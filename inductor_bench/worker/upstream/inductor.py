@@ -22,6 +22,7 @@ from .layers import paths_of
 from .pinning import values_of
 
 Run = Callable[[], Any]
+Undo = Callable[[], None]
 KernelCall = Callable[..., Any]
 _LAUNCHER = ("runtime.triton_heuristics", "runtime.triton_helpers")
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
@@ -193,13 +194,14 @@ def _tabulate_rows(rows: list[list[Any]], headers: list[str]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> None:
+def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> Undo:
     """Calls ``on_load(module, path, constants)`` for each compiled module that this process loads. (2.11, 2.13)
 
     A fresh compilation and a cache hit both call ``PyCodeCache.load_by_key_path``. So do the files of single kernels,
     which are recognised by the lack of a module's harness.
     """
-    original = codecache.PyCodeCache.load_by_key_path.__func__
+    before = vars(codecache.PyCodeCache)["load_by_key_path"]
+    original = before.__func__
 
     def load_by_key_path(cls: Any, /, key: str, path: str, linemap: Any = None, attrs: Any = None, **more: Any) -> Any:
         module = original(cls, key, path, linemap, attrs, **more)
@@ -209,8 +211,13 @@ def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> None:
 
     codecache.PyCodeCache.load_by_key_path = classmethod(load_by_key_path)
 
+    def undo() -> None:
+        codecache.PyCodeCache.load_by_key_path = before
 
-def key_caches_by_lines(codecache: ModuleType, folder: str) -> None:
+    return undo
+
+
+def key_caches_by_lines(codecache: ModuleType, folder: str) -> Undo:
     """Makes lines, modules and the number of threads a part of the keys of Inductor's and AOTAutograd's caches.
 
     A graph whose lines have moved, or whose modules have other names, is compiled again, because a cached one comes
@@ -227,7 +234,11 @@ def key_caches_by_lines(codecache: ModuleType, folder: str) -> None:
         original(self, gm, *arguments, **keywords)
         self.inductor_bench_lines = _digest_of_lines(gm)
 
+    def undo() -> None:
+        details.__init__ = original
+
     details.__init__ = init
+    return undo
 
 
 def _digest_of_lines(gm: Any) -> str:
@@ -388,8 +399,8 @@ def compile_nothing() -> None:
     compiler.set_stance("force_eager")
 
 
-def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> None:
-    """Calls ``begins`` and ``ends`` around each compilation in this process. (2.11, 2.13)
+def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
+    """Calls ``begins`` and ``ends`` around each compilation in this process; returns the undoing. (2.11, 2.13)
 
     Compilations are Dynamo's graphs, and backward graphs, which are compiled on first use. The recording of a CUDA
     graph, which torch counts as a compilation, is left out, because it runs the graph.
@@ -397,8 +408,23 @@ def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> None:
     from torch._dynamo.callback import CallbackTrigger, callback_handler
 
     compiled = (CallbackTrigger.DYNAMO, CallbackTrigger.LAZY_BACKWARD)
-    callback_handler.register_start_callback(lambda now: begins() if now.callback_trigger in compiled else None)
-    callback_handler.register_end_callback(lambda now: ends() if now.callback_trigger in compiled else None)
+
+    def started(now: Any) -> None:
+        if now.callback_trigger in compiled:
+            begins()
+
+    def ended(now: Any) -> None:
+        if now.callback_trigger in compiled:
+            ends()
+
+    callback_handler.register_start_callback(started)
+    callback_handler.register_end_callback(ended)
+
+    def undo() -> None:
+        callback_handler.remove_start_callback(started)
+        callback_handler.remove_end_callback(ended)
+
+    return undo
 
 
 def around_use_while_compiling(using: Callable[[], AbstractContextManager[None]], *, loads: bool) -> None:

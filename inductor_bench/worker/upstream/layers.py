@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED
@@ -18,14 +17,14 @@ from ...source.compile_log import read_source_line
 from ...source.layers import LAYERS
 
 
-def note_layers(debug: ModuleType) -> None:
-    """Adds the note to what ``torch._inductor.debug``, just imported, says of each compiled graph. (2.13)
+def note_layers(debug: Any) -> Callable[[], None]:
+    """Adds the note to what ``torch._inductor.debug`` says of each compiled graph; returns the undoing. (2.13)
 
     Without the names that this needs, and after any error, there is no note.
     """
     original = getattr(debug, "dump_inductor_provenance_info", None)
     if original is None:
-        return
+        return lambda: None
 
     @functools.wraps(original)
     def dump(*arguments: Any, **keywords: Any) -> Any:
@@ -34,7 +33,11 @@ def note_layers(debug: ModuleType) -> None:
             mapping[LAYERS] = _describe_graph(debug)
         return mapping
 
-    debug.dump_inductor_provenance_info = dump  # type: ignore[attr-defined]
+    def undo() -> None:
+        debug.dump_inductor_provenance_info = original
+
+    debug.dump_inductor_provenance_info = dump
+    return undo
 
 
 def _describe_graph(debug: Any) -> dict[str, object]:

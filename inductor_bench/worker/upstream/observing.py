@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ...devices.table import DEVICES, device_of
@@ -29,9 +30,10 @@ class CompilingFrame:
 
 
 OnFrame = Callable[[str, CompilingFrame, "FrameType | None"], None]
+Undo = Callable[[], None]
 
 
-def on_frame(note: OnFrame) -> None:
+def on_frame(note: OnFrame) -> Undo:
     """Calls ``note`` at each compilation of a frame, with its id, the frame, and the frame that called it. (2.13)
 
     The id is Dynamo's: the frame's number and that of the compilation, ``0/1``.
@@ -54,6 +56,7 @@ def on_frame(note: OnFrame) -> None:
             note(str(now.compile_id), found, stack)
 
     callback_handler.register_start_callback(begins)
+    return lambda: callback_handler.remove_start_callback(begins)
 
 
 def _owner(frame: Any) -> Any:
@@ -111,7 +114,6 @@ def is_of_torch(file: str) -> bool:
 # The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
 
 
-Undo = Callable[[], None]
 Call = Callable[[Any, Any], Any]
 
 
@@ -348,6 +350,78 @@ def frames_of_dynamo() -> int | None:
         return 0
     seen = getattr(getattr(sys.modules["torch._dynamo.convert_frame"], "input_codes", None), "seen", None)
     return None if seen is None else len(seen)
+
+
+# Sets a process up in which torch is imported already, as the variables of a capture set up a new one.
+
+
+def set_options(values: Mapping[str, object]) -> Undo:
+    """Sets options of Inductor by their names, such as ``cpp.enable_kernel_profile``. Others are left out. (2.13)"""
+    from torch._inductor import config
+
+    known = {name: value for name, value in values.items() if name in config.get_config_copy()}
+    before = {name: getattr(config, name) for name in known}
+
+    def set_all(options: Mapping[str, object]) -> None:
+        for name, value in options.items():
+            setattr(config, name, value)
+
+    set_all(known)
+    return lambda: set_all(before)
+
+
+def trace_compilations(folder: str) -> Undo:
+    """Writes the structured trace of this process into a folder, as ``TORCH_TRACE`` does from the start. (2.13)
+
+    Texts that torch has numbered before are written first, because it writes each of them once.
+    """
+    from torch._logging import _internal as logs
+    from torch._logging.structured import INTERN_TABLE
+
+    handler = logs.LazyTraceHandler(folder)
+    handler.setFormatter(logs.TorchLogsFormatter(trace=True))
+    level = logs.trace_log.level
+    logs.trace_log.setLevel(logging.DEBUG)
+    logs.trace_log.addHandler(handler)
+    for text, number in list(INTERN_TABLE.items()):
+        logs.trace_structured("str", lambda text=text, number=number: (text, number), suppress_context=True)
+
+    def undo() -> None:
+        logs.trace_log.removeHandler(handler)
+        logs.trace_log.setLevel(level)
+        handler.close()
+
+    return undo
+
+
+def print_no_paths() -> Undo:
+    """Keeps Inductor from printing the path of each module, as it does with ``benchmark_kernel``. (2.13)"""
+    from torch._inductor import graph
+
+    before = vars(graph).get("print")
+    setattr(graph, "print", lambda *_, **__: None)  # noqa: B010
+
+    def undo() -> None:
+        if before is None:
+            vars(graph).pop("print", None)
+        else:
+            setattr(graph, "print", before)  # noqa: B010
+
+    return undo
+
+
+def loaded_modules() -> dict[str, ModuleType]:
+    """The modules that Inductor has loaded in this process, by their real paths. (2.13)"""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    modules = list(getattr(getattr(codecache, "PyCodeCache", None), "modules", ()))
+    return {os.path.realpath(one.__file__): one for one in modules if getattr(one, "__file__", None)}
+
+
+def cache_folder() -> str:
+    """The folder in which Inductor keeps what this process compiles. (2.13)"""
+    from torch._inductor.codecache import cache_dir
+
+    return str(cache_dir())
 
 
 def _undo_all(undoings: list[Undo]) -> Undo:

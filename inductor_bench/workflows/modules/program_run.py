@@ -79,8 +79,9 @@ class FoundModule:
 
     @property
     def calls(self) -> int | None:
-        """The number of the program's calls over all processes; ``None`` where no process was observed."""
-        return sum(seen.calls for seen in self.observations) if self.observations else None
+        """The number of the program's calls over all processes; ``None`` where nobody counted them."""
+        counted = [seen.calls for seen in self.observations]
+        return sum(one or 0 for one in counted) if counted and None not in counted else None
 
     @property
     def live(self) -> Observation | None:
@@ -105,7 +106,7 @@ class FoundModule:
     @property
     def configs(self) -> dict[str, Config]:
         """The configs of its Triton kernels in the program, by their variables."""
-        return max(self.observations, key=lambda seen: seen.calls).configs if self.observations else {}
+        return max(self.observations, key=lambda seen: seen.calls or 0).configs if self.observations else {}
 
     @property
     def cuda_graphs(self) -> bool:
