@@ -11,7 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Any
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from .records.request import BreakdownRequest
     from .records.retune import MeasuredKernel
     from .records.run import Run
-    from .report.run.observed_run import ObservedRun
+    from .workflows.observe import ObservedBlock
 
 __all__ = [
     "__version__",
@@ -75,8 +74,7 @@ def observe(
     name: str = "",
     force: bool = False,
     samples: bool = True,
-    yields: bool = False,
-) -> "AbstractContextManager[ObservedRun]":
+) -> "ObservedBlock":
     """Observes the steps of a block, in a script or a notebook, as ``breakdown`` observes a program from outside.
 
     ``with inductor_bench.observe("runs/mine") as run:`` stands around a loop. After the block ``print(run)`` prints the
@@ -92,7 +90,6 @@ def observe(
         name: the name of the run in reports; without it that of the program.
         force: whether an earlier run in that folder may be replaced.
         samples: whether what the host does is sampled, in 5 s of further steps.
-        yields: whether the next ``observe`` may end this one, as after a training that an exception has left.
 
     Returns:
         A context manager. It gives an object that has ``headline``, ``findings``, ``failures``, ``step_time_s`` (in
@@ -104,10 +101,10 @@ def observe(
             nothing of its own; what failed stands in ``failures``.
     """
     from .worker.capture.in_process import ProcessObserver, cache_folder, is_observed
-    from .workflows.observe import observed_block
+    from .workflows.observe import ObservedBlock, request_of_block
 
-    how = {"force": force, "samples": samples, "yields": yields, "is_observed": is_observed()}
-    return observed_block(output, name, ProcessObserver, cache_folder, **how)
+    request = request_of_block(output, name, force=force, samples=samples)
+    return ObservedBlock(request, ProcessObserver, cache_folder, is_observed=is_observed())
 
 
 def extract(

@@ -89,7 +89,8 @@ class UserFiles:
     def _path(self, call: UserCall) -> Path | None:
         if not call.file:
             return None
-        return next((root / call.file for root in self._roots if (root / call.file).is_file()), None)
+        paths = (root / call.file for root in self._roots)
+        return next((path for path in paths if path.is_file() or _is_cell(path)), None)
 
     def _source(self, call: UserCall, line: int | None) -> SourceLine | None:
         if line is None or not call.file:
@@ -149,9 +150,14 @@ def _is_repeated(function: ast.AST, line: int) -> bool:
 @functools.lru_cache(maxsize=64)
 def _parse(path: Path) -> ast.Module | None:
     try:
-        return ast.parse(path.read_bytes())
+        return ast.parse("".join(linecache.getlines(str(path))) if _is_cell(path) else path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
+
+
+def _is_cell(path: Path) -> bool:
+    """Whether a path is the name of a notebook's cell, whose text only its own process has."""
+    return str(path) in linecache.cache and not path.is_file()
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -84,7 +84,7 @@ class BlockBreakdown(Breakdown):
         known = {COMPILE_CACHE: str(work / "known")}  # torch's own caches may have modules: what those took is unknown
         found = read_program(work, printed, known, is_whole=is_whole)
         capture = replace(found.capture, disagreement="", exit_code=0 if is_whole else None, time_s=time_s)
-        self.captured = replace(found, capture=capture, failures=(*found.failures, *_nothing_seen(found)))
+        self.captured = replace(found, capture=capture, failures=(*found.failures, *_missing(found)))
         return self.captured
 
     def measure(self) -> None:
@@ -118,14 +118,18 @@ class BlockBreakdown(Breakdown):
             self._draw_step()
 
 
-def _nothing_seen(found: CapturedProgram) -> tuple[Failure, ...]:
-    if found.modules or any(one.trace for one in found.steps):
-        return ()
-    why = f": {found.capture.uncompiled}" if found.capture.uncompiled else ""
-    steps = max((one.steps for one in found.steps), default=0)
-    few = f"; none of its {steps} steps was profiled" if steps else ""
-    hint = "run more steps in the block" if steps else STEPLESS
-    return (Failure(CAPTURE, "nothing-compiled", f"the block called no compiled graph{why}{few}", hint),)
+def _missing(found: CapturedProgram) -> Iterator[Failure]:
+    """What a block lacked for its step to be measured, if it was not."""
+    if any(one.trace or one.step_times_s for one in found.steps):
+        return
+    said = next((note for one in found.steps for note in one.notes), "")
+    if found.modules:
+        hint = "mark the end of each step with inductor_bench.step()" if not found.steps else ""
+        yield Failure(CAPTURE, "no-steps", f"no step was timed: {said or 'none came to its end'}", hint)
+        return
+    why = found.capture.uncompiled
+    message = ": ".join(filter(None, ["the block called no compiled graph", why, said]))
+    yield Failure(CAPTURE, "nothing-compiled", message, "" if said else STEPLESS)
 
 
 class ObservedBlock:
@@ -135,26 +139,25 @@ class ObservedBlock:
         request: what is observed, and the folder.
         make: makes the observer of this process.
         cache: tells the folder in which torch keeps what this process compiles.
-        reason: why nothing is observed; empty if it is.
-        yields: whether the next block may take its place, as one of a training that was left by an exception.
+        is_observed: whether a command of this tool observes this process, so that nothing is done here.
     """
 
     def __init__(
-        self,
-        request: BreakdownRequest,
-        make: MakeObserver,
-        cache: Callable[[], str],
-        *,
-        reason: str = "",
-        yields: bool = False,
+        self, request: BreakdownRequest, make: MakeObserver, cache: Callable[[], str], *, is_observed: bool = False
     ) -> None:
-        self._request, self._make, self._cache, self._reason, self.yields = request, make, cache, reason, yields
+        self._request, self._make, self._cache = request, make, cache
+        self.yields = False
+        """Whether the next block may end this one, as after a training that an exception has left."""
+        rank = os.environ.get("RANK", "")
+        other_rank = OTHER_RANK.format(rank=rank) if rank not in ("", "0") else ""
+        self._reason = BY_COMMAND if is_observed else other_rank
+        self._redaction = find_secrets(request)
         self._ends = contextlib.ExitStack()
         self._stages = StageTimes(Silent())
         self._begin_s = 0.0
         self._breakdown: BlockBreakdown | None = None
         self._observer: BlockObserver | None = None
-        self.run = ObservedRun(None, reason)
+        self.run = ObservedRun(None, self._reason)
 
     def __enter__(self) -> ObservedRun:
         """Begins the observation.
@@ -164,6 +167,8 @@ class ObservedBlock:
             InductorBenchError: the folder cannot be made.
         """
         if self._reason:
+            if self._reason == BY_COMMAND:
+                warnings.warn(BY_COMMAND, stacklevel=2)
             return self.run
         if active and active[0].yields:
             active[0].give_up()
@@ -188,13 +193,13 @@ class ObservedBlock:
             made = new_run_folder(request.output, folder_title_of(request), force=request.force, mark=tool_mark())
             folder, left = self._ends.enter_context(made)
         except UsageError as error:
-            hint = error.hint.replace("--force", "force=True").replace("-o", "the first argument")
+            hint = error.hint.replace("--force", "force=True").replace(" with -o", "")
             raise UsageError(error.message, hint, error.id) from error
         end_marked(left)
         return folder
 
     def _begin(self, folder: RunFolder) -> None:
-        breakdown = BlockBreakdown(self._request, folder, find_secrets(self._request), self._stages)
+        breakdown = BlockBreakdown(self._request, folder, self._redaction, self._stages)
         capture_environment(folder.work)  # makes the folders
         observer = self._make(folder.work / "observed", folder.work / "torch_trace", samples=self._request.samples)
         observer.begin()
@@ -240,7 +245,7 @@ class ObservedBlock:
             breakdown.conclude()
             self._stages.stage("writing the report")
             outcome = report_run(breakdown.run, self._folder, plots=False)
-            keep_stage_times(self._stages, self._folder, Redaction())
+            keep_stage_times(self._stages, self._folder, self._redaction)
         except InductorBenchError as problem:
             warnings.warn(f"the RUN is not complete: {problem.message}", stacklevel=4)
             outcome = None
@@ -252,39 +257,13 @@ def _failure_of(error: BaseException) -> Failure:
     return Failure(CAPTURE, "exit", f"the block ended with {type(error).__name__}: {str(error)[:200]}; {kept}")
 
 
-def observed_block(
-    output: str | os.PathLike[str] | None,
-    name: str,
-    make: MakeObserver,
-    cache: Callable[[], str],
-    *,
-    force: bool,
-    samples: bool,
-    yields: bool,
-    is_observed: bool,
-) -> ObservedBlock:
-    """The block of ``inductor_bench.observe``, with the request that its RUN holds.
-
-    Args:
-        output: the RUN folder; ``None`` for the first free one below ``runs``.
-        name: of the run in reports; empty for that of the program.
-        make: makes the observer of this process.
-        cache: as in :class:`ObservedBlock`.
-        force: whether an earlier run in the folder may be replaced.
-        samples: whether the host is sampled.
-        yields: as in :class:`ObservedBlock`.
-        is_observed: whether a command of this tool observes this process.
-    """
-    request = _request_of(name)
+def request_of_block(
+    output: str | os.PathLike[str] | None, name: str, *, force: bool, samples: bool
+) -> BreakdownRequest:
+    """The request of a block; the arguments are those of ``inductor_bench.observe``."""
     folder = Path(output) if output is not None else None
-    request = replace(request, output=folder, force=force, samples=samples, plots=False, python=sys.executable)
-    reason, rank = "", os.environ.get("RANK", "")
-    if is_observed:
-        reason = BY_COMMAND
-        warnings.warn(reason, stacklevel=3)
-    elif rank not in ("", "0"):
-        reason = OTHER_RANK.format(rank=rank)
-    return ObservedBlock(request, make, cache, reason=reason, yields=yields)
+    request = _request_of(name)
+    return replace(request, output=folder, force=force, samples=samples, plots=False, python=sys.executable)
 
 
 def _request_of(name: str) -> BreakdownRequest:

@@ -121,7 +121,7 @@ class ObservedRun(os.PathLike[str]):
         """
         program = self.record.program
         if program is None:
-            raise InductorBenchError(f"no step was timed: {self.headline or 'too few steps ran'}", "run more steps")
+            raise InductorBenchError(next((one.message for one in self.record.failures), "no step was timed"))
         return program.step_time_s
 
     @property

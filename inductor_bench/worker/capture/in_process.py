@@ -150,6 +150,8 @@ class ProcessObserver:
         if earlier and self._measurement is not None:
             every = len(dict.fromkeys(called))
             self._measurement.note(COMPILED_BEFORE.format(count=len(earlier), every=every, lacks=LACKS))
+            if process.steps.is_done:  # else it is written at the end
+                self._measurement.write()
 
     def _leave(self) -> None:
         """Undoes what was set, in reverse."""
