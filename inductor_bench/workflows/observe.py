@@ -53,7 +53,7 @@ class BlockObserver(Protocol):
     @property
     def is_measured(self) -> bool: ...
     def begin(self) -> None: ...
-    def end(self) -> None: ...
+    def end(self) -> str: ...
 
 
 class MakeObserver(Protocol):
@@ -122,7 +122,7 @@ def _missing(found: CapturedProgram) -> Iterator[Failure]:
     """What a block lacked for its step to be measured, if it was not."""
     if any(one.trace or one.step_times_s for one in found.steps):
         return
-    said = next((note for one in found.steps for note in one.notes), "")
+    said = next((one.notes[-1] for one in found.steps if one.notes), "")
     if found.modules:
         hint = "mark the end of each step with inductor_bench.step()" if not found.steps else ""
         yield Failure(CAPTURE, "no-steps", f"no step was timed: {said or 'none came to its end'}", hint)
@@ -226,7 +226,8 @@ class ObservedBlock:
         active.remove(self)
         with self._ends:
             try:
-                observer.end()
+                if lacks := observer.end():
+                    warnings.warn(lacks, stacklevel=2)
                 captured = breakdown.read(time_s, self._cache(), is_whole=error is None)
                 if error is None:
                     breakdown.measure()

@@ -127,19 +127,23 @@ class ProcessObserver:
 
         return call
 
-    def end(self) -> None:
-        """Ends the observation, and writes what was observed. May be called again."""
+    def end(self) -> str:
+        """Ends the observation, and writes what was observed. Returns what it lacks, as a sentence; empty if nothing.
+
+        May be called again.
+        """
         if self._process is None or self._without is None:
-            return
-        self._add_earlier(self._process)
+            return ""
+        lacks = self._add_earlier(self._process)
         if not self._has_graph:
             self._without.steps.finish()
             self._without.save()
         self._process.steps.finish()
         self._process.save()
         self._leave()
+        return lacks
 
-    def _add_earlier(self, process: ObservedProcess) -> None:
+    def _add_earlier(self, process: ObservedProcess) -> str:
         """Adds the graphs that were compiled before the block, and says what is missing of them."""
         loaded, known = upstream.loaded_modules(), process.paths
         called = [os.path.realpath(one.path) for one in self._graphs.records if one.path]
@@ -147,11 +151,13 @@ class ProcessObserver:
         for path in earlier:
             if path in loaded:
                 process.add_earlier(loaded[path], path)
-        if earlier and self._measurement is not None:
-            every = len(dict.fromkeys(called))
-            self._measurement.note(COMPILED_BEFORE.format(count=len(earlier), every=every, lacks=LACKS))
-            if process.steps.is_done:  # else it is written at the end
-                self._measurement.write()
+        if not earlier or self._measurement is None:
+            return ""
+        lacks = COMPILED_BEFORE.format(count=len(earlier), every=len(dict.fromkeys(called)), lacks=LACKS)
+        self._measurement.note(lacks)
+        if process.steps.is_done:  # else it is written at the end
+            self._measurement.write()
+        return lacks
 
     def _leave(self) -> None:
         """Undoes what was set, in reverse."""

@@ -115,8 +115,10 @@ class ObservedProcess:
 
     def add_earlier(self, module: ModuleType, path: str) -> None:
         """Adds a module that the process loaded before it was observed, whose calls nobody counted."""
-        what = (module, path, {}, self._next_stem(), self.steps.exclude)
-        self._seen.append(ObservedModule(*what, forced=False, repeat=self._repeat, is_earlier=True))
+        stem, repeat = self._next_stem(), self._repeat
+        self._seen.append(
+            ObservedModule(module, path, {}, stem, self.steps.exclude, forced=False, repeat=repeat, is_earlier=True)
+        )
 
     @property
     def paths(self) -> set[str]:

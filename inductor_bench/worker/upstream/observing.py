@@ -383,8 +383,8 @@ def trace_compilations(folder: str) -> Undo:
     level = logs.trace_log.level
     logs.trace_log.setLevel(logging.DEBUG)
     logs.trace_log.addHandler(handler)
-    for text, number in list(INTERN_TABLE.items()):
-        logs.trace_structured("str", lambda text=text, number=number: (text, number), suppress_context=True)
+    for numbered in list(INTERN_TABLE.items()):
+        logs.trace_structured("str", functools.partial(_same, numbered), suppress_context=True)
 
     def undo() -> None:
         logs.trace_log.removeHandler(handler)
@@ -392,6 +392,10 @@ def trace_compilations(folder: str) -> Undo:
         handler.close()
 
     return undo
+
+
+def _same(numbered: tuple[str, int]) -> tuple[str, int]:
+    return numbered
 
 
 def print_no_paths() -> Undo:
@@ -419,7 +423,7 @@ def loaded_modules() -> dict[str, ModuleType]:
 
 def cache_folder() -> str:
     """The folder in which Inductor keeps what this process compiles. (2.13)"""
-    from torch._inductor.codecache import cache_dir
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return str(cache_dir())
 
