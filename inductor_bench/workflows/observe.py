@@ -111,7 +111,8 @@ class BlockBreakdown(Breakdown):
 
     def stop(self, captured: CapturedProgram, failure: Failure) -> None:
         """Keeps of a block that did not come to its end what its steps say."""
-        self.run = replace(self.run, capture=captured.capture, failures=(*self.run.failures, failure))
+        failures = (*self.run.failures, failure, *captured.failures)
+        self.run = replace(self.run, capture=captured.capture, failures=failures)
         if captured.steps:
             self._keep(captured, early=True)
             self._analyse()
