@@ -421,8 +421,9 @@ def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> Undo:
     callback_handler.register_end_callback(ended)
 
     def undo() -> None:
-        callback_handler.remove_start_callback(started)
-        callback_handler.remove_end_callback(ended)
+        with contextlib.suppress(ValueError):  # ``torch._dynamo.reset`` removes all of them
+            callback_handler.remove_start_callback(started)
+            callback_handler.remove_end_callback(ended)
 
     return undo
 

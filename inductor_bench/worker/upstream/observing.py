@@ -56,7 +56,12 @@ def on_frame(note: OnFrame) -> Undo:
             note(str(now.compile_id), found, stack)
 
     callback_handler.register_start_callback(begins)
-    return lambda: callback_handler.remove_start_callback(begins)
+
+    def undo() -> None:
+        with contextlib.suppress(ValueError):  # ``torch._dynamo.reset`` removes all of them
+            callback_handler.remove_start_callback(begins)
+
+    return undo
 
 
 def _owner(frame: Any) -> Any:
