@@ -377,6 +377,10 @@ def _dtypes(ops: Sequence[HostOp], tops: Sequence[int]) -> dict[int, str]:
     return found
 
 
+MOST_LAYERS = 3
+"""The most layers of a device event that its trace names."""
+
+
 def _note(
     work: Work, modules: Mapping[int, ModuleEvidence], places: Mapping[int, CallPlace], files: EvidenceFiles
 ) -> EventNote:
@@ -384,14 +388,17 @@ def _note(
     activity = work.activity
     place = places.get(work.op)
     line = place.source if place else None
+    layers = dict.fromkeys([place.module] if place and place.module else [])
     if module is not None and activity is not None and activity.call is not None:
-        lines = files.source_lines(module.slug)
-        line = next(iter(lines.get(activity.call.handle or "", ())), None) if lines else line
+        lines, handle = files.source_lines(module.slug), activity.call.handle or ""
+        line = next(iter(lines.get(handle, ())), None) if lines else line
+        layers = dict.fromkeys(one.layer for one in files.layers(module.slug).kernels.get(handle, ()) if one.layer)
     return EventNote(
         part=work.kind if module is None else f"{work.kind} {module.label}",
         kernel=activity.kernel.name if activity is not None and activity.kernel is not None else "",
         operator=(activity.operator or "") if activity is not None else work.label,
         source=_words(line),
+        layer=", ".join([*layers][:MOST_LAYERS]) + (", …" if len(layers) > MOST_LAYERS else ""),
     )
 
 

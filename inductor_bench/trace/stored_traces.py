@@ -308,11 +308,12 @@ class EventNote(NamedTuple):
     kernel: str
     operator: str
     source: str
+    layer: str = ""
 
 
-_NAMES = EventNote("part", "module kernel", "operator", "source line")
+_NAMES = EventNote("part", "module kernel", "operator", "source line", "layer")
 _NOTED = re.compile(
-    rb'"args": \{"part": "(?:[^"\\]|\\.)*", (?:"(?:module kernel|operator|source line)": "(?:[^"\\]|\\.)*", )*'
+    rb'"args": \{"part": "(?:[^"\\]|\\.)*", (?:"(?:module kernel|operator|source line|layer)": "(?:[^"\\]|\\.)*", )*'
 )
 """The begin of the arguments with the notes of an earlier analysis."""
 

@@ -159,11 +159,11 @@ def test_the_stored_trace_names_graph_kernel_and_line(tmp_path: Path) -> None:
     found = works_of(path, name)
     target = tmp_path / "step.trace.json.gz"
     store_program_trace(path, target, MARKERS)
-    for line in ("of an earlier analysis: 5", "a.py:3 in f"):
+    for line, layer in (("of an earlier analysis: 5", "Old"), ("a.py:3 in f", "Net.layers.0")):
         annotate_trace(
             target,
             {
-                event_key(program, work.event): EventNote("graph forward", f'kernel "{work.event}"', "", line)
+                event_key(program, work.event): EventNote("graph forward", f'kernel "{work.event}"', "", line, layer)
                 for work in found.works
             },
         )
@@ -173,7 +173,7 @@ def test_the_stored_trace_names_graph_kernel_and_line(tmp_path: Path) -> None:
     assert [one["args"]["module kernel"] for one in work] == [f'kernel "{index}"' for index in range(len(work))]
     assert all(one["args"]["part"] == "graph forward" for one in work)
     assert all(one["args"]["source line"] == "a.py:3 in f" and "operator" not in one["args"] for one in work)
-    assert all("correlation" in one["args"] for one in work)
+    assert all(one["args"]["layer"] == "Net.layers.0" and "correlation" in one["args"] for one in work)
 
 
 def test_a_large_trace_loses_its_last_steps(tmp_path: Path) -> None:
