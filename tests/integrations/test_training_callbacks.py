@@ -11,21 +11,24 @@ from typing import Any
 
 import breakdown_runs as runs
 import forking_python
+import markdown_pages
 import pytest
+from conftest import ROOT
 
 import inductor_bench
 from inductor_bench.integrations.training import ObservedTraining
 
 PACKAGES = {"transformers": ("transformers", "accelerate"), "lightning": ("lightning",)}
+PAGE = markdown_pages.read((ROOT / "docs" / "integrations.md").read_text(encoding="utf-8"))
 
 
 @functools.cache
-def notes(library: str) -> list[Any]:
+def notes(library: str, *words: str) -> list[Any]:
     """What the blocks of ``tests/programs/trainings.py`` noted."""
-    for package in PACKAGES[library]:
+    for package in PACKAGES.get(library, (library,)):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    ended = forking_python.run([str(runs.PROGRAMS / "trainings.py"), library])
+    ended = forking_python.run([str(runs.PROGRAMS / "trainings.py"), library, *words])
     assert ended.returncode == 0, ended.stderr
     line = next(line for line in ended.stdout.splitlines() if line.startswith("NOTES "))
     return json.loads(line.removeprefix("NOTES "))
@@ -44,6 +47,20 @@ def test_a_second_training_is_not_observed_and_one_that_fails_is_told(library: s
     assert output is None and options == {"name": "other", "force": False, "samples": False} and yields
     assert steps == 1  # two batches make a step
     assert ended == {"transformers": None, "lightning": "RuntimeError"}[library]
+
+
+def test_a_loop_with_accelerate_marks_a_step_where_the_gradients_are_complete(tmp_path: Path) -> None:
+    (loop,) = [block for block in PAGE.blocks if "accelerator.sync_gradients" in block]
+    (tmp_path / "loop.py").write_text(loop)
+    ((output, _, steps, ended, _),), _ = notes("accelerate", str(tmp_path / "loop.py"))
+    assert (output, steps, ended) == ("runs/accelerate", 2, "whole")
+
+
+@pytest.mark.parametrize("library", PACKAGES)
+def test_the_page_shows_the_callback_that_the_trainings_have(library: str) -> None:
+    line = f"from inductor_bench.integrations.{library} import InductorBenchCallback"
+    (block,) = [block for block in PAGE.blocks if line in block.splitlines()]
+    assert line in (runs.PROGRAMS / "trainings.py").read_text() and "callbacks=[InductorBenchCallback()]" in block
 
 
 class Block:

@@ -2,8 +2,11 @@
 
 Usage: trainings.py transformers|lightning. Prints the notes of three trainings as JSON: one whose steps are measured
 after three of five, a second one with the same callback, and one that fails.
+
+Usage: trainings.py accelerate LOOP. Runs the file LOOP, a loop with gradients of two batches, over four batches.
 """
 
+import contextlib
 import json
 import sys
 import tempfile
@@ -81,6 +84,22 @@ def train_with_lightning(callback, fails):
     lightning.Trainer(**how, **quiet, callbacks=[callback]).fit(Model(), loader)
 
 
+def report(run=None):
+    notes = [[one.output, one.options, one.steps, one.ended, getattr(one, "yields", None)] for one in every]
+    print("NOTES", json.dumps([notes, run is every[0]]))
+    sys.exit(0)
+
+
+if sys.argv[1] == "accelerate":
+    import accelerate
+
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(torch.ones(16, 8), batch_size=4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    exec(Path(sys.argv[2]).read_text())
+    report()
 if sys.argv[1] == "transformers":
     from inductor_bench.integrations.transformers import InductorBenchCallback
 
@@ -92,9 +111,6 @@ else:
 callback = InductorBenchCallback("runs/mine", force=True)
 train(callback, fails=False)
 train(callback, fails=False)
-try:
+with contextlib.suppress(RuntimeError):
     train(InductorBenchCallback(name="other", samples=False), fails=True)
-except RuntimeError:
-    pass
-notes = [[one.output, one.options, one.steps, one.ended, getattr(one, "yields", None)] for one in every]
-print("NOTES", json.dumps([notes, callback.run is every[0]]))
+report(callback.run)
