@@ -26,7 +26,7 @@ from ..records.request import BreakdownRequest
 from ..records.request_fields import COMMAND, PROCESS
 from ..report.run.observed_run import ObservedRun
 from ..store.files import write_text
-from ..store.folder import RunFolder, new_run_folder
+from ..store.folder import RunFolder, new_run_folder, remove_run
 from ..store.redaction import Redaction
 from .breakdown import Breakdown, keep_stage_times, report_run
 from .kernels.retuning import CAPTURE
@@ -185,6 +185,7 @@ class ObservedBlock:
             traceback.print_exc()
             self.run = ObservedRun(None, f"this process cannot be observed: {type(error).__name__}: {error}")
             warnings.warn(str(self.run), stacklevel=2)
+            remove_run(folder)
             self._ends.close()
         return self.run
 

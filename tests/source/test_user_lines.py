@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,12 @@ def test_a_condition_reads_a_value(tmp_path: Path) -> None:
     files = UserFiles((tmp_path,))
     found = [files.find(UserCall("", "app.py", 1, "f", (name,))) for name in ("is_nonzero", "item")]
     assert [one and one.line for one in found] == [3, 4]
+
+
+def test_a_cell_of_a_notebook_has_its_lines_in_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, text = "/no/such/folder/ipykernel_7/42.py", "def step(x):\n    y = x + 1\n    return y.item()\n"
+    call = UserCall("", name, 1, "step", ("item",))
+    assert getattr(UserFiles((Path("/"),)).find(call), "line", None) == 1
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+    found = UserFiles((Path("/"),)).find(call)
+    assert found is not None and (found.file, found.line, found.code) == (name, 3, "return y.item()")
