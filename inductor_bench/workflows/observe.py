@@ -224,7 +224,8 @@ class ObservedBlock:
         breakdown, observer = self._breakdown, self._observer
         if breakdown is None or observer is None:
             return
-        self._breakdown, time_s = None, time.monotonic() - self._begin_s
+        self._breakdown = self._observer = None
+        time_s = time.monotonic() - self._begin_s
         active.remove(self)
         with self._ends:
             try:

@@ -102,5 +102,5 @@ def test_a_block_that_an_exception_left_gives_way() -> None:
 
 def test_only_the_first_rank_is_observed() -> None:
     folder, seen = blocks()
-    assert seen["other rank"] == ["rank 1 is not observed: observe() measures rank 0 of a program", True, None]
+    assert seen["other rank"] == ["rank 1 is not observed: observe() measures rank 0 of a program", False, None]
     assert not (folder / "other").exists()

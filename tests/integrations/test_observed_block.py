@@ -64,7 +64,7 @@ def test_what_torch_lacks_is_a_warning_and_leaves_no_run(tmp_path: Path) -> None
     with pytest.warns(UserWarning, match="cannot be observed: AttributeError: torch has no such name"):
         entered = block(tmp_path / "run", begins=fails)
         with entered as run:
-            assert run.is_measured and run.folder is None
+            assert not run.is_measured and run.folder is None
     assert not (tmp_path / "run" / "record.json").exists() and observe.active == []
     with pytest.raises(InductorBenchError, match="cannot be observed"):
         _ = run.step_time_s
@@ -89,7 +89,7 @@ def test_an_exception_of_the_program_is_its_own(tmp_path: Path) -> None:
 def test_a_program_that_a_command_observes_is_left_alone(tmp_path: Path) -> None:
     entered = block(tmp_path / "run", begins=fails, is_observed=True)
     with pytest.warns(UserWarning, match="observes this program already"), entered as run:
-        assert run.is_measured and str(run) == observe.BY_COMMAND
+        assert not run.is_measured and str(run) == observe.BY_COMMAND
     assert not (tmp_path / "run").exists()
 
 

@@ -67,7 +67,7 @@ class Block:
     """A block, and what it gives, whose steps are measured when it is told so."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.folder, self.is_measured, self.run, self.yields = folder, folder is None, self, False
+        self.folder, self.is_measured, self.run, self.yields = folder, False, self, False
         self.ends: list[Any] = []
 
     def __enter__(self) -> Block:

@@ -71,7 +71,7 @@ class ObservedRun(os.PathLike[str]):
         is_measured: asks the observation.
     """
 
-    def __init__(self, folder: Path | None, reason: str = "", is_measured: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, folder: Path | None, reason: str = "", is_measured: Callable[[], bool] = lambda: False) -> None:
         self.folder = folder.resolve() if folder is not None else None
         """The RUN folder; ``None`` if nothing is observed."""
         self._reason, self._ask = reason, is_measured
@@ -83,7 +83,7 @@ class ObservedRun(os.PathLike[str]):
 
     @property
     def is_measured(self) -> bool:
-        """Whether nothing more is measured, so that the block may end here."""
+        """Whether nothing more is measured, so that the block may end here; never if nothing is observed."""
         return self._ask()
 
     @property
