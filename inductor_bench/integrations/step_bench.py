@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from .. import compare, observe, step
+from ..errors import InductorBenchError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class StepBench:
             What ``inductor_bench.observe`` gives: ``step_time_s`` and ``kernels["triton_red*"].time_s``, in seconds.
 
         Raises:
-            InductorBenchError: another block is observed, or the folder holds something else.
+            InductorBenchError: another block is observed, the folder holds something else, or no step was timed.
         """
         if (count := int(os.environ.get(WORKERS) or 1)) > 1:
             pytest.skip(SHARED.format(count=count))
@@ -71,6 +73,8 @@ class StepBench:
                 function()
                 step()
                 steps += 1
+        if math.isnan(run.step_time_s):
+            raise InductorBenchError(run.headline or "no step was timed")
         return run
 
     def _next_folder(self) -> Path:

@@ -25,7 +25,7 @@ import inductor_bench
 
 
 class Run:
-    step_time_s = 0.001
+    step_time_s, headline = 0.001, "too few steps"
 
     def __init__(self, output, options):
         self.output, self.options, self.steps = output, options, 0
@@ -54,6 +54,8 @@ from conftest import LOADED
 
 import pytest
 
+from inductor_bench.errors import InductorBenchError
+
 
 def test_loads_little():
     package = "inductor_bench"
@@ -73,6 +75,12 @@ def test_step(inductor_bench, mode):
 
 def test_slow(inductor_bench):
     assert inductor_bench.step(lambda: None, most_s=0, output="stored").steps == 3
+
+
+def test_untimed(inductor_bench, monkeypatch):
+    monkeypatch.setattr("conftest.Run.step_time_s", float("nan"))
+    with pytest.raises(InductorBenchError, match="too few steps"):
+        inductor_bench.step(lambda: None, most_s=0)
 
 
 def test_is_not_slower(inductor_bench):
@@ -101,7 +109,7 @@ def test_a_step_is_called_until_it_is_measured_and_compared(folder: Path) -> Non
         with ZipFile(ROOT / "tests" / "data" / "documented" / f"{name}.zip") as archive:
             archive.extractall(folder / name)
     printed = pytest_ends(folder, "--inductor-bench-runs", "kept")
-    assert "4 passed" in printed, printed
+    assert "5 passed" in printed, printed
 
 
 def test_processes_that_share_the_machine_time_nothing(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import html
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,14 +41,21 @@ class KernelUse:
 
 
 class KernelUses(Mapping[str, KernelUse]):
-    """The kernels of a step by their names, those that take most time first. A glob stands for all that fit it."""
+    """The kernels of a step by their names, those that take most time first. A glob stands for all that fit it.
 
-    def __init__(self, uses: Mapping[str, KernelUse]) -> None:
-        self._uses = uses
+    Args:
+        uses: the kernels.
+        is_known: whether anything was observed; if not, all figures are ``nan``.
+    """
+
+    def __init__(self, uses: Mapping[str, KernelUse], *, is_known: bool = True) -> None:
+        self._uses, self._is_known = uses, is_known
 
     def __getitem__(self, glob: str) -> KernelUse:
         if glob in self._uses:
             return self._uses[glob]
+        if not self._is_known:
+            return KernelUse(glob, math.nan, math.nan, None)
         fitting = [use for name, use in self._uses.items() if fnmatch.fnmatchcase(name, glob)]
         if not fitting:
             raise KeyError(f"no kernel fits {glob!r}; there are {', '.join(self._uses) or 'none'}")
@@ -63,7 +71,8 @@ class KernelUses(Mapping[str, KernelUse]):
 class ObservedRun(os.PathLike[str]):
     """What a block of this process did, as ``inductor_bench.observe`` saw it. It stands for the path of its RUN.
 
-    Until the end of the block only ``folder`` and ``is_measured`` are known.
+    Until the end of the block only ``folder`` and ``is_measured`` are known. If nothing was observed, ``headline`` says
+    why, and figures are ``nan``, so that a program that prints them runs on.
 
     Args:
         folder: the RUN; ``None`` if nothing is observed.
@@ -94,39 +103,38 @@ class ObservedRun(os.PathLike[str]):
             InductorBenchError: the block has not ended, or nothing was observed.
         """
         if self._record is None:
-            raise InductorBenchError(self._reason or UNDER_WAY, "" if self._reason else "read it after the with block")
+            raise InductorBenchError(self._reason or UNDER_WAY, "" if self._reason else "read it after the block")
         return self._record
 
     @property
     def headline(self) -> str:
         """The first sentence of the screen; why nothing was measured, if that is so."""
-        return self._summary.headline
+        return self._reason or self._summary.headline
 
     @property
     def findings(self) -> tuple[SummaryFinding, ...]:
         """What was found, in the order of the screen."""
-        return self._summary.findings
+        return () if self._reason else self._summary.findings
 
     @property
     def failures(self) -> tuple[SummaryFailure, ...]:
         """What failed; what was measured is there nevertheless."""
-        return self._summary.failures
+        return () if self._reason else self._summary.failures
 
     @property
     def step_time_s(self) -> float:
-        """The median time of a step in seconds, without the profiler.
-
-        Raises:
-            InductorBenchError: no step was timed.
-        """
-        program = self.record.program
-        if program is None:
-            raise InductorBenchError(next((one.message for one in self.record.failures), "no step was timed"))
-        return program.step_time_s
+        """The median time of a step in seconds, without the profiler; ``nan`` if no step was timed."""
+        program = None if self._reason else self.record.program
+        return math.nan if program is None else program.step_time_s
 
     @property
     def kernels(self) -> KernelUses:
-        """The kernels of a step by name or glob: ``kernels["triton_red*"].time_s`` in seconds."""
+        """The kernels of a step by name or glob: ``kernels["triton_red*"].time_s`` in seconds.
+
+        A key that no kernel fits is a ``KeyError`` that names the kernels.
+        """
+        if self._reason:
+            return KernelUses({}, is_known=False)
         uses: dict[str, KernelUse] = {}
         for entry in rank(self.record):
             if entry.cost.calls:
