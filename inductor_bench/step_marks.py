@@ -6,14 +6,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 listeners: "list[Callable[[], None]]" = []
-"""Called at each mark. It is empty outside of a program that ``breakdown`` observes."""
+"""Called at each mark. It is empty outside of a program or a block that is observed."""
 
 
 def step() -> None:
     """Marks the end of a step of the program, for example of one iteration of a training loop or one token.
 
-    ``inductor-bench breakdown`` then measures the steps between the marks. Without marks it takes the optimizer's
-    steps, or the repeating pattern of compiled calls. Outside of an observed program this does nothing.
+    ``inductor-bench breakdown`` and ``inductor_bench.observe`` then measure the steps between the marks. Without marks
+    they take the optimizer's steps, or the repeating pattern of compiled calls. Elsewhere this does nothing.
     """
     for listener in tuple(listeners):
         listener()

@@ -67,6 +67,9 @@ class KernelUses(Mapping[str, KernelUse]):
     def __len__(self) -> int:
         return len(self._uses)
 
+    def __repr__(self) -> str:
+        return f"<KernelUses: {', '.join(self._uses) or 'none'}>"
+
 
 class ObservedRun(os.PathLike[str]):
     """What a block of this process did, as ``inductor_bench.observe`` saw it. It stands for the path of its RUN.
