@@ -283,7 +283,8 @@ def test_a_call_answers_in_time_and_the_job_goes_on(root: Path) -> None:
             words = {"targets": ["a", "b"], "wait_s": 0}
             states = [checked(await client.call_tool("compare", words))["state"] for _ in range(4)]
             assert states == ["running"] * 3 + ["failed"], "one that measures, and three that read"
-            (root / "go").write_text("5")
+            (root / "go.part").write_text("5")
+            (root / "go.part").replace(root / "go")
             last = checked(await client.call_tool("job", {"job": 1}))
             assert (last["state"], last["job"], last["verdict"]) == ("done", 1, "undecided")
             whole = checked(await client.call_tool("job", {"job": 1, "page": 1}))
