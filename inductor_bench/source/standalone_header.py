@@ -148,7 +148,12 @@ def _folded(line: str, indent: int) -> str:
 
 def recorded_text(facts: dict[str, Any]) -> str:
     """The statement ``RECORDED = {...}`` with a Python literal, one line per fact, storage and argument."""
-    return f"RECORDED = {_literal(facts, 0)}\n"
+    return literal_text("RECORDED", facts)
+
+
+def literal_text(name: str, facts: dict[str, Any]) -> str:
+    """The statement ``NAME = {...}`` with a Python literal, one line per fact, storage and argument."""
+    return f"{name} = {_literal(facts, 0)}\n"
 
 
 def _literal(value: Any, depth: int) -> str:

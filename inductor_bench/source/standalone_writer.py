@@ -112,7 +112,7 @@ def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
     if kernel is None:
         raise UnwritableKernelError("the source defines no kernel for Inductor's launcher")
     lines = _wrap_properties(kernel, source.split("\n"))
-    own = [node for node in tree.body if _is_own_harness(node)]
+    own = [node for node in tree.body if is_own_harness(node)]
     names = names_in(node for node in tree.body if node not in own)
     for node in own:
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
@@ -126,7 +126,8 @@ def _is_kernel(function: ast.FunctionDef) -> bool:
     return any(dotted(each)[:1] == ("triton_heuristics",) for each in called)
 
 
-def _is_own_harness(node: ast.stmt) -> bool:
+def is_own_harness(node: ast.stmt) -> bool:
+    """Whether a statement of a Triton kernel's source belongs to the harness with which Inductor times it."""
     if isinstance(node, ast.FunctionDef):
         return node.name in _OWN_HARNESS and not node.decorator_list
     if isinstance(node, ast.If):

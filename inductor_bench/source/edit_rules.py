@@ -1,0 +1,273 @@
+"""What an edit of a generated kernel may change, by its syntax: the body, and not what its caller relies on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ..errors import InductorBenchError
+from .calls import dotted
+from .generated_text import parse
+from .standalone_header import UnwritableKernelError
+from .standalone_writer import argument_types, is_own_harness
+
+KEEP = "keep that line as ORIGINAL has it"
+LEAVE_OUT = "leave it out"
+
+# Triton: functions under ``triton.jit``, constants, and the imports of the original.
+
+
+_FREE_KEYWORDS = ("reduction_hint", "tile_hint", "min_elem_per_thread", "num_warps", "num_stages")
+"""The arguments of Inductor's decorator that an edit may change; the others decide the grid, or say what is called."""
+
+_MODULES = ("math", "triton", "triton.language", "triton.language.extra", "triton.language.extra.cuda")
+"""The modules that an edit may import beside those of the original."""
+
+_REACHING = {"exec", "eval", "open", "compile", "globals", "locals", "vars", "getattr", "setattr", "delattr", "input"}
+_REACHING |= {"breakpoint", "__import__", "__builtins__"}
+
+
+def strip_harness(source: str) -> str:
+    """A Triton kernel's source without Inductor's harness for its benchmark, and the imports that only that needs.
+
+    Raises:
+        InductorBenchError: the source does not parse.
+    """
+    tree = parse(source)
+    own = [node for node in tree.body if is_own_harness(node)]
+    if own and not _uses(tree, "torch", but=own):
+        own += [node for node in tree.body if isinstance(node, ast.Import) and ast.unparse(node) == "import torch"]
+    dropped = {number for node in own for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    kept = [line for number, line in enumerate(source.split("\n"), 1) if number not in dropped]
+    return "\n".join(kept).strip("\n") + "\n"
+
+
+def _uses(tree: ast.Module, name: str, but: Iterable[ast.stmt]) -> bool:
+    nodes = (node for statement in tree.body if statement not in but for node in ast.walk(statement))
+    return any(isinstance(node, ast.Name) and node.id == name for node in nodes)
+
+
+def check_triton(source: str, original: str) -> InductorBenchError | None:
+    """What is wrong with an edited Triton kernel; ``None`` if it may take the place of the original."""
+    try:
+        _check_triton(parse(source), parse(original))
+    except InductorBenchError as error:
+        return error
+    return None
+
+
+def _check_triton(tree: ast.Module, original: ast.Module) -> None:
+    known = _kernel(original, "")
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    twice = [one for one, count in Counter(function.name for function in functions).items() if count > 1]
+    if twice:
+        raise InductorBenchError(f"two functions are named {twice[0]}", "leave one of them")
+    kernel = _kernel(tree, known.name)
+    if ast.unparse(kernel.args) != ast.unparse(known.args):
+        raise InductorBenchError(
+            f"{kernel.name} has another signature: ({ast.unparse(kernel.args)})",
+            f"its caller passes ({ast.unparse(known.args)})",
+        )
+    _check_decorators(kernel, known)
+    imports = {ast.unparse(node) for node in original.body if isinstance(node, ast.Import | ast.ImportFrom)}
+    expressions = {ast.unparse(node) for node in original.body if isinstance(node, ast.Expr)}
+    for node in tree.body:
+        _check_statement(node, imports, expressions)
+    _check_names(tree, original)
+
+
+def _kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
+    """The function that Inductor launches."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _heuristics(node) is not None]
+    if not functions:
+        raise InductorBenchError(
+            f"there is no kernel {name} under @triton_heuristics", "keep the decorator and the name of the kernel"
+        )
+    if len(functions) > 1:
+        names = " and ".join(function.name for function in functions)
+        raise InductorBenchError(f"{names} are both kernels under @triton_heuristics", "leave one of them")
+    return functions[0]
+
+
+def _heuristics(function: ast.FunctionDef) -> ast.Call | None:
+    called = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
+    return next((each for each in called if dotted(each.func)[:1] == ("triton_heuristics",)), None)
+
+
+def _other_decorators(function: ast.FunctionDef) -> list[str]:
+    return [ast.unparse(each) for each in function.decorator_list if each is not _heuristics(function)]
+
+
+def _check_decorators(kernel: ast.FunctionDef, known: ast.FunctionDef) -> None:
+    if kernel.name != known.name:
+        raise InductorBenchError(f"the kernel is named {kernel.name}", f"its caller calls {known.name}: keep that name")
+    mine, theirs = _heuristics(kernel), _heuristics(known)
+    assert mine is not None and theirs is not None
+    if _other_decorators(kernel) != _other_decorators(known) or ast.unparse(mine.func) != ast.unparse(theirs.func):
+        raise InductorBenchError("the decorators of the kernel are others", KEEP)
+    given, wanted = ({str(each.arg): ast.unparse(each.value) for each in one.keywords} for one in (mine, theirs))
+    for name in {**wanted, **given}:
+        if given.get(name) != wanted.get(name) and name not in _FREE_KEYWORDS:
+            grid = name in ("size_hints", "inductor_meta")
+            what = "which decides the grid of its launches" if grid else "on which its caller relies"
+            raise InductorBenchError(f"{name} of the decorator is another, {what}", KEEP)
+    if [ast.unparse(each) for each in mine.args] != [ast.unparse(each) for each in theirs.args]:
+        raise InductorBenchError("the decorator of the kernel has other arguments", KEEP)
+
+
+def _check_statement(node: ast.stmt, imports: set[str], expressions: set[str]) -> None:
+    text = ast.unparse(node)
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        _check_import(node, text, imports)
+    elif isinstance(node, ast.FunctionDef):
+        decorators = [ast.unparse(each) for each in node.decorator_list]
+        if _heuristics(node) is None and decorators != ["triton.jit"]:
+            raise InductorBenchError(f"{node.name} is no function of Triton", "put @triton.jit above it")
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        if node.value is None or not _is_constant(node.value):
+            raise InductorBenchError(
+                f"line {node.lineno} of the kernel: {_short(text)} is no constant",
+                "outside of functions there may be imports, constants and functions under @triton.jit",
+            )
+    elif not (isinstance(node, ast.Expr) and (text in expressions or isinstance(node.value, ast.Constant))):
+        raise InductorBenchError(
+            f"line {node.lineno} of the kernel: {_short(text)} would be run when the file is loaded",
+            "outside of functions there may be imports, constants and functions under @triton.jit",
+        )
+
+
+def _check_import(node: ast.Import | ast.ImportFrom, text: str, imports: set[str]) -> None:
+    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    if text in imports or all(module in _MODULES for module in modules):
+        return
+    what = "an import of torch: a kernel cannot call it" if modules[0].partition(".")[0] == "torch" else "an import"
+    raise InductorBenchError(
+        f"line {node.lineno} of the kernel: {text} is {what}",
+        "the original's imports, triton, triton.language and math are there for kernels",
+    )
+
+
+def _is_constant(value: ast.expr) -> bool:
+    """Whether an expression is a literal, or ``tl.constexpr`` of one, or a type of Triton's."""
+    if isinstance(value, ast.Call) and dotted(value.func) == ("tl", "constexpr") and len(value.args) == 1:
+        value = value.args[0]
+    if dotted(value)[:1] == ("tl",):
+        return True
+    try:
+        ast.literal_eval(value)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _check_names(tree: ast.Module, original: ast.Module) -> None:
+    """Refuses what reaches out of a kernel when its file is loaded; Triton itself refuses it in what it compiles."""
+    allowed = {node.id for node in ast.walk(original) if isinstance(node, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in _REACHING - allowed:
+            raise InductorBenchError(f"line {node.lineno} of the kernel: {node.id} is not for kernels", LEAVE_OUT)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__"):
+            raise InductorBenchError(f"line {node.lineno} of the kernel: .{node.attr} is not for kernels", LEAVE_OUT)
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        for inner in ast.walk(function):
+            if isinstance(inner, ast.Import | ast.ImportFrom):
+                raise InductorBenchError(f"{function.name} imports something", "import at the top, or not at all")
+
+
+def _short(text: str) -> str:
+    first = text.split("\n")[0]
+    return first if len(first) <= 60 else f"{first[:60]}…"
+
+
+# C++: one function named ``kernel`` with the original's arguments, without what reaches out of it.
+
+
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"][^>\"\n]+[>\"])", re.MULTILINE)
+_ENTRY = re.compile(r'extern\s+"C"[^;{}()]*?\bvoid\s+kernel\s*\(')
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_HEADERS = {
+    *("algorithm", "array", "atomic", "bit", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstring"),
+    *("functional", "immintrin.h", "limits", "memory", "numeric", "omp.h", "tuple", "type_traits", "utility", "vector"),
+}
+_FORBIDDEN = {
+    "keeps data from call to call": r"\bthread_local\b|\bstatic\b(?!\s*(?:inline|constexpr|const)\b)",
+    "reaches out of the kernel": (
+        r"\b(?:dlopen|dlsym|system|popen|fork|execv\w*|f?open|ptrace|mprotect|mmap|syscall|getenv|setenv|sigaction"
+        r"|signal|raise|kill|abort|_?exit)\s*\(|\b(?:py|Py)[A-Z_]\w*|\bpybind11\b"
+    ),
+    "asks for the time": r"\bstd::chrono\b|\b(?:clock_gettime|gettimeofday|clock|_*rdtscp?)\s*\(",
+    "starts threads of its own": r"\bstd::(?:j?thread|async)\b|\bpthread_\w+",
+    "changes a setting of the whole process": (
+        r"\bomp_set_\w+|\b_MM_SET_\w+|\b_mm_setcsr\b|\bfesetround\b|\bat::set_\w+"
+    ),
+    "is assembler": r"\b(?:asm|__asm__)\b",
+    "is run when the library is loaded": r"__attribute__\s*\(\(\s*(?:constructor|destructor)",
+}
+_VARIABLE = re.compile(
+    r"(?:^|[;}])\s*(?!\s|(?:using|typedef|struct|class|enum|namespace|template)\b|(?:(?:static|inline)\s+)*const)"
+    r"([\w:<>,\s*&]+?[\s*&]\w+(?:\[[^\]]*\])*)\s*(?:=|;)"
+)
+"""A variable that changes, in what is left of a text without what stands in braces."""
+
+
+def check_cpp(source: str, original: str) -> InductorBenchError | None:
+    """What is wrong with an edited C++ kernel; ``None`` if it may take the place of the original."""
+    try:
+        _check_cpp(source, original)
+    except InductorBenchError as error:
+        return error
+    return None
+
+
+def _check_cpp(source: str, original: str) -> None:
+    text = without_comments(source)
+    entries = _ENTRY.findall(text)
+    if len(entries) > 1:
+        raise InductorBenchError(f"there are {len(entries)} functions named kernel", "leave one of them")
+    try:
+        types, wanted = argument_types(text), argument_types(without_comments(original))
+    except UnwritableKernelError:
+        raise InductorBenchError(
+            'there is no function `extern "C" void kernel(…)`', "keep the name and the arguments of the kernel"
+        ) from None
+    if types != wanted:
+        raise InductorBenchError(
+            f"the kernel has another signature: ({', '.join(types)})", f"its caller passes ({', '.join(wanted)})"
+        )
+    here = {header[1:-1] for header in _INCLUDE.findall(original)}
+    for header in (header[1:-1] for header in _INCLUDE.findall(text)):
+        if header not in here | _HEADERS:
+            raise InductorBenchError(
+                f"it includes {header}, which is not for kernels", f"there are {', '.join(sorted(_HEADERS))}"
+            )
+    for why, found in _find_forbidden(text, without_comments(original)):
+        raise InductorBenchError(f"{found} {why}, so that a check could not tell what it does", LEAVE_OUT)
+
+
+def _find_forbidden(text: str, original: str) -> Iterator[tuple[str, str]]:
+    """What is forbidden in the text and not in the original, each with the reason."""
+    for why, pattern in _FORBIDDEN.items():
+        known = {found.group() for found in re.finditer(pattern, original)}
+        for found in re.finditer(pattern, _TEXT.sub('""', text)):
+            if found.group() not in known:
+                yield why, f"`{found.group().strip().rstrip('(')}`"
+    known = {found.group(1) for found in _VARIABLE.finditer(_top_level(original))}
+    for found in _VARIABLE.finditer(_top_level(text)):
+        if found.group(1) not in known:
+            yield "keeps data from call to call", f"`{found.group(1).strip()}`"
+
+
+def _top_level(text: str) -> str:
+    """The text without directives and without what stands in braces."""
+    text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
+    while (inner := re.sub(r"\{[^{}]*\}", ";", text)) != text:
+        text = inner
+    return text
+
+
+def without_comments(source: str) -> str:
+    """A C++ text without its comments, with joined lines."""
+    return _COMMENT.sub(" ", source.replace("\\\n", ""))

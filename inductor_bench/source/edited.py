@@ -1,0 +1,236 @@
+"""A kernel file that a person or a program edits: writes it, and reads the kernel out of it, as syntax only.
+
+The kernel stands between two marks. What follows them is for this tool: the original source, and what the kernel was
+made for. Nothing in the file is ever run as it stands: the source is put into a program in place of the original one,
+or into a file of ours that a worker checks.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError, UsageError
+from .edit_rules import check_cpp, check_triton, strip_harness
+from .generated_text import cpp_kernel_id, parse, triton_kernel_id, without_profiler_marks
+from .standalone_header import docstring, literal_text
+from .standalone_writer import quoted
+
+BEGIN = "# >>> Edit the kernel from here …"
+END = "# <<< … to here. What follows is for inductor-bench: leave it as it is."
+FORMAT = 1
+MOST_BYTES = 1_000_000
+"""Size of the largest file that is read."""
+
+ANEW = "write the file anew: inductor-bench kernel RUN#NAME --edit FILE"
+
+_IS_EDIT = re.compile(rf"^{re.escape(BEGIN)}$", re.MULTILINE)
+_FACTS = "EDIT"
+_ORIGINAL = "ORIGINAL"
+_SOURCE = "SOURCE"
+
+
+@dataclass(frozen=True)
+class KernelEdit:
+    """An edited kernel, as its file has it."""
+
+    path: Path  # the file
+    kernel: str  # the kernel's name in the program's compiled module
+    language: str  # ``triton`` or ``cpp``
+    # the edited source in the form in which Inductor's wrapper passes it to ``AsyncCompile.triton`` or
+    # ``AsyncCompile.cpp_pybinding``: without a harness for its benchmark, and without marks for a profiler
+    source: str
+    original: str  # the SHA-256 of the original source in that form
+    original_source: str  # the original source in that form
+    torch: str  # the version of torch that it was made for
+    triton: str | None  # that of Triton; ``None`` for C++
+    device: str  # the name of the device that it was made for; empty if it is unknown
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further facts for its check, as they stand in the file
+
+    @cached_property
+    def kernel_id(self) -> str:
+        """The id of the original kernel, which the same kernel has in every program, whatever its number."""
+        return kernel_id(self.language, self.original_source)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the source is another one than the original."""
+        return self.source != self.original_source
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the edited source."""
+        return digest(self.source)
+
+    def is_of(self, source: str) -> bool:
+        """Whether a kernel that a program compiles is the original, in whatever form its source is passed."""
+        return kernel_id(self.language, source) == self.kernel_id
+
+
+def kernel_id(language: str, source: str) -> str:
+    """The id of a kernel from its source, with or without a harness and marks for a profiler."""
+    return triton_kernel_id(source) if language == "triton" else cpp_kernel_id(source)
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def passed_form(language: str, source: str) -> str:
+    """The source of a kernel in the form of :attr:`KernelEdit.source`, from that in a module compiled for measurement.
+
+    Raises:
+        InductorBenchError: a Triton source does not parse.
+    """
+    return strip_harness(source) if language == "triton" else without_profiler_marks(source)
+
+
+def is_edit(text: str) -> bool:
+    """Whether a text is that of a file that :func:`edit_text` wrote."""
+    return _IS_EDIT.search(text) is not None
+
+
+# Writes the file.
+
+
+def edit_text(edit: KernelEdit, about: str, reference: str = "") -> str:
+    """The whole text of a file to edit.
+
+    Args:
+        edit: the kernel; its ``path`` does not matter.
+        about: what a writer needs to know, as lines of text.
+        reference: the text of a Python function that computes the same; empty if there is none.
+    """
+    facts = ast.literal_eval(literal_text("_", dict(edit.facts)).partition(" = ")[2])  # as they will be read
+    known = {
+        "format": FORMAT,
+        "kernel": edit.kernel,
+        "language": edit.language,
+        "torch": edit.torch,
+        "triton": edit.triton,
+        "device": edit.device,
+        "original": digest(edit.original_source),
+        "facts_sha256": _digest_of(facts),
+        **facts,
+    }
+    kernel = edit.source if edit.language == "triton" else f"{_SOURCE} = {quoted(edit.source)}"
+    parts = [docstring(about.strip("\n")), BEGIN, kernel.strip("\n"), END, ""]
+    if reference:
+        parts += [reference.strip("\n"), ""]
+    parts += [f"{_ORIGINAL} = {quoted(edit.original_source)}", "", literal_text(_FACTS, known)]
+    return "\n".join(parts)
+
+
+def _digest_of(facts: Mapping[str, Any]) -> str:
+    return digest(json.dumps(facts, sort_keys=True, default=str))
+
+
+# Reads the file.
+
+
+def read_edit(path: Path) -> KernelEdit:
+    """The edited kernel of a file, which is read and not run.
+
+    Raises:
+        UsageError: the file cannot be read, is no such file, or its kernel cannot take the place of the original; the
+            message says why, the hint what to do.
+    """
+    text = _read(path)
+    begin, end = _marks(path, text)
+    try:
+        tree = parse(text)
+    except InductorBenchError as error:
+        raise UsageError(f"{path}: {error.message}", "mend it, and check it again") from None
+    facts = _literal(path, tree, _FACTS, dict)
+    original = _literal(path, tree, _ORIGINAL, str)
+    kernel, language = facts.get("kernel"), facts.get("language")
+    if facts.get("format") != FORMAT or not isinstance(kernel, str) or language not in ("triton", "cpp"):
+        raise UsageError(f"{path} was written by another version of inductor-bench", ANEW)
+    names = ("format", "kernel", "language", "torch", "triton", "device", "original", "facts_sha256")
+    more = {name: value for name, value in facts.items() if name not in names}
+    if digest(original) != facts.get("original") or _digest_of(more) != facts.get("facts_sha256"):
+        raise UsageError(f"{path}: what is below the second mark was changed, which is not to be edited", ANEW)
+    if language == "triton":
+        source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
+        complaint = check_triton(source, original)
+    else:
+        source = _source_of(path, tree, begin, end)
+        complaint = check_cpp(source, original)
+    if complaint is not None:
+        raise UsageError(f"{path}: {complaint.message}", complaint.hint)
+    return KernelEdit(
+        path=path,
+        kernel=kernel,
+        language=language,
+        source=source if source.strip("\n") != original.strip("\n") else original,
+        original=digest(original),
+        original_source=original,
+        torch=str(facts.get("torch") or ""),
+        triton=facts.get("triton"),
+        device=str(facts.get("device") or ""),
+        facts=more,
+    )
+
+
+def _read(path: Path) -> str:
+    if path.is_symlink():
+        raise UsageError(f"{path} is a symbolic link", "give the file itself, so that it is clear what is checked")
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", ANEW, "no-such-target")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{path} has more than {MOST_BYTES // 10**6} MB, which no kernel has", ANEW)
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not a Python file", ANEW) from None
+
+
+def _marks(path: Path, text: str) -> tuple[int, int]:
+    """The numbers of the lines with the two marks, from 1."""
+    lines = text.split("\n")
+    places = {mark: [number for number, line in enumerate(lines, 1) if line == mark] for mark in (BEGIN, END)}
+    if not places[BEGIN] and not places[END]:
+        raise UsageError(f"{path} is no file of an edited kernel", ANEW)
+    if any(len(found) != 1 for found in places.values()) or places[BEGIN] >= places[END]:
+        raise UsageError(f"{path}: each of the two marks has to stand there once, around the kernel", ANEW)
+    return places[BEGIN][0], places[END][0]
+
+
+def _assignments(statements: Iterable[ast.stmt], name: str) -> list[ast.Assign]:
+    assigned = [node for node in statements if isinstance(node, ast.Assign)]
+    return [node for node in assigned if [ast.unparse(target) for target in node.targets] == [name]]
+
+
+def _literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> Any:
+    found = _assignments(tree.body, name)
+    try:
+        value = ast.literal_eval(found[0].value) if len(found) == 1 else None
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, kind):
+        raise UsageError(f"{path}: {name} is not as it was written", ANEW)
+    return value
+
+
+def _source_of(path: Path, tree: ast.Module, begin: int, end: int) -> str:
+    """The C++ text between the marks."""
+    inside = [node for node in tree.body if begin < node.lineno < end]
+    found = _assignments(inside, _SOURCE)
+    if len(found) != 1:
+        raise UsageError(f"{path}: between the marks there is to be one {_SOURCE} = r'''…'''", ANEW)
+    if len(inside) > 1:
+        raise UsageError(f"{path}: between the marks there is more than {_SOURCE}", "leave only that there")
+    value = found[0].value
+    if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
+        raise UsageError(f"{path}: {_SOURCE} is no plain text", "write it as r'''…''', without any operation")
+    return value.value
