@@ -8,7 +8,9 @@ import click
 
 from ..analysis.limits import above_limit, slowdown_of_kernels
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
+from ..records.edit import REFUSED
 from ..records.request import KernelRequest
+from ..report.edit_document import CHECKED, WRITTEN
 from ..report.formats import View
 from ..report.kernel_document import COMPARED, MEASURED
 from .console import Console
@@ -42,13 +44,19 @@ def command(fail_above: float | None, **values: Any) -> int:
     inductor-bench kernel 'runs/train-1#cpp_fused_*' --autotune
     inductor-bench kernel original.py --compare edited.py
     inductor-bench kernel triton_red_fused_mean_3.py --configs
+    inductor-bench kernel runs/train-1#triton_red_fused_mean_3 --edit mine.py
+    inductor-bench kernel mine.py --check
 
-    Exit code: 0, 1 if a kernel could not be measured or retuned (the others are) or computes something else than
-    its reference or than the other, 2 for a request that cannot be carried out as typed, 130 if it was interrupted
-    (what was measured until then is shown). With --compare and --fail-above 0 only if all of the interval of the
-    other's slowdown is at most that, 4 if all of it is above, else 5: undecided.
+    --edit writes the source of a kernel of a RUN as a file to edit. A file of that kind is checked, whether it is
+    right, and then timed in turn with the original; --compare RUN#NAME takes the original and its launches from a RUN.
+
+    Exit code: 0, 1 if a kernel could not be measured or retuned (the others are), computes something else than
+    its reference or than the other, or is an edit that is refused, 2 for a request that cannot be carried out as
+    typed, 130 if it was interrupted (what was measured until then is shown). With --fail-above, for --compare and
+    edits, 0 only if all of the interval of the slowdown is at most that, 4 if all of it is above, else 5: undecided.
     """
     from ..workflows.kernel import KernelsInterrupted, run_kernel
+    from ..workflows.kernels.edit_files import is_edit_file, run_edit
 
     request, form = make_request(KernelRequest, values), values["format"]
     if request.other and (request.configs or request.save):
@@ -56,6 +64,13 @@ def command(fail_above: float | None, **values: Any) -> int:
         raise UsageError(
             f"{refused} is for kernels by themselves, not for --compare", "leave out one of them", "conflicting-options"
         )
+    if request.edit is not None:
+        with console_for(values, WRITTEN.get(form)) as console:
+            show(WRITTEN.get(form), run_edit(request), View(columns=console.columns), console)
+        return EXIT_OK
+    if any(map(is_edit_file, request.targets)):
+        with console_for(values, CHECKED.get(form)) as console:
+            return _check(request, console, form, fail_above)
     if fail_above is not None and not request.other:
         raise UsageError(
             "--fail-above is for --compare: one kernel by itself is not slower", "add --compare OTHER", "missing-option"
@@ -71,6 +86,16 @@ def command(fail_above: float | None, **values: Any) -> int:
         show(MEASURED.get(form), outcome, View(columns=console.columns), console)
     wrong = any(kernel.checked is False for kernel in outcome.kernels)
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
+
+
+def _check(request: KernelRequest, console: Console, form: str, limit: float | None) -> int:
+    from ..workflows.kernels.edit_check import run_check
+
+    verdict = run_check(request, console)
+    show(CHECKED.get(form), verdict, View(columns=console.columns, limit=limit), console)
+    if verdict.verdict == REFUSED:
+        return EXIT_FAILURE
+    return limit_code([above_limit(slowdown_of_kernels(verdict.pair), limit)]) if limit is not None else EXIT_OK
 
 
 def _compare(request: KernelRequest, console: Console, form: str, limit: float | None) -> int:

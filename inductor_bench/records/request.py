@@ -368,6 +368,9 @@ class KernelRequest:
         help="Compare candidates by their times with data outside of the caches, or in them.",
     )
     save: Path | None = option(None, "--save", metavar="PATH", help="Write the winner as a standalone file.")
+    edit: Path | None = option(
+        None, "--edit", metavar="FILE", help="Write the source of RUN#NAME as a file to edit; --check judges an edit."
+    )
     other: str | None = option(
         None, "--compare", metavar="OTHER", help="Time FILE and OTHER in turn: as they are, and in the same config."
     )

@@ -52,6 +52,9 @@ class KernelEdit:
     torch: str  # the version of torch that it was made for
     triton: str | None  # that of Triton; ``None`` for C++
     device: str  # the name of the device that it was made for; empty if it is unknown
+    reference: str = (
+        ""  # the text of a function ``reference`` that computes the same in PyTorch; empty if there is none
+    )
     facts: Mapping[str, Any] = field(default_factory=dict)  # further facts for its check, as they stand in the file
 
     @cached_property
@@ -101,13 +104,12 @@ def is_edit(text: str) -> bool:
 # Writes the file.
 
 
-def edit_text(edit: KernelEdit, about: str, reference: str = "") -> str:
+def edit_text(edit: KernelEdit, about: str) -> str:
     """The whole text of a file to edit.
 
     Args:
         edit: the kernel; its ``path`` does not matter.
         about: what a writer needs to know, as lines of text.
-        reference: the text of a Python function that computes the same; empty if there is none.
     """
     facts = ast.literal_eval(literal_text("_", dict(edit.facts)).partition(" = ")[2])  # as they will be read
     known = {
@@ -118,19 +120,26 @@ def edit_text(edit: KernelEdit, about: str, reference: str = "") -> str:
         "triton": edit.triton,
         "device": edit.device,
         "original": digest(edit.original_source),
-        "facts_sha256": _digest_of(facts),
+        "facts_sha256": _digest_of(facts, edit.reference),
         **facts,
     }
     kernel = edit.source if edit.language == "triton" else f"{_SOURCE} = {quoted(edit.source)}"
     parts = [docstring(about.strip("\n")), BEGIN, kernel.strip("\n"), END, ""]
-    if reference:
-        parts += [reference.strip("\n"), ""]
+    if edit.reference:
+        parts += [edit.reference.strip("\n"), ""]
     parts += [f"{_ORIGINAL} = {quoted(edit.original_source)}", "", literal_text(_FACTS, known)]
     return "\n".join(parts)
 
 
-def _digest_of(facts: Mapping[str, Any]) -> str:
-    return digest(json.dumps(facts, sort_keys=True, default=str))
+def _digest_of(facts: Mapping[str, Any], reference: str) -> str:
+    function = ast.unparse(ast.parse(reference)) if reference else ""
+    return digest(json.dumps([facts, function], sort_keys=True, default=str))
+
+
+def _reference_in(tree: ast.Module, after: int) -> str:
+    """The text of the function ``reference`` behind a line; empty if there is none."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.lineno > after]
+    return next((ast.unparse(node) + "\n" for node in functions if node.name == "reference"), "")
 
 
 # Reads the file.
@@ -156,7 +165,8 @@ def read_edit(path: Path) -> KernelEdit:
         raise UsageError(f"{path} was written by another version of inductor-bench", ANEW)
     names = ("format", "kernel", "language", "torch", "triton", "device", "original", "facts_sha256")
     more = {name: value for name, value in facts.items() if name not in names}
-    if digest(original) != facts.get("original") or _digest_of(more) != facts.get("facts_sha256"):
+    reference = _reference_in(tree, end)
+    if digest(original) != facts.get("original") or _digest_of(more, reference) != facts.get("facts_sha256"):
         raise UsageError(f"{path}: what is below the second mark was changed, which is not to be edited", ANEW)
     if language == "triton":
         source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
@@ -176,6 +186,7 @@ def read_edit(path: Path) -> KernelEdit:
         torch=str(facts.get("torch") or ""),
         triton=facts.get("triton"),
         device=str(facts.get("device") or ""),
+        reference=reference,
         facts=more,
     )
 

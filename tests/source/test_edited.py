@@ -29,9 +29,10 @@ def written(folder: Path, language: str, source: str, kernel: str = "kernel_0") 
     source = passed_form(language, source)
     facts = {"limit": float("inf"), "launches": [{"shape": (2, 3), "n": None}]}
     triton = "3.6.0" if language == "triton" else None
-    edit = KernelEdit(Path(), kernel, language, source, digest(source), source, "2.11.0", triton, "H200", facts)
+    hashed, twice = digest(source), "def reference(x):\n    return 2 * x  # twice"
+    edit = KernelEdit(Path(), kernel, language, source, hashed, source, "2.11.0", triton, "H200", twice, facts)
     path = folder / "mine.py"
-    path.write_text(edit_text(edit, f'{kernel}\n\n"""quoted""" and a \\', "def reference(x):\n    return x"))
+    path.write_text(edit_text(edit, f'{kernel}\n\n"""quoted""" and a \\'))
     return path
 
 
@@ -68,6 +69,7 @@ def test_a_changed_kernel_is_read_with_its_original_and_what_it_was_made_for(tmp
     assert (edit.original, edit.original_source) == (digest(CPP), CPP)
     assert (edit.torch, edit.triton, edit.device) == ("2.11.0", None, "H200")
     assert edit.facts["launches"][0]["shape"] == [2, 3]
+    assert edit.reference == "def reference(x):\n    return 2 * x\n"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,8 @@ def test_a_file_that_is_no_edit_is_refused_with_the_command_that_writes_one(tmp_
     cases = {
         "no file of an edited kernel": "print(1)\n",
         "each of the two marks": text.replace(END, f"{BEGIN}\n{END}"),
-        "changed, which is not to be edited": text.replace("'n': None", "'n': 3"),
+        "what is below .* was changed": text.replace("'n': None", "'n': 3"),
+        "below the second mark was changed": text.replace("2 * x", "3 * x"),
         "not as it was written": text.replace("ORIGINAL = ", "OTHER = "),
         "another version": text.replace("'format': 1", "'format': 99"),
     }

@@ -65,7 +65,7 @@ def build_arguments(
         made = allocate(storage["size_bytes"], storage["alignment"], target)
         fill(made, storage, index, seed, folder, draw)
         storages.append(made)
-    return _bind_arguments(launch, storages, device)
+    return bind_arguments(launch, storages, device)
 
 
 def copy_arguments(launch: dict[str, Any], arguments: Arguments, device: str) -> Arguments:
@@ -74,10 +74,11 @@ def copy_arguments(launch: dict[str, Any], arguments: Arguments, device: str) ->
     for storage, original in zip(launch["storages"], arguments.storages, strict=True):
         made = allocate(storage["size_bytes"], storage["alignment"], str(original.device))
         storages.append(made.copy_(original))
-    return _bind_arguments(launch, storages, device)
+    return bind_arguments(launch, storages, device)
 
 
-def _bind_arguments(launch: dict[str, Any], storages: list[torch.Tensor], device: str) -> Arguments:
+def bind_arguments(launch: dict[str, Any], storages: list[torch.Tensor], device: str) -> Arguments:
+    """The arguments of a launch as views of these storages."""
     args = [_argument(item, storages, device) for item in launch["arguments"]]
     keywords = {name: _argument(item, storages, device) for name, item in (launch.get("keywords") or {}).items()}
     return Arguments(args, keywords, storages)

@@ -36,6 +36,7 @@ from ..device.machine import ClockWatch, describe_clocks, driver_of_current_gpu,
 from ..device.nvidia_runtime import give_memory_back, is_memory_short
 from ..device.runtime import Timer, exclusive, on_wait
 from ..device.runtimes import NVIDIA_RUNTIME
+from .edit_judge import EditJudge, EditRunner
 from .library_kernel import OperatorBenchKernel
 from .loaded_kernel import (
     REFUSALS,
@@ -268,6 +269,8 @@ class Bench:
             kernel_requests.Measure: self.measure,
             kernel_requests.Sample: self.sample,
             kernel_requests.Describe: self.describe,
+            **EditRunner(self._find).answers,
+            **EditJudge(self._find).answers,
         }
         self._requests = by_name(self._answers)
 
@@ -303,6 +306,9 @@ class Bench:
         kernel = open_kernel(import_file(Path(request.file)), request.file)
         self._kernels[request.number] = _Loaded(kernel)
         return kernel.facts()
+
+    def _find(self, number: int) -> LoadedKernel:
+        return self._kernels[number].kernel
 
     def facts(self, request: kernel_requests.TellFacts) -> kernel_requests.VariantFacts:
         kernel = self._kernels[request.number].kernel

@@ -146,7 +146,7 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
     times = _take_times(session, device)
     described = session.ask(Describe(0), MEASURE_S)
     if device not in session.peaks:
-        session.peaks[device] = _find_peaks(device, session)
+        session.peaks[device] = find_peaks(device, session)
     config = described.config or find_variants(facts, lambda request: session.ask(request(0), LOAD_S)).now
     resources = Resources(described.registers, described.spills, described.shared_memory_bytes)
     timings = KernelTimings(summarize(times.cold), summarize(times.warm), times.method)
@@ -255,7 +255,7 @@ def device_name(device: str, environment: Environment) -> str:
     return device_of(device).name_in(environment) or device
 
 
-def _find_peaks(device: str, session: KernelSession) -> Peaks | None:
+def find_peaks(device: str, session: KernelSession) -> Peaks | None:
     """The peaks of the device: from the cache, or measured if no other job uses the device; otherwise ``None``."""
     cached = load_peaks(peaks_key(session.environment, device))
     if cached is not None or session.find_other_jobs(device):

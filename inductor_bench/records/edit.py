@@ -1,0 +1,101 @@
+"""The verdict on an edited kernel: whether it is right, and whether it is faster than the original, by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .base import Inline
+from .comparison import Pairing
+from .retune import Ratio, Resources, Timing
+
+REFUSED = "refused"
+
+PASSED, SKIPPED = "passed", "skipped"
+"""The outcomes of a check beside ``refused``."""
+
+
+@dataclass(frozen=True)
+class EditCheck:
+    """One check of an edited kernel: calls with certain values in certain memory."""
+
+    # the values of the inputs: ``recorded``, ``other`` (drawn anew), ``nudged`` (the recorded ones with a few elements
+    # changed), ``rounded``, ``large``, ``small``, ``zero``, ``infinite`` or ``nan``
+    values: str
+    # what the buffers that are only written held before: ``nan``, ``pattern``, or ``stale`` (the results of the call
+    # before)
+    fill: str
+    launch: int  # the launch, from 0, that with most calls first
+    when: str  # ``first``, ``repeated`` (the same call again) or ``after`` (after it was timed)
+    outcome: str  # ``passed``, ``refused``, or ``skipped`` (the original cannot be run so)
+    words: str = ""  # why it was refused or skipped
+    # the largest error of an element, as a share of the element and of the root mean square of its tensor; ``None``
+    # without floating-point results
+    error: float | None = None
+    original_error: float | None = None  # that of the original, if the results in float64 are known
+    limit: float | None = None  # the largest error that is not refused
+    # what it was compared with: ``float64`` (the same in PyTorch) or ``original`` (the original kernel)
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class EditHashes:
+    """SHA-256 hashes of what the verdict is about, in hexadecimal digits."""
+
+    source: str  # the edited source
+    original: str  # the original source
+    inputs: str  # the memory before each call, in order
+    tool: str  # the files of this tool that run, time and judge kernels
+    device: str  # what is known of the device and its driver
+
+
+@dataclass(frozen=True)
+class EditVerdict:
+    """The verdict on an edited kernel by itself, without its program."""
+
+    file: str  # the path of the file
+    kernel: str  # the kernel's name in its module
+    kernel_id: str  # the id of the original
+    language: str  # ``triton`` or ``cpp``
+    device: str  # the name of the device
+    torch: str  # the version of torch
+    triton: str | None  # that of Triton; ``None`` for C++
+    tool_version: str  # the version of inductor-bench
+    # ``faster``, ``slower``, ``same``, ``undecided``, or ``refused`` for a kernel that is wrong, or cannot be judged
+    verdict: str
+    hashes: EditHashes
+    changed: bool = True  # whether the source is another one than the original
+    # the id of the reason of a refusal: ``no-compile``, ``crashed``, ``hung``, ``raised``, ``not-written``, ``stale``,
+    # ``outside``, ``input-changed``, ``special-values``, ``wrong``, ``precision``, ``not-repeatable`` or ``above-roof``
+    reason: str = ""
+    words: str = ""  # the reason in words
+    hint: str = ""  # what to do about it
+    checks: tuple[EditCheck, ...] = ()  # the checks, in order
+    launches: int = 1  # the number of different launches that it was checked with
+    state: str = "cold"  # the times that were compared: ``cold`` or ``warm``
+    original: Timing | None = None  # the times of the original; ``None`` if they were not timed
+    edited: Timing | None = None  # the times of the edited kernel, taken in turn
+    ratio: Ratio | None = None  # the edited kernel's time divided by the original's
+    method: str = ""  # the method of timing
+    moved_bytes: int | None = None  # bytes that one call must move
+    roof: float | None = None  # bytes per second at which the device can move them at most; ``None`` if it is unknown
+    resources: Inline[Resources] = field(default_factory=Resources)  # the resources that the edited kernel occupies
+    notes: tuple[str, ...] = ()  # what limits this verdict, in words
+
+    @property
+    def pair(self) -> Pairing:
+        """The times of both kernels as a pair, the original first."""
+        original_s, edited_s = (timing.median_s if timing else None for timing in (self.original, self.edited))
+        return Pairing({}, {}, original_s, edited_s, self.ratio, "" if self.verdict == REFUSED else self.verdict)
+
+
+@dataclass(frozen=True)
+class WrittenEdit:
+    """A file that was written for an edit of a kernel."""
+
+    file: str  # the path of the file
+    kernel: str  # the kernel's name in its module
+    kernel_id: str  # the id of the kernel
+    language: str  # ``triton`` or ``cpp``
+    launches: int  # the number of different launches with which an edit is checked
+    has_reference: bool = False  # whether the file has a function that computes the same in PyTorch
+    values: str = ""  # the path of the file with the recorded values beside it; empty without any

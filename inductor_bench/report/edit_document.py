@@ -1,0 +1,116 @@
+"""What ``kernel`` says of an edited kernel: right or refused, with the reason; faster or not; what was checked."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from .. import units
+from ..analysis.limits import limit_words, slowdown_of_kernels
+from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
+from . import names
+from .document import BAD, GOOD, LEAD, NOTE, WARN, Block, Commands, Document, Facts, Item, Items, Section, Sentence
+from .document import sentences as sentences_of
+from .formats import DEFAULT_VIEW, View, document_formats
+
+_TONES = {"faster": GOOD, "slower": BAD, "undecided": WARN, REFUSED: BAD}
+_SAID = {"same": "takes as long as the original", "undecided": "may be faster or slower than the original"}
+
+
+def checked_document(verdict: EditVerdict, view: View = DEFAULT_VIEW) -> Document:
+    """Whether an edited kernel is right and faster, and what to type next."""
+    file = names.cut_middle(names.clean(verdict.file), 88)
+    machine = [verdict.device, f"torch {verdict.torch}", *([f"triton {verdict.triton}"] if verdict.triton else [])]
+    blocks = (
+        Sentence(_headline(verdict, file), LEAD),
+        *_refusal(verdict),
+        *sentences_of([limit_words(slowdown_of_kernels(verdict.pair), view.limit)] if view.limit is not None else []),
+        Facts(tuple(_facts(verdict))),
+        Items(tuple(Item(note, WARN) for note in verdict.notes)),
+        Section("Next", (Commands(tuple(_next(verdict))),), quiet=True),
+    )
+    return Document(verdict.kernel, (" · ".join(machine),), blocks)
+
+
+def _headline(verdict: EditVerdict, file: str) -> str:
+    if verdict.verdict == REFUSED:
+        return f"{file} is refused: {verdict.words}"
+    said = _SAID.get(verdict.verdict, f"is {verdict.verdict} than the original")
+    if verdict.verdict in ("faster", "slower") and verdict.ratio and verdict.ratio.median:
+        said += f", {1 / verdict.ratio.median:.2f}x"
+    return f"{file} is right, and {said}"
+
+
+def _refusal(verdict: EditVerdict) -> Iterator[Block]:
+    if verdict.hint:
+        yield Sentence(verdict.hint[:1].upper() + verdict.hint[1:], NOTE)
+
+
+def _facts(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
+    yield "checks", _check_words(verdict)
+    original, edited, ratio = verdict.original, verdict.edited, verdict.ratio
+    if original is not None and edited is not None:
+        yield "original", f"{units.seconds(original.median_s)} {verdict.state}{_rate(verdict, original.median_s)}"
+        yield "edited", f"{units.seconds(edited.median_s)} {verdict.state}{_rate(verdict, edited.median_s)}"
+    if ratio is not None:
+        yield "ratio", f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), edited / original"
+    errors = [check for check in verdict.checks if check.error is not None]
+    if errors:
+        yield "error", _error_words(max(errors, key=lambda check: (check.error or 0.0) / (check.limit or 1.0)))
+    resources = verdict.resources
+    words = [
+        f"{count} {name}"
+        for name, count in (("registers", resources.registers), ("spills", resources.spills))
+        if count is not None
+    ]
+    words += [f"occupancy {units.whole_percent(resources.occupancy)}"] if resources.occupancy is not None else []
+    if words:
+        yield "compiled", ", ".join(words)
+    yield "hashes", f"source {verdict.hashes.source[:12]}, original {verdict.hashes.original[:12]}"
+
+
+def _rate(verdict: EditVerdict, time_s: float) -> str:
+    if not verdict.moved_bytes or not time_s:
+        return ""
+    rate = verdict.moved_bytes / time_s
+    share = f", {units.whole_percent(rate / verdict.roof)} of the roof" if verdict.roof else ""
+    return f", {units.rate(rate)}{share}"
+
+
+def _check_words(verdict: EditVerdict) -> str:
+    counts = {outcome: sum(one.outcome == outcome for one in verdict.checks) for outcome in (PASSED, REFUSED, SKIPPED)}
+    words = [f"{count} {outcome}" for outcome, count in counts.items() if count]
+    return f"{', '.join(words) or 'none'}, with {verdict.launches} launch{'es' * (verdict.launches != 1)}"
+
+
+def _error_words(check: EditCheck) -> str:
+    against = "float64" if check.against == "float64" else "the original"
+    own = f" (the original {check.original_error:.1g})" if check.original_error is not None else ""
+    limit = f", {check.limit:.1g} is allowed" if check.limit is not None else ""
+    return f"up to {check.error:.1g} of its size in comparison with {against}{own}{limit}"
+
+
+def _next(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
+    if verdict.verdict == REFUSED:
+        yield f"inductor-bench kernel {shlex.quote(verdict.file)} --check", "checks it again, once it is mended"
+
+
+CHECKED = document_formats(checked_document, of="a checked edit")
+
+
+def written_document(written: WrittenEdit, view: View = DEFAULT_VIEW) -> Document:
+    """The file that was written for an edit, and what to type next."""
+    values = f", with its recorded values in {written.values}" if written.values else ""
+    rows = [("kernel", f"{written.kernel} ({written.language})"), ("launches", str(written.launches))]
+    if written.has_reference:
+        rows.append(("reference", "a function in the file computes the same in plain PyTorch"))
+    check = f"inductor-bench kernel {shlex.quote(written.file)} --check"
+    blocks = (
+        Sentence(f"Written {written.file}{values}: edit the kernel between its two marks", LEAD),
+        Facts(tuple(rows)),
+        Section("Next", (Commands(((check, "tells whether it is right, and whether it is faster"),)),), quiet=True),
+    )
+    return Document(written.kernel, (), blocks)
+
+
+WRITTEN = document_formats(written_document, of="a written edit")

@@ -1,0 +1,457 @@
+"""Runs edited kernels on memory that it is given, and, in another process, judges what they left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ...errors import InductorBenchError
+from ...messages import edit_requests as cases
+from ...messages.edit_requests import BufferRoles, CompileKernel, EditCase, JudgeCase, Judged, PrepareCase, RunCase
+from ...messages.job_requests import WorkerRequest
+from ...messages.kernel_requests import CompiledResources
+from ...source.harness.common import Arguments, bind_arguments, mutated_items
+from ..device.runtimes import runtime_of
+from .arena import FILLS, Arena, covered_bytes, make_values, memory_file, nudge_last_bit, tensor_views
+from .loaded_kernel import LoadedKernel
+
+LIMIT_FACTOR = 2.0
+"""The largest error of an edited kernel, as a multiple of the original's, both in comparison with float64."""
+
+UNSTABLE_FACTOR = 4.0
+"""The same without float64, as a multiple of how far the original's results move with the last bits of its inputs."""
+
+FLOOR_ULPS = {torch.float64: 16, torch.float32: 16}
+"""The error that is never refused, as a multiple of the distance of two numbers; 1 for narrower types. Sums in another
+order differ by that much; sums in a narrower type differ by hundreds of times as much."""
+
+Find = Callable[[int], LoadedKernel]
+
+
+class EditRunner:
+    """Runs kernels on the memory in files. It knows nothing of what is right.
+
+    Args:
+        find: gives the loaded kernel with a number.
+    """
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._memory: dict[int, torch.Tensor] = {}
+        self.answers: dict[type[WorkerRequest[Any]], Callable[[Any], Any]] = {
+            RunCase: self.run,
+            CompileKernel: self.compile,
+        }
+
+    def compile(self, request: CompileKernel) -> CompiledResources:
+        return self._find(request.number).compile()
+
+    def run(self, request: RunCase) -> None:
+        kernel = self._find(request.number)
+        arena = Arena(kernel.launch)
+        before = memory_file(request.before, arena.size)
+        memory = self._memory.get(request.number)
+        if memory is None:  # every case finds its arguments at the same addresses
+            memory = self._memory[request.number] = arena.allocate(device_of_kernel(kernel))
+        memory.copy_(before)
+        run_kernel(kernel, arena, memory)
+        memory_file(request.after, arena.size, new=True).copy_(memory)
+
+
+def device_of_kernel(kernel: LoadedKernel) -> str:
+    """The device whose memory a kernel takes."""
+    return str(getattr(getattr(kernel, "file", None), "device", "cpu"))
+
+
+def run_kernel(kernel: LoadedKernel, arena: Arena, memory: torch.Tensor) -> None:
+    """Calls a kernel once on the memory."""
+    arguments = arena.arguments(memory)
+    kernel.compute(arguments)
+    runtime_of(memory.device.type).synchronize()
+    arena.take_back(memory, arguments)
+
+
+@dataclass
+class _Case:
+    """A prepared case: the memory before the call, and what the original and others left behind."""
+
+    arena: Arena
+    case: EditCase
+    roles: BufferRoles
+    before: torch.Tensor
+    expected: torch.Tensor  # of the original
+    moved: torch.Tensor  # of the original with inputs whose last bits are others
+    truth: Sequence[torch.Tensor | None]  # the results in float64, where they are known
+
+
+class EditJudge:
+    """Prepares cases, runs originals, and judges what edited kernels computed.
+
+    Args:
+        find: gives the loaded original with a number.
+    """
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._cases: dict[int, _Case] = {}
+        # the memory that the edited kernel left behind in the last case, and that of the original
+        self._seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._repeats: dict[int, bool] = {}  # whether the original gives the same bits each time
+        self._references: dict[str, Callable[..., Any]] = {}
+        self.answers: dict[type[WorkerRequest[Any]], Callable[[Any], Any]] = {
+            PrepareCase: self.prepare,
+            JudgeCase: self.judge,
+        }
+
+    def prepare(self, request: PrepareCase) -> str:
+        kernel, case, roles = self._find(request.number), request.case, request.roles
+        arena, folder = Arena(kernel.launch), _folder_of(kernel)
+        memory = arena.allocate("cpu")
+        last = self._cases.get(request.number)
+        values = make_values(kernel.launch, case, folder)
+        self._lay_out(memory, arena, values, case, roles, last)
+        memory_file(request.before, arena.size, new=True).copy_(memory)
+        expected = self._run(kernel, arena, memory)
+        if request.number not in self._repeats:
+            self._repeats[request.number] = torch.equal(expected, self._run(kernel, arena, memory))
+        nudge_last_bit(values, kernel.launch, case.seed)
+        nudged = memory.clone()
+        self._lay_out(nudged, arena, values, case, roles, last)
+        moved = self._run(kernel, arena, nudged)
+        truth = self._truth(request.reference, kernel, arena, memory, expected, roles)
+        self._cases[request.number] = _Case(arena, case, roles, memory, expected, moved, truth)
+        return hashlib.sha256(memory.numpy().tobytes()).hexdigest() if arena.size < (1 << 28) else ""
+
+    def _lay_out(
+        self,
+        memory: torch.Tensor,
+        arena: Arena,
+        values: Sequence[torch.Tensor],
+        case: EditCase,
+        roles: BufferRoles,
+        last: _Case | None,
+    ) -> None:
+        """Fills the memory: guard bands, values, and what buffers hold that are only written."""
+        for guard in arena.guards(memory):
+            guard.fill_(FILLS[case.fill])
+        storages = arena.storages(memory)
+        for storage, value in zip(storages, values, strict=True):
+            storage.copy_(value)
+        stale = arena.storages(last.expected) if last and case.fill == cases.FILL_STALE else None
+        for index in only_for(arena.launch, roles.output_only):
+            if stale is not None:
+                storages[index].copy_(stale[index])
+            else:
+                storages[index].fill_(FILLS[case.fill])
+        for index in only_for(arena.launch, roles.cleared):
+            storages[index].zero_()
+
+    def _run(self, kernel: LoadedKernel, arena: Arena, before: torch.Tensor) -> torch.Tensor:
+        memory = arena.allocate(device_of_kernel(kernel))
+        memory.copy_(before)
+        run_kernel(kernel, arena, memory)
+        return memory.cpu()
+
+    def _truth(
+        self,
+        reference: str,
+        kernel: LoadedKernel,
+        arena: Arena,
+        before: torch.Tensor,
+        expected: torch.Tensor,
+        roles: BufferRoles,
+    ) -> Sequence[torch.Tensor | None]:
+        """The results of the reference in float64, those that agree with the original."""
+        results = output_tensors(arena, expected, roles)
+        if not reference:
+            return [None] * len(results)
+        if reference not in self._references:
+            self._references[reference] = load_reference(Path(reference))
+        computed = compute_reference(self._references[reference], arena.arguments(before.clone()))
+        return [
+            value if value is not None and agrees(value, result) else None
+            for value, result in zip(_matched(computed, results), results, strict=True)
+        ]
+
+    def judge(self, request: JudgeCase) -> Judged:
+        prepared = self._cases[request.number]
+        after = memory_file(request.after, prepared.arena.size).clone()
+        seen = self._seen.get(request.number)
+        self._seen[request.number] = after, prepared.expected
+        judged = judge_memory(prepared, after)
+        if judged.reason or not request.repeats or seen is None or not self._repeats[request.number]:
+            return judged
+        now, before = (after, prepared.expected), seen
+        ours, theirs = (self._are_same(prepared, *pair) for pair in zip(now, before, strict=True))
+        if ours or not theirs:
+            return judged
+        words = "two calls with the same inputs give other bits, and the original gives the same"
+        return replace(judged, reason=cases.REPEATED, words=words)
+
+    def _are_same(self, prepared: _Case, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether two memories hold the same results, bit by bit."""
+        results = (output_tensors(prepared.arena, memory, prepared.roles) for memory in (one, other))
+        return all(_same_bytes(*pair) for pair in zip(*results, strict=True))
+
+
+def _folder_of(kernel: LoadedKernel) -> str:
+    return str(getattr(kernel, "folder", None) or getattr(getattr(kernel, "file", None), "folder", "."))
+
+
+def only_for(launch: Mapping[str, Any], arguments: Sequence[int]) -> list[int]:
+    """The storages whose tensors are all among the arguments at these places."""
+    every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
+    inside = {view["storage"] for place in arguments for view in tensor_views(every[place])}
+    others = {
+        view["storage"] for place, item in enumerate(every) if place not in arguments for view in tensor_views(item)
+    }
+    return sorted(inside - others)
+
+
+# The results of a call.
+
+
+def result_places(launch: Mapping[str, Any], roles: BufferRoles) -> list[int]:
+    """The places of the arguments that hold results."""
+    return [place for place in launch.get("mutated") or () if place not in roles.scratch]
+
+
+def output_tensors(arena: Arena, memory: torch.Tensor, roles: BufferRoles) -> list[torch.Tensor]:
+    """The results of a call in the memory that it left behind."""
+    launch = {**arena.launch, "mutated": result_places(arena.launch, roles)}
+    bound = bind_arguments(arena.launch, arena.storages(memory), str(memory.device))
+    every = [*bound.args, *bound.keywords.values()]
+    assert len(mutated_items(launch)) == len(launch["mutated"])
+    return [every[place] for place in launch["mutated"] if isinstance(every[place], torch.Tensor)]
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)))
+
+
+# The judgement of one call.
+
+
+def judge_memory(prepared: _Case, after: torch.Tensor) -> Judged:
+    """Judges the memory that an edited kernel left behind."""
+    refused = _judge_outside(prepared, after)
+    if refused is not None:
+        return refused
+    found = Judged()
+    places = result_places(prepared.arena.launch, prepared.roles)
+    tensors = [
+        output_tensors(prepared.arena, memory, prepared.roles)
+        for memory in (after, prepared.expected, prepared.moved, prepared.before)
+    ]
+    for number, (place, truth) in enumerate(zip(places, prepared.truth, strict=True)):
+        ours, theirs, moved, before = (each[number] for each in tensors)
+        judged = judge_output(ours, theirs, moved, truth)
+        if judged.reason:
+            only = place in prepared.roles.output_only
+            return _explain(judged, number, ours, theirs, before if only else None, prepared.case)
+        if judged.error is not None and (found.error is None or judged.error > found.error):
+            found = judged
+    return found
+
+
+def _explain(
+    judged: Judged,
+    number: int,
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    before: torch.Tensor | None,
+    case: EditCase,
+) -> Judged:
+    """A refused output with its number and a closer reason; ``before`` is what it held, if it is only written."""
+    if before is not None:
+        kept = int((_bits(ours) == _bits(before)).logical_and(_bits(theirs) != _bits(before)).sum())
+        if kept and case.fill == cases.FILL_STALE:
+            words = f"output {number}: {kept} of {ours.numel()} elements still hold the results of the call before"
+            return replace(judged, reason=cases.STALE, words=words)
+        if kept:
+            words = f"output {number}: {kept} of {ours.numel()} elements are not written"
+            return replace(judged, reason=cases.WRITTEN, words=words)
+    return replace(judged, words=f"output {number}: {judged.words}")
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.contiguous().view(kinds[tensor.element_size()])
+
+
+def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
+    """Whether anything was written beside the results: behind or before a buffer, or into an input."""
+    arena, launch = prepared.arena, prepared.arena.launch
+    for number, (now, then) in enumerate(zip(arena.guards(after), arena.guards(prepared.before), strict=True)):
+        if not torch.equal(now, then):
+            count = int((now != then).sum())
+            side = f"before buffer {number}" if number < len(arena.places) else f"behind buffer {number - 1}"
+            return Judged(cases.OUTSIDE, f"{count} bytes {side} are overwritten: it writes out of bounds")
+    covered = covered_bytes(launch, launch.get("mutated") or ())
+    pairs = zip(arena.storages(after), arena.storages(prepared.before), covered, strict=True)
+    for index, (now, then, mask) in enumerate(pairs):
+        changed = int((now != then)[~mask].sum())
+        if changed and not bool(mask.any()):
+            return Judged(cases.INPUTS, f"{changed} bytes of buffer {index}, which is an input, are changed")
+        if changed:
+            return Judged(cases.OUTSIDE, f"{changed} bytes of buffer {index} beside its results are overwritten")
+    return None
+
+
+class _Distance(NamedTuple):
+    """How far two tensors are apart, as a share of the element and of the root mean square, and of that alone."""
+
+    largest: float
+    mean: float
+
+
+def distance(one: torch.Tensor, other: torch.Tensor, where: torch.Tensor) -> _Distance:
+    """How far the elements of two tensors in float64 are apart, of those that are true in ``where``."""
+    one, other = one[where], other[where]
+    if not other.numel():
+        return _Distance(0.0, 0.0)
+    difference = (one - other).abs()
+    scale = other.square().mean().sqrt()
+    whole = other.abs() + scale
+    largest = torch.where(difference == 0, torch.zeros_like(difference), difference / whole).max()
+    mean = difference.square().mean().sqrt()
+    return _Distance(float(largest), float(mean / scale) if float(mean) else 0.0)
+
+
+def judge_output(
+    ours: torch.Tensor, theirs: torch.Tensor, moved: torch.Tensor, truth: torch.Tensor | None = None
+) -> Judged:
+    """Judges one result of an edited kernel.
+
+    Args:
+        ours: the result.
+        theirs: that of the original.
+        moved: that of the original for inputs whose last bits are others. Elements that another rounding turns into
+            something else, such as the place of a maximum, are not compared.
+        truth: the result in float64, if it is known.
+    """
+    if not (ours.is_floating_point() or ours.is_complex()):
+        stable = theirs == moved
+        wrong = int((ours != theirs).logical_and(stable).sum())
+        return Judged(cases.WRONG, f"{wrong} of {ours.numel()} elements are others") if wrong else Judged()
+    limits = _type_limits(ours.dtype)
+    wide = [_wide(each) for each in (ours, theirs, moved)]
+    mine, original, other = wide
+    stable = _kind(original) == _kind(other)
+    special = int((_kind(mine) != _kind(original)).logical_and(stable).sum())
+    if special:
+        what = "NaN or infinite where the original is not, or the other way round"
+        return Judged(cases.SPECIAL, f"{special} of {ours.numel()} elements are {what}")
+    finite = mine.isfinite() & original.isfinite() & other.isfinite()
+    if truth is not None:
+        exact = _wide(truth)
+        finite = finite & exact.isfinite()
+        error, allowed, against = distance(mine, exact, finite), distance(original, exact, finite), "float64"
+        factor, known = LIMIT_FACTOR, allowed.largest
+    else:
+        error, allowed, against = distance(mine, original, finite), distance(other, original, finite), "original"
+        factor, known = UNSTABLE_FACTOR, None
+    limit = max(factor * allowed.largest, limits.largest)
+    mean_limit = max(factor * allowed.mean, limits.mean)
+    judged = Judged(error=error.largest, original_error=known, limit=limit, against=against)
+    if error.largest <= limit and error.mean <= mean_limit and not math.isnan(error.largest):
+        return judged
+    beyond = _count_beyond(mine, exact if truth is not None else original, finite, limit)
+    if error.largest > limit:
+        what, found, least = f"{beyond} of {ours.numel()} elements differ", error.largest, limit
+    else:
+        what, found, least = "the elements differ on average", error.mean, mean_limit
+    compared = "float64" if truth is not None else "the original"
+    words = f"{what} from {compared} by up to {found:.2g} of their size, and {least:.2g} is allowed"
+    return replace(judged, reason=cases.PRECISION if found < COARSE else cases.WRONG, words=words)
+
+
+COARSE = 0.02
+"""The difference from which a result is called wrong, and not imprecise."""
+
+
+def _count_beyond(one: torch.Tensor, other: torch.Tensor, where: torch.Tensor, limit: float) -> int:
+    one, other = one[where], other[where]
+    return int(((one - other).abs() > limit * (other.abs() + other.square().mean().sqrt())).sum())
+
+
+def _type_limits(dtype: torch.dtype) -> _Distance:
+    real = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
+    dtype = real.get(dtype, dtype)
+    largest = FLOOR_ULPS.get(dtype, 1) * torch.finfo(dtype).eps
+    return _Distance(largest, largest / 2)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.to(torch.float32).to(torch.float64) if tensor.element_size() == 1 else tensor.to(torch.float64)
+
+
+def _kind(tensor: torch.Tensor) -> torch.Tensor:
+    """0 for a finite number, 1 and -1 for infinities, 2 for NaN."""
+    kind = tensor.isinf().to(torch.int8) * tensor.nan_to_num(0.0, 1.0, -1.0).sign().to(torch.int8)
+    return torch.where(tensor.isnan(), torch.full_like(kind, 2), kind)
+
+
+# The same in PyTorch, in float64.
+
+
+def load_reference(path: Path) -> Callable[..., Any]:
+    """The function ``reference`` of a file that this tool wrote.
+
+    Raises:
+        InductorBenchError: the file has no such function.
+    """
+    spec = importlib.util.spec_from_file_location(f"reference_{abs(hash(str(path)))}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, "reference", None)
+    if not callable(function):
+        raise InductorBenchError(f"{path.name} has no function named reference")
+    made: Callable[..., Any] = function
+    return made
+
+
+def compute_reference(reference: Callable[..., Any], arguments: Arguments) -> list[torch.Tensor]:
+    """The results of a reference in float64; none if it fails."""
+    given = [
+        each.to(torch.float64) if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+        for each in arguments.args
+    ]
+    try:
+        computed = reference(*given)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError):
+        return []
+    return [each for each in computed if isinstance(each, torch.Tensor)]
+
+
+def _matched(computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """For each result the computed tensor of its shape, in order."""
+    left = list(computed)
+    found: list[torch.Tensor | None] = []
+    for result in results:
+        same = next((each for each in left if each.numel() == result.numel()), None)
+        found.append(None if same is None else same.reshape(result.shape))
+        left = [each for each in left if each is not same]
+    return found
+
+
+def agrees(truth: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether float64 results are those that a kernel computes with its own rounding."""
+    if not result.is_floating_point():
+        return False
+    exact, rounded = _wide(truth), _wide(result)
+    finite = exact.isfinite() & rounded.isfinite()
+    return bool(finite.any()) and distance(rounded, exact, finite).mean < COARSE

@@ -1,0 +1,539 @@
+"""Checks an edited kernel by itself: whether it is right, in two workers, and then whether it is faster.
+
+One worker runs the edited kernel. Another one, which never loads it, makes its inputs, runs the original, and judges
+what the edited kernel left in memory. Nothing is timed before all checks have passed, and the first ones are made again
+afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...analysis.statistics import summarize
+from ...autotune.methods import RaceResult, race
+from ...autotune.tuning_workers import COMPILE_S, LOAD_S
+from ...devices.nvidia import NVIDIA
+from ...devices.protocol import CPU
+from ...devices.table import device_of
+from ...errors import InductorBenchError, UsageError
+from ...launch.worker import WorkerLostError, WorkerPool, WorkerSession, default_python
+from ...messages.edit_requests import (
+    FILL_NAN,
+    FILL_PATTERN,
+    FILL_STALE,
+    INFINITE,
+    LARGE,
+    NAN,
+    NUDGED,
+    OTHER,
+    RECORDED,
+    ROUNDED,
+    SMALL,
+    ZERO,
+    BufferRoles,
+    CompileKernel,
+    EditCase,
+    JudgeCase,
+    Judged,
+    PrepareCase,
+    RunCase,
+)
+from ...messages.kernel_requests import CompiledResources, Load, Sample
+from ...records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditHashes, EditVerdict
+from ...records.request import KernelRequest
+from ...records.retune import Resources
+from ...records.run import Environment, Peaks
+from ...source.edited import KernelEdit, digest, read_edit
+from ...source.graph_reference import in_float64
+from ...store import codec
+from ...store.files import copy_file, read_text, write_text
+from ...version import __version__
+from ..modules.module_measurements import SUFFIX
+from ..progress import Progress
+from .edit_files import check_texts, find_run_kernel, make_edit, roles_of
+from .kernel_comparison import PLAN
+from .kernel_session import KernelSession, kernel_environment
+from .kernel_timing import MEASURE_S, device_name, find_peaks
+
+CASE_S = 60.0
+"""Limit in seconds for one call of an edited kernel, with the copies of its memory."""
+
+FIRST_CASES = (
+    (RECORDED, FILL_NAN),
+    (NUDGED, FILL_STALE),
+    (OTHER, FILL_NAN),
+    (ROUNDED, FILL_PATTERN),
+    (LARGE, FILL_NAN),
+    (SMALL, FILL_STALE),
+    (ZERO, FILL_NAN),
+    (INFINITE, FILL_PATTERN),
+    (NAN, FILL_PATTERN),
+)
+"""The values and fills of the checks with the launch that runs most often; the first is made several times."""
+
+LATER_CASES = ((RECORDED, FILL_NAN), (OTHER, FILL_STALE), (INFINITE, FILL_PATTERN), (NAN, FILL_PATTERN))
+"""Those of the checks with each other launch."""
+
+LAST_CASES = ((OTHER, FILL_NAN), (NUDGED, FILL_STALE))
+"""Those of the checks after it was timed."""
+
+REPETITIONS = 3
+
+ROOF_SPREAD = 1.15
+"""The largest ratio of a rate to its roof that is believed."""
+
+HINTS = {
+    "no-compile": "mend what the compiler names, and check it again",
+    "crashed": "it reads or writes what it has no memory for, or traps: look at its bounds",
+    "hung": f"it had {CASE_S:.0f} s: look for a loop without an end, or give more time with --timeout SECONDS",
+    "raised": "mend it, and check it again",
+    "not-written": "write every element of each result, for each size",
+    "stale": "write every element of each result in each call, whatever the buffer holds",
+    "outside": "look at the bounds of its stores, and at its masks",
+    "input-changed": "write only results; copy what has to be changed",
+    "special-values": "infinities and NaN have to come out as they do of the original: no fast-math shortcuts",
+    "wrong": "compare what it computes with the original, for the values that the check names",
+    "precision": "compute in the types of the original, and sum in float32 or wider",
+    "not-repeatable": "no atomics on floats, and no races between threads",
+    "above-roof": "it does less than the work: look for what it leaves out",
+}
+"""What to do, by the reason of a refusal."""
+
+WROTE_THE_TOOL = "the file that is edited is written by: inductor-bench kernel RUN#NAME --edit FILE"
+
+
+class _RefusedError(Exception):
+    """The edited kernel is refused."""
+
+    def __init__(self, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.reason, self.words = reason, words
+
+
+@dataclass
+class _Check:
+    """An edit under check, its two workers, and what was found so far."""
+
+    edit: KernelEdit
+    session: KernelSession
+    folder: Path
+    checks: list[EditCheck] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    judge: WorkerSession | None = None
+    compiled: CompiledResources = field(default_factory=CompiledResources)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.roles: BufferRoles = roles_of(self.edit)
+        self.seed = secrets.randbits(24)
+        self.launches = 0
+
+    def write_files(self) -> None:
+        """Writes the standalone files of both kernels for each launch into the scratch folder."""
+        values = self.edit.path.with_suffix(SUFFIX)
+        if values.is_file():
+            copy_file(values, self.folder / ("values" + SUFFIX))
+        texts = check_texts(self.edit)
+        for number, (original, edited) in enumerate(texts):
+            write_text(self._file("original", number), original)
+            write_text(self._file("edited", number), edited)
+        self.launches = len(texts)
+        if self.edit.reference:
+            write_text(self.folder / "reference.py", in_float64(self.edit.reference))
+
+    def _file(self, which: str, launch: int) -> Path:
+        return self.folder / f"{which}_{launch}.py"
+
+    @property
+    def reference(self) -> str:
+        path = self.folder / "reference.py"
+        return str(path) if path.is_file() else ""
+
+    def asked_judge(self, launch: int) -> WorkerSession:
+        """The worker that judges, with the original loaded; a new one if the last is lost."""
+        if self.judge is None or not self.judge.alive:
+            self.judge = self.session.start("judge")
+            for number in range(self.launches):
+                self.judge.ask(Load(number, str(self._file("original", number))), LOAD_S)
+        return self.judge
+
+    def close(self) -> None:
+        if self.judge is not None:
+            self.judge.close()
+
+    # The checks.
+
+    def compile(self) -> None:
+        """Loads and compiles the edited kernel."""
+        try:
+            for number in range(self.launches):
+                self.session.ask(Load(number, str(self._file("edited", number))), LOAD_S)
+                self.compiled = self.session.ask(CompileKernel(number), COMPILE_S)
+        except WorkerLostError as lost:
+            raise _RefusedError("hung" if lost.kind == "hung" else "crashed", f"its compiler {lost.message}") from None
+        except InductorBenchError as error:
+            raise _RefusedError("no-compile", error.message) from None
+
+    def check_all(self) -> None:
+        """Makes all checks before it may be timed."""
+        for launch in range(self.launches):
+            for place, (values, fill) in enumerate(LATER_CASES if launch else FIRST_CASES):
+                self.check_case(launch, EditCase(values, fill, self.seed + place), "first")
+                if launch == 0 and place == 0:
+                    self._repeat(EditCase(values, FILL_PATTERN, self.seed + place))
+
+    def _repeat(self, other_fill: EditCase) -> None:
+        first = self.checks[-1]
+        if first.outcome == SKIPPED:
+            return
+        for _ in range(REPETITIONS - 1):
+            self._run_and_judge(0, EditCase(first.values, first.fill, self.seed), "repeated")
+        self.check_case(0, other_fill, "repeated")
+
+    def check_case(self, launch: int, case: EditCase, when: str) -> None:
+        """Makes one check.
+
+        Raises:
+            _RefusedError: the kernel fails it.
+        """
+        try:
+            request = PrepareCase(launch, case, self.roles, str(self.folder / "before"), self.reference)
+            self.inputs.append(self.asked_judge(launch).ask(request, MEASURE_S))
+        except WorkerLostError as lost:
+            self._skip(launch, case, when, f"the original {lost.message}")
+            return
+        except InductorBenchError as error:
+            self._skip(launch, case, when, f"the original cannot be run so: {error.message}")
+            return
+        self._run_and_judge(launch, case, when)
+
+    def _skip(self, launch: int, case: EditCase, when: str, why: str) -> None:
+        if launch == 0 and case.values == RECORDED:
+            raise InductorBenchError(
+                f"the original does not run here, so there is nothing to compare with: {why}",
+                "check it where its RUN was measured",
+            )
+        self.checks.append(EditCheck(case.values, case.fill, launch, when, SKIPPED, why))
+
+    def _run_and_judge(self, launch: int, case: EditCase, when: str) -> None:
+        before, after = self.folder / "before", self.folder / "after"
+        after.unlink(missing_ok=True)
+        try:
+            self.session.ask(RunCase(launch, str(before), str(after)), CASE_S)
+            judged = self.asked_judge(launch).ask(JudgeCase(launch, str(after), when == "repeated"), MEASURE_S)
+        except WorkerLostError as lost:
+            judged = Judged(lost.kind, "it gave no end" if lost.kind == "hung" else f"its process {lost.message}")
+        except InductorBenchError as error:
+            judged = Judged("raised", error.message)
+        outcome = REFUSED if judged.reason else PASSED
+        self.checks.append(
+            EditCheck(
+                case.values,
+                case.fill,
+                launch,
+                when,
+                outcome,
+                judged.words,
+                judged.error,
+                judged.original_error,
+                judged.limit,
+                judged.against,
+            )
+        )
+        if judged.reason:
+            raise _RefusedError(judged.reason, f"{judged.words} ({_describe(self.checks[-1], self.launches)})")
+
+    # The times.
+
+    def race(self) -> tuple[RaceResult, str]:
+        """Times both kernels in turn."""
+        numbers = (self.launches, 0)
+        self.session.ask(Load(numbers[0], str(self._file("original", 0))), LOAD_S)
+        self.session.ask(CompileKernel(numbers[0]), COMPILE_S)
+        running, method = race(2, plan=PLAN), ""
+        order = next(running)
+        while True:
+            times: list[float | None] = []
+            for place in order:
+                taken = self.session.ask(Sample((numbers[place],), self.session.request.state), MEASURE_S)
+                times += taken.samples_s
+                method = taken.method
+            try:
+                order = running.send(times)
+            except StopIteration as end:
+                return end.value, method
+
+
+def _describe(check: EditCheck, launches: int) -> str:
+    """A check in words."""
+    words = {
+        RECORDED: "recorded values",
+        OTHER: "other values",
+        NUDGED: "three elements changed",
+        ROUNDED: "rounded values",
+        LARGE: "values scaled up",
+        SMALL: "values scaled down",
+        ZERO: "zeros",
+        INFINITE: "infinities among the values",
+        NAN: "NaN among the values",
+    }
+    when = {"repeated": "again", "after": "after it was timed"}.get(check.when, "")
+    launch = f"launch {check.launch + 1} of {launches}" if launches > 1 else ""
+    return ", ".join(filter(None, (f"with {words[check.values]}", launch, when)))
+
+
+def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
+    """Checks and times the edited kernel of a file.
+
+    Args:
+        request: the request. Its only target is the file; ``other`` may name the kernel of a RUN that it is an edit of,
+            whose original, launches and values then count in place of those in the file.
+        progress: the listener for stages and output.
+
+    Raises:
+        UsageError: the file is none that can be checked, or was made for another torch or device.
+        InductorBenchError: the original does not run here.
+    """
+    refused = [
+        name
+        for name, given in (
+            ("--autotune", request.autotune),
+            ("--configs", request.configs),
+            ("--save", request.save),
+            ("--ncu", request.ncu),
+            ("--no-check", not request.check),
+            ("--other-python", request.other_python),
+        )
+        if given
+    ]
+    if refused:
+        raise UsageError(f"{refused[0]} is not for the file of an edited kernel", "leave it out")
+    if len(request.targets) != 1:
+        raise UsageError("one edited kernel is checked at a time", "inductor-bench kernel FILE --check")
+    edit = _read(Path(request.targets[0]), request.other)
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        folder = Path(name)
+        pool = WorkerPool(
+            request.python or default_python(), folder, kernel_environment(folder), on_line=progress.output
+        )
+        session = KernelSession(request, pool, progress)
+        check = _Check(edit, session, folder)
+        try:
+            session.open()
+            _require_same(edit, session.environment)
+            check.write_files()
+            return _check_and_time(check, progress)
+        finally:
+            check.close()
+            session.close()
+
+
+def _read(path: Path, other: str | None) -> KernelEdit:
+    """The edit of a file; with the kernel of a RUN, if one is named, as its original."""
+    edit = read_edit(path)
+    if other is None:
+        return edit
+    found = find_run_kernel(other)
+    made = make_edit(found, path)
+    if made.kernel_id != edit.kernel_id:
+        raise UsageError(
+            f"{path} is an edit of {edit.kernel}, and {other} is another kernel", "name the kernel that it was made of"
+        )
+    if (made.torch, made.triton) != (edit.torch, edit.triton):
+        raise UsageError(
+            f"{path} was made for torch {edit.torch}, and {other} was compiled by {made.torch}",
+            WROTE_THE_TOOL,
+            "elsewhere",
+        )
+    return replace(
+        edit,
+        original_source=made.original_source,
+        original=made.original,
+        reference=made.reference,
+        facts=made.facts,
+    )
+
+
+def _require_same(edit: KernelEdit, environment: Environment) -> None:
+    """Checks that the versions and the device are those that an edit was made for.
+
+    Raises:
+        UsageError: they are others.
+    """
+    versions = environment.versions
+    pairs: list[tuple[str, str | None, str | None]] = [("torch", edit.torch, versions.torch)]
+    if edit.language == "triton":
+        pairs.append(("triton", edit.triton, versions.triton))
+        if not environment.device.accelerator:
+            raise UsageError(f"{edit.kernel} is for a GPU, and torch sees none here", "check it on that machine")
+    pairs.append(("device", edit.device, device_name(_device_type(edit), environment)))
+    for what, made_for, here in pairs:
+        if made_for and here and made_for != here:
+            raise UsageError(
+                f"{edit.path} was made for {what} {made_for}, and here is {here}",
+                "break the program down here, and write the file anew from that RUN",
+                "elsewhere",
+            )
+
+
+def _device_type(edit: KernelEdit) -> str:
+    return NVIDIA.type if edit.language == "triton" else CPU.type
+
+
+def _check_and_time(check: _Check, progress: Progress) -> EditVerdict:
+    edit, session = check.edit, check.session
+    device = _device_type(edit)
+    session.find_other_jobs(device)
+    peaks: Peaks | None = None
+    result, method, refusal = None, "", None
+    try:
+        progress.stage(f"compiling {edit.kernel}")
+        check.compile()
+        progress.stage(f"checking {edit.kernel}")
+        check.check_all()
+        peaks = session.peaks[device] = find_peaks(device, session)
+        progress.stage("timing both in turn")
+        try:
+            result, method = check.race()
+        except WorkerLostError as lost:
+            raise _RefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
+        progress.stage("checking it again")
+        for place, (values, fill) in enumerate(LAST_CASES):
+            check.check_case(0, EditCase(values, fill, check.seed + 100 + place), "after")
+        _require_below_roof(check, result, peaks)
+    except _RefusedError as error:
+        refusal = error
+    return _verdict(check, device, result, method, peaks, refusal)
+
+
+def compulsory_bytes(edit: KernelEdit) -> int | None:
+    """The bytes that one call must move: those of Inductor's count, or only what is written if indices or masks decide
+    what is read."""
+    launch, moved = edit.facts["launches"][0], edit.facts.get("moved_bytes")
+    written = {place: launch["arguments"][place].get("tensor") for place in launch["mutated"]}
+    read = [item.get("tensor") for place, item in enumerate(launch["arguments"]) if place not in written]
+    if moved and not any(view and "float" not in view["dtype"] and view["shape"] for view in read):
+        return int(moved)
+    storages = {view["storage"]: _view_bytes(view) for view in written.values() if view}
+    return sum(storages.values())
+
+
+def _view_bytes(view: Mapping[str, Any]) -> int:
+    count = int(view["itemsize"])
+    for size, step in zip(view["shape"], view["stride"], strict=True):
+        count *= size if step else 1
+    return count
+
+
+def find_roof(moved: int | None, peaks: Peaks | None, state: str) -> float | None:
+    """The bytes per second at which a device can move so many bytes at most; ``None`` if that is not known."""
+    if moved is None or peaks is None:
+        return None
+    fits = peaks.cache_bytes is not None and moved <= peaks.cache_bytes
+    return peaks.cache_bandwidth if fits or state == "warm" else peaks.memory_bandwidth
+
+
+def _require_below_roof(check: _Check, result: RaceResult, peaks: Peaks | None) -> None:
+    """Refuses a kernel that is faster than its bytes can be moved, if the original is not."""
+    moved = compulsory_bytes(check.edit)
+    roof = find_roof(moved, peaks, check.session.request.state)
+    if moved is None or roof is None:
+        return
+    original_s, edited_s = (summarize(runner.samples).median_s for runner in result.runners)
+    if edited_s * roof * ROOF_SPREAD < moved <= original_s * roof * ROOF_SPREAD:
+        raise _RefusedError(
+            "above-roof",
+            f"it would move its {moved:,} bytes at {moved / edited_s / 1e9:,.1f} GB/s, and the device's roof is "
+            f"{roof / 1e9:,.1f} GB/s",
+        )
+
+
+def _verdict(
+    check: _Check,
+    device: str,
+    result: RaceResult | None,
+    method: str,
+    peaks: Peaks | None,
+    refusal: _RefusedError | None,
+) -> EditVerdict:
+    edit, environment = check.edit, check.session.environment
+    original, edited = (summarize(runner.samples) for runner in result.runners) if result else (None, None)
+    moved = compulsory_bytes(edit)
+    compiled = check.compiled
+    occupancy = device_of(device).theoretical_occupancy(
+        environment, _warps(edit), compiled.registers, compiled.shared_memory_bytes
+    )
+    timed = result.verdict if result else REFUSED
+    return EditVerdict(
+        file=str(edit.path),
+        kernel=edit.kernel,
+        kernel_id=edit.kernel_id,
+        language=edit.language,
+        device=device_name(device, environment),
+        torch=environment.versions.torch or "",
+        triton=environment.versions.triton if edit.language == "triton" else None,
+        tool_version=__version__,
+        verdict=REFUSED if refusal else timed,
+        hashes=EditHashes(
+            source=edit.sha256,
+            original=edit.original,
+            inputs=digest("".join(check.inputs)),
+            tool=tool_hash(),
+            device=digest(json.dumps(codec.encode([environment.host, environment.device]), sort_keys=True)),
+        ),
+        changed=edit.changed,
+        reason=refusal.reason if refusal else "",
+        words=refusal.words if refusal else "",
+        hint=HINTS[refusal.reason] if refusal else "",
+        checks=tuple(check.checks),
+        launches=check.launches,
+        state=check.session.request.state,
+        original=original,
+        edited=edited,
+        ratio=result.runners[1].ratio if result else None,
+        method=method,
+        moved_bytes=moved,
+        roof=find_roof(moved, peaks, check.session.request.state),
+        resources=Resources(compiled.registers, compiled.spills, compiled.shared_memory_bytes, occupancy),
+        notes=tuple(_notes(check)),
+    )
+
+
+def _warps(edit: KernelEdit) -> int | None:
+    config = edit.facts["recorded"].get("config") or {}
+    warps = config.get("num_warps")
+    return warps if isinstance(warps, int) else None
+
+
+def _notes(check: _Check) -> Iterator[str]:
+    if not check.edit.changed:
+        yield "its source is that of the original"
+    skipped = [one for one in check.checks if one.outcome == SKIPPED]
+    for one in skipped[:3]:
+        yield f"not checked {_describe(one, check.launches)}: {one.words}"
+    if any(one.against == "original" for one in check.checks):
+        yield (
+            "the results in float64 are not known, so that they were compared with the original's, as far as these "
+            "stay if the last bits of the inputs change"
+        )
+    yield from check.notes
+
+
+def tool_hash() -> str:
+    """The SHA-256 of the files of this tool that run, time and judge kernels."""
+    package = Path(__file__).resolve().parents[2]
+    found = hashlib.sha256()
+    for folder in ("worker/bench", "worker/device", "source/harness", "messages"):
+        for file in sorted((package / folder).glob("*.py")):
+            found.update(f"{folder}{os.sep}{file.name}".encode() + b"\0" + read_text(file).encode())
+    return found.hexdigest()

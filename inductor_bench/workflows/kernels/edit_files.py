@@ -1,0 +1,490 @@
+"""Writes a kernel of a RUN as a file to edit, and makes the standalone files with which an edit is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ... import units
+from ...errors import InductorBenchError, UsageError
+from ...messages.edit_requests import BufferRoles
+from ...records.base import Category
+from ...records.code import CallSite, KernelDefinition, Launch
+from ...records.edit import WrittenEdit
+from ...records.module import Kernel
+from ...records.request import DRAWN, RECORDED, KernelRequest
+from ...records.run import Run
+from ...source.calls import dotted
+from ...source.edited import KernelEdit, digest, edit_text, is_edit, passed_form, read_edit
+from ...source.generated_text import parse
+from ...source.graph_reference import fragment_above, reference_text
+from ...source.standalone_header import StandaloneHeader, plain
+from ...source.standalone_writer import edit_standalone, file_text
+from ...source.static_calls import read_buffers
+from ...source.static_wrapper import read_pointers
+from ...store import codec
+from ...store.files import copy_file, read_text, write_text
+from ...store.folder import RECORD, RunFolder, rows_in
+from ...store.run_files import load_module
+from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, modules_of_run
+from ..modules.module_measurements import SUFFIX
+
+MOST_SHAPES = 6
+"""Number of different launches of a kernel that an edit is checked with, those that run most often."""
+
+MOST_FRAGMENT_LINES = 40
+LINE = 116
+
+WRITE_ONE = "inductor-bench kernel RUN#NAME --edit FILE"
+
+
+@dataclass(frozen=True)
+class RunKernel:
+    """A generated kernel of a RUN."""
+
+    folder: RunFolder
+    run: Run
+    module: ModuleKernels
+    candidate: ExtractionCandidate
+    kernel: KernelDefinition
+    launches: tuple[Launch, ...]  # its different launches, those that run most often first
+    record: Kernel | None  # its row in the record, if there is one
+    values: Path | None = None  # the file of its recorded values, if there is one
+
+    @property
+    def source(self) -> str:
+        """Its source as the program's own compilation passes it on."""
+        return passed_form(self.kernel.language, self.kernel.source)
+
+
+def is_edit_file(target: str) -> bool:
+    """Whether a target of the verb ``kernel`` is a file of an edited kernel."""
+    path = Path(target)
+    try:
+        return path.is_file() and is_edit(read_text(path))
+    except (InductorBenchError, OSError):
+        return False
+
+
+def find_run_kernel(target: str) -> RunKernel:
+    """The kernel that ``RUN#NAME`` names.
+
+    Raises:
+        UsageError: there is no such RUN or kernel, or it is none whose source can be edited.
+        InductorBenchError: a file of the RUN cannot be read.
+    """
+    place, mark, name = target.rpartition("#")
+    if not mark or not name:
+        raise UsageError(f"{target} names no kernel of a RUN", f"name one: {WRITE_ONE}")
+    folder = RunFolder(Path(place))
+    if not (folder.path / RECORD).is_file():
+        raise UsageError(f"{place} is no RUN", "give a folder that `inductor-bench breakdown` wrote", "no-record")
+    name = name.removesuffix(".py")
+    row = next((row for row in rows_in(folder.kernels) if row.file == f"{name}.py"), None)
+    modules, _ = modules_of_run(folder, DRAWN)
+    found = [
+        (module, candidate)
+        for module in modules
+        for candidate in list_candidates(module)
+        if (row and (module.label, candidate.header.name) == (row.module, row.name))
+        or (row is None and candidate.header.name == name)
+    ]
+    if not found:
+        names = sorted({candidate.header.name for module in modules for candidate in list_candidates(module)})
+        near = [one for one in names if name.strip("*") in one] or names
+        raise UsageError(f"{place} has no kernel {name}", f"it has {', '.join(near[:6])}", "no-such-target")
+    module, candidate = found[0]
+    kernel = candidate.kernel
+    if kernel is None or kernel.language not in ("triton", "cpp"):
+        what = "is a library call" if kernel is None else f"is written in {kernel.language}"
+        raise UsageError(f"{name} {what}: there is no source of it to edit", "choose a Triton or C++ kernel")
+    if module.source.cpp_wrapper:
+        raise UsageError(f"the module of {name} calls its kernels from C++", "compile it without cpp_wrapper")
+    if candidate.launch is None:
+        raise UsageError(f"{name} cannot be called by itself: {candidate.reason}", "choose another kernel")
+    run = folder.load()
+    records = [row for one in run.modules if one.label == module.label for row in one.kernels]
+    record = next((one for one in records if one.kernel_id == kernel.kernel_id), None)
+    values = folder.kernels / row.values if row and row.values else None
+    launches = _launches(folder, module, candidate, values)
+    return RunKernel(folder, run, module, candidate, kernel, launches, record, values)
+
+
+def _launches(
+    folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate, values: Path | None
+) -> tuple[Launch, ...]:
+    assert candidate.launch is not None
+    first = candidate.launch
+    if values is not None and values.is_file():
+        first = _with_values(folder, module, candidate) or first
+    others = [one for one in module.launches if one.kernel == candidate.header.name and one != candidate.launch]
+    return (first, *sorted(others, key=lambda one: -one.calls)[: MOST_SHAPES - 1])
+
+
+def _with_values(folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate) -> Launch | None:
+    """The launch with the values that the program had."""
+    modules, _ = modules_of_run(folder, RECORDED)
+    for one in (each for other in modules if other.label == module.label for each in list_candidates(other)):
+        if one.header.name == candidate.header.name and one.values is not None:
+            return one.values.launch_from("values" + SUFFIX)
+    return None
+
+
+# The file to edit.
+
+
+def run_edit(request: KernelRequest) -> WrittenEdit:
+    """Writes the file that a request with ``edit`` asks for.
+
+    Raises:
+        UsageError: the request names no kernel that can be edited, or the file exists.
+        InductorBenchError: the RUN cannot be read, or the file cannot be written.
+    """
+    assert request.edit is not None
+    if len(request.targets) != 1:
+        raise UsageError("one kernel is written into a file", WRITE_ONE)
+    others = {"--autotune": request.autotune, "--configs": request.configs, "--compare": request.other}
+    if refused := next((name for name, given in others.items() if given), None):
+        raise UsageError(f"{refused} is not for --edit, which only writes a file", "leave it out")
+    edit = write_edit(request.targets[0], request.edit)
+    values = request.edit.with_suffix(SUFFIX)
+    return WrittenEdit(
+        file=str(request.edit),
+        kernel=edit.kernel,
+        kernel_id=edit.kernel_id,
+        language=edit.language,
+        launches=len(edit.facts["launches"]),
+        has_reference=bool(edit.reference),
+        values=str(values) if values.is_file() else "",
+    )
+
+
+def write_edit(target: str, place: Path) -> KernelEdit:
+    """Writes a kernel of a RUN as a file to edit, with its recorded values beside it, if there are any.
+
+    Raises:
+        UsageError: the target is no kernel that can be edited, or the file exists.
+        InductorBenchError: the RUN cannot be read, or the file cannot be written.
+    """
+    found = find_run_kernel(target)
+    if place.exists() or place.is_symlink():
+        raise UsageError(f"{place} exists", "choose another file, so that no edit is lost")
+    edit = make_edit(found, place)
+    write_text(place, edit_text(edit, "\n".join(_about(found, place))))
+    if found.values is not None and found.values.is_file():
+        copy_file(found.values, place.with_suffix(SUFFIX))
+    return read_edit(place)
+
+
+def make_edit(found: RunKernel, place: Path) -> KernelEdit:
+    """The edit of a kernel that nobody has changed yet."""
+    versions, language, source = found.run.environment.versions, found.kernel.language, found.source
+    return KernelEdit(
+        path=place,
+        kernel=found.kernel.name,
+        language=language,
+        source=source,
+        original=digest(source),
+        original_source=source,
+        torch=versions.torch or "",
+        triton=versions.triton if language == "triton" else None,
+        device=found.candidate.header.device_name or "",
+        reference=_reference(found),
+        facts=_facts(found),
+    )
+
+
+def _facts(found: RunKernel) -> Mapping[str, Any]:
+    header, recorded = found.candidate.header, dict(found.candidate.recorded)
+    for name in ("launch", "reference"):
+        recorded.pop(name, None)
+    roles = buffer_roles(found.kernel, found.launches[0])
+    return {
+        "kernel_id": header.kernel_id,
+        "category": header.category.value,
+        "run": str(found.folder.path),
+        "module": header.module,
+        "calls": header.calls,
+        "time_s": header.time_s,
+        "moved_bytes": header.moved_bytes,
+        "roles": {name: list(places) for name, places in vars(roles).items()},
+        "recorded": recorded,
+        "launches": [codec.encode(launch) for launch in found.launches],
+    }
+
+
+def buffer_roles(kernel: KernelDefinition, launch: Launch) -> BufferRoles:
+    """What a kernel does with its arguments. Without a signature that fits the launch nothing is known."""
+    pointers = read_pointers(kernel)
+    places = [index for index, argument in enumerate(launch.arguments) if argument.tensor is not None]
+    if pointers is None or len(pointers) != len(places):
+        return BufferRoles()
+    uses = list(zip(places, (pointer.use for pointer in pointers), strict=True))
+    # The rows that a mixed-order reduction leaves in its workspace are summed by another kernel: they are results.
+    keeps = "MixOrderReductionGrid" in kernel.source
+    return BufferRoles(
+        output_only=tuple(place for place, use in uses if use.output_only),
+        cleared=tuple(place for place, use in uses if use.cleared),
+        scratch=tuple(
+            place for place, use in uses if use.name.startswith("sem_ptr" if keeps else ("ws_ptr", "sem_ptr"))
+        ),
+    )
+
+
+def _reference(found: RunKernel) -> str:
+    """The same in PyTorch, if the module tells it."""
+    if found.kernel.language != "triton":
+        return ""
+    text = load_module(found.folder, _slug(found))
+    names = _parameters(found.kernel)
+    launch = found.launches[0]
+    if len(names) < len(launch.arguments):
+        return ""
+    passed = _passed(text, found.kernel.name)
+    by_name = {name: names[place] for place, name in enumerate(passed) if name and place < len(launch.arguments)}
+    return reference_text(fragment_above(text.splitlines(), found.kernel.line), names[: len(launch.arguments)], by_name)
+
+
+def _slug(found: RunKernel) -> str:
+    return next(module.slug for module in found.run.modules if module.label == found.module.label)
+
+
+def _parameters(kernel: KernelDefinition) -> list[str]:
+    """The names of a kernel's parameters that are passed to it, in order."""
+    if kernel.language == "cpp":
+        entry = re.search(r'extern\s+"C"[^(;"]*\bkernel\s*\(([^)"]*)\)', kernel.source)
+        return [re.split(r"[\s*&]+", each.strip())[-1] for each in entry.group(1).split(",")] if entry else []
+    for node in parse(kernel.source).body:
+        decorators = getattr(node, "decorator_list", [])
+        if any(dotted(getattr(each, "func", each))[:1] == ("triton_heuristics",) for each in decorators):
+            arguments = node.args.args  # type: ignore[attr-defined]
+            return [each.arg for each in arguments if each.annotation is None]
+    return []
+
+
+def _passed(text: str, kernel: str) -> list[str]:
+    """The variables that a module passes to a kernel in its first call, in order; empty for other expressions."""
+    found = re.search(rf"^\s+{re.escape(kernel)}(?:\.run)?\((.*)\)$", text, re.MULTILINE)
+    if found is None:
+        return []
+    call = parse(f"f({found.group(1)})").body[0].value  # type: ignore[attr-defined]
+    return [each.id if hasattr(each, "id") else "" for each in call.args]
+
+
+# What a writer needs to know.
+
+
+def _about(found: RunKernel, place: Path) -> Iterator[str]:
+    triton = found.kernel.language == "triton"
+    yield f"{plain(found.kernel.name)}: edit the kernel between the two marks, and check it:"
+    yield ""
+    yield f"    inductor-bench kernel {place.name} --check"
+    yield ""
+    yield from _rules(triton=triton)
+    yield ""
+    yield "Arguments:"
+    yield from _argument_lines(found)
+    yield ""
+    for title, text in _rows(found):
+        if text:
+            yield from _row(title, text)
+    yield from _neighbours(found)
+    fragment = fragment_above(load_module(found.folder, _slug(found)).splitlines(), found.kernel.line)
+    if fragment:
+        yield ""
+        yield "The ATen graph that it computes:"
+        lines = [f"  {plain(line.lstrip('# '))}" for line in fragment]
+        yield from (line if len(line) <= 2 * LINE else f"{line[: 2 * LINE]} …" for line in lines[:MOST_FRAGMENT_LINES])
+        if len(lines) > MOST_FRAGMENT_LINES:
+            yield f"  and {len(lines) - MOST_FRAGMENT_LINES} more lines"
+
+
+def _rules(*, triton: bool) -> Iterator[str]:
+    yield "What may change: everything in the body of the kernel, and functions and constants beside it."
+    if triton:
+        yield "What stays: the name and the parameters of the kernel, and its decorators with the sizes that decide the"
+        yield "grid (reduction_hint, tile_hint, min_elem_per_thread, num_warps and num_stages may change). Imports:"
+        yield "those that are there, triton and math. Every other function is under @triton.jit."
+    else:
+        yield 'What stays: `extern "C" void kernel(…)` with the types of its arguments, compiler flags and number of'
+        yield "threads. Includes: those that are there, the standard library's, immintrin.h and omp.h. No data may stay"
+        yield "from call to call (static, global), and nothing may reach out of the kernel (time, threads, files)."
+    yield "It is right if it writes all of its results and nothing else, leaves its inputs as they are, gives the same"
+    yield "bits each time, handles infinities and NaN as the original does, and is about as exact as that, for each of"
+    yield "the launches below and for other values than the recorded ones."
+
+
+def _argument_lines(found: RunKernel) -> Iterator[str]:
+    names = _parameters(found.kernel)
+    first = found.launches[0]
+    for place, argument in enumerate(first.arguments):
+        name = names[place] if place < len(names) else f"argument {place}"
+        view = argument.tensor
+        if view is None:
+            yield f"  {name} = {plain(str(argument.plain()))}"
+            continue
+        storage = first.storages[view.storage]
+        use = "written" if place in first.mutated else "read"
+        alias = [
+            names[other] if other < len(names) else str(other)
+            for other, each in enumerate(first.arguments)
+            if other != place and each.tensor is not None and each.tensor.storage == view.storage
+        ]
+        shared = f", same memory as {', '.join(alias)}" if alias else ""
+        offset = f", from element {view.offset}" if view.offset else ""
+        yield (
+            f"  {name}: {view.dtype} {list(view.shape)}, strides {list(view.stride)}{offset}, "
+            f"aligned to {storage.alignment} bytes, {use}{shared}"
+        )
+    for other in found.launches[1:]:
+        shapes = [list(each.tensor.shape) if each.tensor else each.plain() for each in other.arguments]
+        yield f"  and with {', '.join(map(str, shapes))} ({other.calls} calls)"
+
+
+def _rows(found: RunKernel) -> Iterator[tuple[str, str]]:
+    header, record, recorded = found.candidate.header, found.record, found.candidate.recorded
+    yield (
+        "made for",
+        ", ".join(
+            filter(
+                None,
+                (
+                    f"torch {header.torch_version}",
+                    header.triton_version and f"triton {header.triton_version}",
+                    header.device_name,
+                ),
+            )
+        ),
+    )
+    if record is not None:
+        yield "time", _time_words(record)
+        yield "roof", _roof_words(record)
+        compiled = record.compiled
+        resources = {"registers": compiled.registers, "spills": compiled.spills}
+        occupancy = record.launch.occupancy
+        words = [f"{count} {name}" for name, count in resources.items() if count is not None]
+        words += [f"occupancy {units.whole_percent(occupancy)}"] if occupancy is not None else []
+        words += [f"grid {list(record.launch.grid)}"] if record.launch.grid else []
+        yield "compiled", ", ".join(words)
+    config = recorded.get("config")
+    yield "config", ", ".join(f"{name}={value}" for name, value in config.items()) if config else ""
+    threads, isa = recorded.get("threads"), recorded.get("vector_isa")
+    yield "runs on", ", ".join(filter(None, (f"{threads} threads" if threads else "", str(isa) if isa else "")))
+    moved = header.moved_bytes
+    yield "moves", f"{units.size(moved)} at least" if moved else ""
+    yield "ATen ops", ", ".join(header.aten_ops)
+    for line in header.source_lines[:6]:
+        yield "line", f"{line.file}:{line.line} in {line.function}: {line.code}"
+
+
+def _row(title: str, text: str) -> Iterator[str]:
+    yield f"{f'{title}:':<10}{plain(text)}"
+
+
+def _time_words(record: Kernel) -> str:
+    words = f"{units.seconds(record.time_s / record.calls)} a call" if record.calls else ""
+    if record.step_time_s is not None and record.step_calls:
+        share = f", {units.percent(record.step_share)} of the step" if record.step_share is not None else ""
+        words = f"{units.seconds(record.step_time_s)} of a step for {record.step_calls:g} calls{share}"
+    return words
+
+
+def _roof_words(record: Kernel) -> str:
+    roof = record.roof
+    if roof.bound == "unknown":
+        return ""
+    words = {"memory": "DRAM bandwidth", "cache": "cache bandwidth", "compute": "FLOP/s", "latency": "latency"}
+    said = f"limited by {words.get(roof.bound, roof.bound)}"
+    if roof.peak_share is not None:
+        said += f", reaches {units.whole_percent(roof.peak_share)} of it"
+    if roof.gain_limit_s is not None:
+        said += f"; at that roof it would take {units.seconds(roof.gain_limit_s)} less"
+    return said
+
+
+def _neighbours(found: RunKernel) -> Iterator[str]:
+    """Who wrote what it reads, and who reads what it writes, in the first of its calls."""
+    source = found.module.source
+    try:
+        uses = read_buffers(load_module(found.folder, _slug(found)), source).calls
+    except InductorBenchError:
+        return
+    here = next((call.index for call in source.calls if call.kernel == found.kernel.name), None)
+    if here is None or here >= len(uses) or (mine := uses[here]) is None:
+        return
+    read = [use.buffer for use in mine if use.read]
+    written = [use.buffer for use in mine if use.written]
+    makers = [
+        _name(source.calls[place])
+        for buffer in read
+        for place in _last(range(here - 1, -1, -1), uses, buffer, "written")
+    ]
+    readers = [
+        _name(source.calls[place])
+        for buffer in written
+        for place in _last(range(here + 1, len(uses)), uses, buffer, "read")
+    ]
+    yield from _row("before", ", ".join(dict.fromkeys(makers)) or "only inputs of the graph are read")
+    yield from _row("after", ", ".join(dict.fromkeys(readers)) or "its results leave the graph")
+
+
+def _last(places: range, uses: Sequence[Any], buffer: str, how: str) -> list[int]:
+    """The nearest call that uses a buffer so."""
+    for place in places:
+        if any(use.buffer == buffer and getattr(use, how) for use in uses[place] or ()):
+            return [place]
+    return []
+
+
+def _name(call: CallSite) -> str:
+    return call.kernel or call.operator or call.target
+
+
+# The standalone files of a check.
+
+
+def check_texts(edit: KernelEdit) -> list[tuple[str, str]]:
+    """The standalone files of the original and of the edit, for each launch.
+
+    Raises:
+        InductorBenchError: the facts in the file are not as they were written.
+    """
+    facts = edit.facts
+    try:
+        return [_texts(edit, facts, launch) for launch in facts["launches"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{edit.path} lacks what its check needs ({error})", f"write it anew: {WRITE_ONE}") from None
+
+
+def _texts(edit: KernelEdit, facts: Mapping[str, Any], encoded: Any) -> tuple[str, str]:
+    launch = codec.decode(Launch, encoded)
+    category = Category(facts["category"])
+    header = StandaloneHeader(
+        name=edit.kernel,
+        kernel_id=facts["kernel_id"],
+        category=category,
+        torch_version=edit.torch,
+        triton_version=edit.triton,
+        device_name=edit.device or None,
+        calls=facts.get("calls"),
+        time_s=facts.get("time_s"),
+        moved_bytes=facts.get("moved_bytes") if encoded == facts["launches"][0] else None,
+    )
+    recorded: Any = {**facts["recorded"], "launch": encoded}
+
+    def text(source: str) -> str:
+        kernel = KernelDefinition(edit.kernel, edit.kernel, facts["kernel_id"], category, edit.language, source, 1)
+        return file_text(header, launch, recorded, kernel)
+
+    original = text(edit.original_source)
+    if edit.language == "cpp":  # compiled with the same flags, and called as the original
+        return original, edit_standalone(original, {}, edit.source)
+    return original, text(edit.source)
+
+
+def roles_of(edit: KernelEdit) -> BufferRoles:
+    """What the kernel does with its arguments."""
+    return BufferRoles(**{name: tuple(places) for name, places in edit.facts["roles"].items()})
