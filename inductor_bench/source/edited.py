@@ -31,7 +31,7 @@ MOST_BYTES = 1_000_000
 
 ANEW = "write the file anew: inductor-bench kernel RUN#NAME --edit FILE"
 
-_IS_EDIT = re.compile(rf"^{re.escape(BEGIN)}$", re.MULTILINE)
+_IS_EDIT = re.compile(rf"^(?:{re.escape(BEGIN)}$|{re.escape(END)}$|ORIGINAL = )", re.MULTILINE)
 _FACTS = "EDIT"
 _ORIGINAL = "ORIGINAL"
 _SOURCE = "SOURCE"

@@ -340,8 +340,8 @@ def judge_output(
         truth: the result in float64, if it is known.
     """
     if not (ours.is_floating_point() or ours.is_complex()):
-        stable = theirs == moved
-        wrong = int((ours != theirs).logical_and(stable).sum())
+        stable = _bits(theirs) == _bits(moved)
+        wrong = int((_bits(ours) != _bits(theirs)).logical_and(stable).sum())
         return Judged(cases.WRONG, f"{wrong} of {ours.numel()} elements are others") if wrong else Judged()
     limits = _type_limits(ours.dtype)
     wide = [_wide(each) for each in (ours, theirs, moved)]

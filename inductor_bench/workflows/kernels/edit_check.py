@@ -111,7 +111,7 @@ HINTS = {
 WROTE_THE_TOOL = "the file that is edited is written by: inductor-bench kernel RUN#NAME --edit FILE"
 
 
-class _RefusedError(Exception):
+class EditRefusedError(Exception):
     """The edited kernel is refused."""
 
     def __init__(self, reason: str, words: str) -> None:
@@ -120,7 +120,7 @@ class _RefusedError(Exception):
 
 
 @dataclass
-class _Check:
+class EditUnderCheck:
     """An edit under check, its two workers, and what was found so far."""
 
     edit: KernelEdit
@@ -129,7 +129,8 @@ class _Check:
     checks: list[EditCheck] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    judge: WorkerSession | None = None
+    judge: WorkerSession | None = None  # the worker that judges, once it is started
+    has_originals: bool = False  # whether that worker has loaded the originals
     compiled: CompiledResources = field(default_factory=CompiledResources)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -159,13 +160,20 @@ class _Check:
         path = self.folder / "reference.py"
         return str(path) if path.is_file() else ""
 
-    def asked_judge(self, launch: int) -> WorkerSession:
-        """The worker that judges, with the original loaded; a new one if the last is lost."""
+    def start_judge(self) -> WorkerSession:
+        """Starts the worker that judges, unless it runs."""
         if self.judge is None or not self.judge.alive:
-            self.judge = self.session.start("judge")
-            for number in range(self.launches):
-                self.judge.ask(Load(number, str(self._file("original", number))), LOAD_S)
+            self.judge, self.has_originals = self.session.start("judge"), False
         return self.judge
+
+    def asked_judge(self) -> WorkerSession:
+        """The worker that judges, with the originals loaded; a new one if the last is lost."""
+        judge = self.start_judge()
+        if not self.has_originals:
+            for number in range(self.launches):
+                judge.ask(Load(number, str(self._file("original", number))), LOAD_S)
+            self.has_originals = True
+        return judge
 
     def close(self) -> None:
         if self.judge is not None:
@@ -180,9 +188,11 @@ class _Check:
                 self.session.ask(Load(number, str(self._file("edited", number))), LOAD_S)
                 self.compiled = self.session.ask(CompileKernel(number), COMPILE_S)
         except WorkerLostError as lost:
-            raise _RefusedError("hung" if lost.kind == "hung" else "crashed", f"its compiler {lost.message}") from None
+            raise EditRefusedError(
+                "hung" if lost.kind == "hung" else "crashed", f"its compiler {lost.message}"
+            ) from None
         except InductorBenchError as error:
-            raise _RefusedError("no-compile", error.message) from None
+            raise EditRefusedError("no-compile", error.message) from None
 
     def check_all(self) -> None:
         """Makes all checks before it may be timed."""
@@ -204,11 +214,11 @@ class _Check:
         """Makes one check.
 
         Raises:
-            _RefusedError: the kernel fails it.
+            EditRefusedError: the kernel fails it.
         """
         try:
             request = PrepareCase(launch, case, self.roles, str(self.folder / "before"), self.reference)
-            self.inputs.append(self.asked_judge(launch).ask(request, MEASURE_S))
+            self.inputs.append(self.asked_judge().ask(request, MEASURE_S))
         except WorkerLostError as lost:
             self._skip(launch, case, when, f"the original {lost.message}")
             return
@@ -230,7 +240,7 @@ class _Check:
         after.unlink(missing_ok=True)
         try:
             self.session.ask(RunCase(launch, str(before), str(after)), CASE_S)
-            judged = self.asked_judge(launch).ask(JudgeCase(launch, str(after), when == "repeated"), MEASURE_S)
+            judged = self.asked_judge().ask(JudgeCase(launch, str(after), when == "repeated"), MEASURE_S)
         except WorkerLostError as lost:
             judged = Judged(lost.kind, "it gave no end" if lost.kind == "hung" else f"its process {lost.message}")
         except InductorBenchError as error:
@@ -251,7 +261,7 @@ class _Check:
             )
         )
         if judged.reason:
-            raise _RefusedError(judged.reason, f"{judged.words} ({_describe(self.checks[-1], self.launches)})")
+            raise EditRefusedError(judged.reason, f"{judged.words} ({_describe(self.checks[-1], self.launches)})")
 
     # The times.
 
@@ -327,8 +337,9 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
             request.python or default_python(), folder, kernel_environment(folder), on_line=progress.output
         )
         session = KernelSession(request, pool, progress)
-        check = _Check(edit, session, folder)
+        check = EditUnderCheck(edit, session, folder)
         try:
+            check.start_judge()
             session.open()
             _require_same(edit, session.environment)
             check.write_files()
@@ -390,7 +401,7 @@ def _device_type(edit: KernelEdit) -> str:
     return NVIDIA.type if edit.language == "triton" else CPU.type
 
 
-def _check_and_time(check: _Check, progress: Progress) -> EditVerdict:
+def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
     edit, session = check.edit, check.session
     device = _device_type(edit)
     session.find_other_jobs(device)
@@ -406,12 +417,12 @@ def _check_and_time(check: _Check, progress: Progress) -> EditVerdict:
         try:
             result, method = check.race()
         except WorkerLostError as lost:
-            raise _RefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
+            raise EditRefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
         progress.stage("checking it again")
         for place, (values, fill) in enumerate(LAST_CASES):
             check.check_case(0, EditCase(values, fill, check.seed + 100 + place), "after")
         _require_below_roof(check, result, peaks)
-    except _RefusedError as error:
+    except EditRefusedError as error:
         refusal = error
     return _verdict(check, device, result, method, peaks, refusal)
 
@@ -443,7 +454,7 @@ def find_roof(moved: int | None, peaks: Peaks | None, state: str) -> float | Non
     return peaks.cache_bandwidth if fits or state == "warm" else peaks.memory_bandwidth
 
 
-def _require_below_roof(check: _Check, result: RaceResult, peaks: Peaks | None) -> None:
+def _require_below_roof(check: EditUnderCheck, result: RaceResult, peaks: Peaks | None) -> None:
     """Refuses a kernel that is faster than its bytes can be moved, if the original is not."""
     moved = compulsory_bytes(check.edit)
     roof = find_roof(moved, peaks, check.session.request.state)
@@ -451,7 +462,7 @@ def _require_below_roof(check: _Check, result: RaceResult, peaks: Peaks | None) 
         return
     original_s, edited_s = (summarize(runner.samples).median_s for runner in result.runners)
     if edited_s * roof * ROOF_SPREAD < moved <= original_s * roof * ROOF_SPREAD:
-        raise _RefusedError(
+        raise EditRefusedError(
             "above-roof",
             f"it would move its {moved:,} bytes at {moved / edited_s / 1e9:,.1f} GB/s, and the device's roof is "
             f"{roof / 1e9:,.1f} GB/s",
@@ -459,12 +470,12 @@ def _require_below_roof(check: _Check, result: RaceResult, peaks: Peaks | None) 
 
 
 def _verdict(
-    check: _Check,
+    check: EditUnderCheck,
     device: str,
     result: RaceResult | None,
     method: str,
     peaks: Peaks | None,
-    refusal: _RefusedError | None,
+    refusal: EditRefusedError | None,
 ) -> EditVerdict:
     edit, environment = check.edit, check.session.environment
     original, edited = (summarize(runner.samples) for runner in result.runners) if result else (None, None)
@@ -515,7 +526,7 @@ def _warps(edit: KernelEdit) -> int | None:
     return warps if isinstance(warps, int) else None
 
 
-def _notes(check: _Check) -> Iterator[str]:
+def _notes(check: EditUnderCheck) -> Iterator[str]:
     if not check.edit.changed:
         yield "its source is that of the original"
     skipped = [one for one in check.checks if one.outcome == SKIPPED]
