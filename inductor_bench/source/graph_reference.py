@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import keyword
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _NODE = re.compile(r'^#\s+%(\w+) : (?:Tensor "[^"]*"\s*)?(?:\[num_users=\d+\])?\s*= (PlaceHolder|call_function)\[(.*)$')
@@ -14,6 +15,9 @@ _SHAPE = re.compile(r'"\w+\[([\d, ]*)\]')
 _RETURN = re.compile(r"^#\s+return (%.*)$")
 _FRAGMENT = "# Graph fragment:"
 _VALUE = re.compile(r"%(\w+)")
+_ITEM = re.compile(r"getitem(?:_\d+)?")
+_GET = "getitem"
+_PAIR = "torch.ops.aten.var_mean.correction"
 _LEFT_OUT = ("device", "layout", "pin_memory", "memory_format")
 _FLOATS = re.compile(r"torch\.(?:float32|float16|bfloat16)\b")
 
@@ -24,8 +28,8 @@ class _Node:
     kind: str
     target: str
     arguments: str
-    keywords: str
-    shape: tuple[int, ...] | None
+    keywords: str = ""
+    shape: tuple[int, ...] | None = None
 
 
 def fragment_above(lines: Sequence[str], line: int) -> tuple[str, ...]:
@@ -44,34 +48,44 @@ def fragment_above(lines: Sequence[str], line: int) -> tuple[str, ...]:
     return tuple(block[block.index(_FRAGMENT) + 1 :]) if _FRAGMENT in block else ()
 
 
-def reference_text(fragment: Sequence[str], parameters: Sequence[str], passed: Mapping[str, str]) -> str:
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel."""
+
+    name: str
+    variable: str = ""  # the variable that the module passes for it; empty for another expression
+    elements: int = 0  # of the tensor that is passed; 0 for a number
+    is_read: bool = False  # whether it is a tensor that the kernel may read
+
+
+def reference_text(fragment: Sequence[str], parameters: Sequence[Parameter]) -> str:
     """The text of a function ``reference`` that computes the same as a kernel; empty if it cannot be made.
+
+    An input has the name of the variable that is passed, or comes in the order of the parameters. Whether that is so is
+    seen from what it computes.
 
     Args:
         fragment: the lines of :func:`fragment_above`.
         parameters: the kernel's parameters, in order.
-        passed: the parameter by the name of the variable that the module passes for it.
     """
-    nodes = [node for node in map(_read_node, fragment) if node is not None]
     returned = next((found.group(1) for found in map(_RETURN.match, fragment) if found), "")
-    results = [name.strip().lstrip("%") for name in returned.split(",") if name.strip()]
+    read = [node for node in map(_read_node, fragment) if node is not None]
+    nodes = list(_with_items(read, returned, {parameter.variable for parameter in parameters}))
     computed = {node.name for node in nodes if node.kind == "call_function"}
-    body, known = [], set[str]()
-    for node in nodes:
-        if node.kind == "PlaceHolder":
-            if node.name in computed:  # the kernel makes it
-                continue
-            if node.target not in passed:
-                return ""
-            shape = "" if node.shape is None else f".reshape({_tuple(node.shape)})"
-            body.append(f"{_safe(node.name)} = {passed[node.target]}{shape}")
-        else:
-            body.append(f"{_safe(node.name)} = {node.target}({_arguments(node)})")
-        known.add(node.name)
-    if not results or not set(results) <= known:
+    used = {name for node in nodes for name in _VALUE.findall(node.arguments + node.keywords)}
+    results = [name for name in _VALUE.findall(returned) if name in computed]
+    inputs = [node for node in nodes if node.kind == "PlaceHolder" and node.name in used - computed]
+    given = _match_inputs(inputs, parameters)
+    if not results or given is None:
         return ""
+    body = [
+        f"{_safe(node.name)} = {name}{'' if node.shape is None else f'.reshape({_tuple(node.shape)})'}"
+        for node, name in zip(inputs, given, strict=True)
+    ]
+    body += [f"{_safe(node.name)} = {_call(node)}" for node in nodes if node.kind == "call_function"]
+    names = [parameter.name for parameter in parameters]
     lines = [
-        f"def reference({', '.join(parameters)}):",
+        f"def reference({', '.join(names)}):",
         '    """The same in plain PyTorch, from the graph that Inductor compiled: its results in order."""',
         "    import torch",
         "",
@@ -79,7 +93,43 @@ def reference_text(fragment: Sequence[str], parameters: Sequence[str], passed: M
         f"    return [{', '.join(map(_safe, results))}]",
     ]
     text = "\n".join(lines) + "\n"
-    return text if _is_complete(text, set(parameters) | set(map(_safe, known))) else ""
+    return text if _is_complete(text, {*names, *(_safe(node.name) for node in nodes)}) else ""
+
+
+def _with_items(nodes: Sequence[_Node], returned: str, passed: Collection[str]) -> Iterator[_Node]:
+    """The nodes, with the items of variances and means, which Inductor leaves out."""
+    names = {name for node in nodes for name in (node.name, *_VALUE.findall(node.arguments))} | set(
+        _VALUE.findall(returned)
+    )
+    items = sorted((name for name in names if _ITEM.fullmatch(name) and name not in passed), key=_number)
+    pairs = [node for node in nodes if node.target == _PAIR]
+    if len(items) != 2 * len(pairs):
+        items = []
+    for node in nodes:
+        yield node
+        if node.target == _PAIR and items:
+            for place in (0, 1):
+                yield _Node(items.pop(0), "call_function", _GET, f"%{node.name}", str(place))
+
+
+def _number(item: str) -> int:
+    return int(item.partition("_")[2] or 0)
+
+
+def _match_inputs(inputs: Sequence[_Node], parameters: Sequence[Parameter]) -> list[str] | None:
+    """The parameter of each input; ``None`` if one has none."""
+    by_variable = {parameter.variable: parameter.name for parameter in parameters if parameter.variable}
+    found = [by_variable.get(node.target, "") for node in inputs]
+    left = [parameter for parameter in parameters if parameter.is_read and parameter.name not in found]
+    for place, node in enumerate(inputs):
+        if not found[place]:
+            elements = math.prod(node.shape) if node.shape is not None else 0
+            fitting = next((parameter for parameter in left if parameter.elements == elements), None)
+            if fitting is None:
+                return None
+            found[place] = fitting.name
+            left.remove(fitting)
+    return found
 
 
 def in_float64(reference: str) -> str:
@@ -95,6 +145,12 @@ def _read_node(line: str) -> _Node | None:
     shape = _SHAPE.search(line.partition(" = ")[0])
     sizes = tuple(int(size) for size in shape.group(1).split(",") if size.strip()) if shape else None
     return _Node(found.group(1), found.group(2), target.group(1), target.group(2) or "", target.group(3) or "", sizes)
+
+
+def _call(node: _Node) -> str:
+    if node.target == _GET:
+        return f"{_safe(node.arguments.lstrip('%'))}[{node.keywords}]"
+    return f"{node.target}({_arguments(node)})"
 
 
 def _arguments(node: _Node) -> str:

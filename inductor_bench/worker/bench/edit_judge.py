@@ -438,20 +438,22 @@ def compute_reference(reference: Callable[..., Any], arguments: Arguments) -> li
 
 
 def _matched(computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """For each result the computed tensor of its shape, in order."""
-    left = list(computed)
+    """For each result the computed tensor of as many elements that is nearest to it."""
     found: list[torch.Tensor | None] = []
     for result in results:
-        same = next((each for each in left if each.numel() == result.numel()), None)
-        found.append(None if same is None else same.reshape(result.shape))
-        left = [each for each in left if each is not same]
+        near = [each.reshape(result.shape).to(result.device) for each in computed if each.numel() == result.numel()]
+        nearest = min(near, key=lambda each: _mean_distance(each, result), default=None)
+        found.append(nearest)
     return found
+
+
+def _mean_distance(truth: torch.Tensor, result: torch.Tensor) -> float:
+    exact, rounded = _wide(truth), _wide(result)
+    return distance(rounded, exact, exact.isfinite() & rounded.isfinite()).mean
 
 
 def agrees(truth: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether float64 results are those that a kernel computes with its own rounding."""
     if not result.is_floating_point():
         return False
-    exact, rounded = _wide(truth), _wide(result)
-    finite = exact.isfinite() & rounded.isfinite()
-    return bool(finite.any()) and distance(rounded, exact, finite).mean < COARSE
+    return bool(_wide(truth).isfinite().any()) and _mean_distance(truth, result) < COARSE

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ... import units
+from ...analysis.findings.finding import plural
 from ...errors import InductorBenchError, UsageError
 from ...messages.edit_requests import BufferRoles
 from ...records.base import Category
@@ -20,9 +22,9 @@ from ...records.run import Run
 from ...source.calls import dotted
 from ...source.edited import KernelEdit, digest, edit_text, is_edit, passed_form, read_edit
 from ...source.generated_text import parse
-from ...source.graph_reference import fragment_above, reference_text
+from ...source.graph_reference import Parameter, fragment_above, reference_text
 from ...source.standalone_header import StandaloneHeader, plain
-from ...source.standalone_writer import edit_standalone, file_text
+from ...source.standalone_writer import argument_types, edit_standalone, file_text, written_arguments
 from ...source.static_calls import read_buffers
 from ...source.static_wrapper import read_pointers
 from ...store import codec
@@ -121,7 +123,12 @@ def _launches(
     if values is not None and values.is_file():
         first = _with_values(folder, module, candidate) or first
     others = [one for one in module.launches if one.kernel == candidate.header.name and one != candidate.launch]
-    return (first, *sorted(others, key=lambda one: -one.calls)[: MOST_SHAPES - 1])
+    launches = (first, *sorted(others, key=lambda one: -one.calls)[: MOST_SHAPES - 1])
+    kernel = candidate.kernel
+    if kernel is None or kernel.language != "cpp":
+        return launches
+    written = written_arguments(argument_types(kernel.source))
+    return tuple(replace(one, mutated=tuple(sorted({*one.mutated, *written}))) for one in launches)
 
 
 def _with_values(folder: RunFolder, module: ModuleKernels, candidate: ExtractionCandidate) -> Launch | None:
@@ -173,7 +180,7 @@ def write_edit(target: str, place: Path) -> KernelEdit:
     if place.exists() or place.is_symlink():
         raise UsageError(f"{place} exists", "choose another file, so that no edit is lost")
     edit = make_edit(found, place)
-    write_text(place, edit_text(edit, "\n".join(_about(found, place))))
+    write_text(place, edit_text(edit, "\n".join(_about(found, place, reference=bool(edit.reference)))))
     if found.values is not None and found.values.is_file():
         copy_file(found.values, place.with_suffix(SUFFIX))
     return read_edit(place)
@@ -238,14 +245,23 @@ def _reference(found: RunKernel) -> str:
     """The same in PyTorch, if the module tells it."""
     if found.kernel.language != "triton":
         return ""
-    text = load_module(found.folder, _slug(found))
-    names = _parameters(found.kernel)
-    launch = found.launches[0]
-    if len(names) < len(launch.arguments):
+    text, names, launch = load_module(found.folder, _slug(found)), _parameters(found.kernel), found.launches[0]
+    variables, unread = _passed(text, found.kernel.name), buffer_roles(found.kernel, launch)
+    parameters = []
+    for place, (name, argument) in enumerate(zip(names, launch.arguments, strict=False)):
+        view = argument.tensor
+        written = place in unread.output_only + unread.cleared + unread.scratch
+        parameters.append(
+            Parameter(
+                name,
+                variables[place] if place < len(variables) else "",
+                math.prod(view.shape) if view is not None else 0,
+                view is not None and not written,
+            )
+        )
+    if len(parameters) < len(launch.arguments):
         return ""
-    passed = _passed(text, found.kernel.name)
-    by_name = {name: names[place] for place, name in enumerate(passed) if name and place < len(launch.arguments)}
-    return reference_text(fragment_above(text.splitlines(), found.kernel.line), names[: len(launch.arguments)], by_name)
+    return reference_text(fragment_above(text.splitlines(), found.kernel.line), parameters)
 
 
 def _slug(found: RunKernel) -> str:
@@ -267,7 +283,7 @@ def _parameters(kernel: KernelDefinition) -> list[str]:
 
 def _passed(text: str, kernel: str) -> list[str]:
     """The variables that a module passes to a kernel in its first call, in order; empty for other expressions."""
-    found = re.search(rf"^\s+{re.escape(kernel)}(?:\.run)?\((.*)\)$", text, re.MULTILINE)
+    found = re.search(rf"^\s+{re.escape(kernel)}(?:\.run)?\((?!\*)(.*)\)$", text, re.MULTILINE)
     if found is None:
         return []
     call = parse(f"f({found.group(1)})").body[0].value  # type: ignore[attr-defined]
@@ -277,7 +293,7 @@ def _passed(text: str, kernel: str) -> list[str]:
 # What a writer needs to know.
 
 
-def _about(found: RunKernel, place: Path) -> Iterator[str]:
+def _about(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
     triton = found.kernel.language == "triton"
     yield f"{plain(found.kernel.name)}: edit the kernel between the two marks, and check it:"
     yield ""
@@ -292,6 +308,10 @@ def _about(found: RunKernel, place: Path) -> Iterator[str]:
         if text:
             yield from _row(title, text)
     yield from _neighbours(found)
+    if reference:
+        yield ""
+        yield "The function reference below computes the same, in plain PyTorch."
+        return
     fragment = fragment_above(load_module(found.folder, _slug(found)).splitlines(), found.kernel.line)
     if fragment:
         yield ""
@@ -388,7 +408,7 @@ def _time_words(record: Kernel) -> str:
     words = f"{units.seconds(record.time_s / record.calls)} a call" if record.calls else ""
     if record.step_time_s is not None and record.step_calls:
         share = f", {units.percent(record.step_share)} of the step" if record.step_share is not None else ""
-        words = f"{units.seconds(record.step_time_s)} of a step for {record.step_calls:g} calls{share}"
+        words = f"{units.seconds(record.step_time_s)} of a step for {plural(record.step_calls, 'call')}{share}"
     return words
 
 

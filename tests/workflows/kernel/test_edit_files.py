@@ -1,0 +1,121 @@
+"""A kernel of a RUN as a file to edit: what it says, what it holds, and what cannot be edited."""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+from pathlib import Path
+
+import pytest
+from source_data import CPU, DATA
+
+from inductor_bench.errors import UsageError
+from inductor_bench.records.request import KernelRequest
+from inductor_bench.source.edited import BEGIN, END, read_edit
+from inductor_bench.workflows.kernels.edit_files import check_texts, find_run_kernel, is_edit_file, roles_of, run_edit
+
+RED = "triton_red_fused_gelu_native_layer_norm_0"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of a RUN of a CPU, and of one of a GPU."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, file in (("cpu", CPU / "run_of_format_2.zip"), ("gpu", DATA / "documented" / "loss.zip")):
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(folder / name)
+    return folder
+
+
+def write(target: str, place: Path) -> str:
+    run_edit(KernelRequest((target,), edit=place))
+    return place.read_text()
+
+
+def test_a_cpp_kernel_is_written_with_what_its_writer_needs(runs: Path, tmp_path: Path) -> None:
+    text = write(f"{runs}/cpu#cpp_fused_relu_0", tmp_path / "mine.py")
+    about = ast.get_docstring(ast.parse(text)) or ""
+    for said in (
+        "inductor-bench kernel mine.py --check",
+        "in_out_ptr0: float32 [32, 128], strides [128, 1], aligned to 64 bytes, written",
+        "made for: torch 2.13.0",
+        "before:   aten.addmm",
+        "after:    aten.addmm",
+    ):
+        assert said in about
+    edit = read_edit(tmp_path / "mine.py")
+    assert not edit.changed
+    assert is_edit_file(str(tmp_path / "mine.py"))
+    ((original, edited),) = check_texts(edit)
+    assert original == edited
+    assert "RECORD_FUNCTION" not in edit.source
+
+
+def test_a_changed_cpp_kernel_is_checked_with_the_flags_of_the_original(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = write(f"{runs}/cpu#cpp_fused_relu_0", path)
+    path.write_text(text.replace("#pragma omp parallel", "// one thread", 1))
+    ((original, edited),) = check_texts(read_edit(path))
+    facts = [[line for line in one.splitlines() if line.startswith("    'cpp'")] for one in (original, edited)]
+    assert facts[0] == facts[1]
+    assert edited == original.replace("#pragma omp parallel", "// one thread", 1)
+
+
+def test_a_triton_kernel_is_written_with_its_roof_and_the_same_in_pytorch(runs: Path, tmp_path: Path) -> None:
+    text = write(f"{runs}/gpu#{RED}", tmp_path / "mine.py")
+    about = ast.get_docstring(ast.parse(text)) or ""
+    for said in (
+        "in_out_ptr0: float32 [32768, 1]",
+        "limited by DRAM bandwidth, reaches",
+        "registers",
+        "config:",
+        "before:   aten.addmm",
+        "The function reference below computes the same",
+    ):
+        assert said in about
+    edit = read_edit(tmp_path / "mine.py")
+    assert roles_of(edit).output_only == (4, 5)
+    assert (
+        "def reference(in_out_ptr0, in_ptr0, in_ptr1, in_ptr2, out_ptr0, out_ptr1, xnumel, r0_numel):" in edit.reference
+    )
+    assert "getitem_1 = var_mean[1]" in edit.reference
+    kernel = text.partition(BEGIN)[2].partition(END)[0]
+    assert "@triton_heuristics.reduction(" in kernel
+    assert "get_args" not in kernel
+    for one in check_texts(edit)[0]:
+        compile(one, "standalone", "exec")
+
+
+def test_every_generated_kernel_of_a_run_is_read_back_as_it_was_written(runs: Path, tmp_path: Path) -> None:
+    names = [f"triton_red_fused_sum_{number}" for number in (3, 4, 7)]
+    for name in names:
+        write(f"{runs}/gpu#{name}", tmp_path / f"{name}.py")
+        edit = read_edit(tmp_path / f"{name}.py")
+        assert edit.source == edit.original_source == find_run_kernel(f"{runs}/gpu#{name}").source
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("{}/cpu", "names no kernel of a RUN"),
+        ("{}/none#cpp_fused_relu_0", "is no RUN"),
+        ("{}/cpu#cpp_fused_gelu_0", "has no kernel cpp_fused_gelu_0"),
+        ("{}/cpu#aten_addmm_out_0", "is a library call"),
+        ("{}/gpu#triton_poi_fused_native_layer_norm_backward_2", "cannot be called by itself"),
+    ],
+)
+def test_what_cannot_be_edited_is_refused(runs: Path, target: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said) as raised:
+        write(target.format(runs), tmp_path / "mine.py")
+    assert raised.value.hint
+    assert not (tmp_path / "mine.py").exists()
+
+
+def test_an_edit_is_not_overwritten_and_other_options_are_refused(runs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mine.py"
+    place.write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        write(f"{runs}/cpu#cpp_fused_relu_0", place)
+    assert place.read_text() == "mine"
+    with pytest.raises(UsageError, match="--autotune is not for --edit"):
+        run_edit(KernelRequest((f"{runs}/cpu#cpp_fused_relu_0",), autotune="max", edit=tmp_path / "other.py"))
