@@ -77,7 +77,8 @@ class Judged:
     """What is to be said of one call of an edited kernel."""
 
     reason: str = ""  # the id of the reason for which it is refused; empty if it is not
-    words: str = ""  # that reason in words
+    words: str = ""  # that reason in words; ``argument 3`` stands for the name of a parameter
+    place: int | None = None  # the argument whose result it is about; ``None`` if that is in the words
     # the largest error of an output's element in comparison with ``against``, as a share of the element and of the root
     # mean square of its tensor; ``None`` without floating-point outputs
     error: float | None = None

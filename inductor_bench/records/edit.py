@@ -62,7 +62,7 @@ class EditVerdict:
     tool_version: str  # the version of inductor-bench
     # ``faster``, ``slower``, ``same``, ``undecided``, or ``refused`` for a kernel that is wrong, or cannot be judged
     verdict: str
-    hashes: EditHashes
+    hashes: EditHashes  # what the verdict is about
     changed: bool = True  # whether the source is another one than the original
     # the id of the reason of a refusal: ``no-compile``, ``crashed``, ``hung``, ``raised``, ``not-written``, ``stale``,
     # ``outside``, ``input-changed``, ``special-values``, ``wrong``, ``precision``, ``not-repeatable`` or ``above-roof``

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from inductor_bench.records.base import Category
 from inductor_bench.records.batch import Batch
 from inductor_bench.records.comparison import BatchComparison, ModeComparison, ModesByModel, RunComparison, TimedPair
+from inductor_bench.records.edit import EditVerdict, WrittenEdit
 from inductor_bench.records.module import ExtractedKernel
 from inductor_bench.records.optimization import Optimization
 from inductor_bench.records.run import Run
@@ -62,6 +63,10 @@ DOCUMENTS = (
     Document("Modes of a list", "`inductor-bench modes LIST --format json` prints it.", ModesByModel),
     Document("A search of optimize", "`optimization.json` in the folder of `inductor-bench optimize`.", Optimization),
     Document("Timed kernels", "`inductor-bench kernel FILE --format json` prints it.", KernelOutcome),
+    Document(
+        "A checked edit", "`inductor-bench kernel FILE --check --format json` prints it for an edit.", EditVerdict
+    ),
+    Document("A written edit", "`inductor-bench kernel RUN#NAME --edit FILE --format json` prints it.", WrittenEdit),
     Document("Two kernels", "`inductor-bench kernel FILE --compare OTHER --format json` prints it.", TimedPair),
     Document(
         "An extraction", "`kernels.json` beside the kernels' files: a list of these objects.", ExtractedKernel, True

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from inductor_bench.messages.edit_requests import BufferRoles
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.edit_requests import BufferRoles, PrepareCase
 from inductor_bench.source.harness.common import Arguments
 from inductor_bench.worker.bench.edit_judge import EditJudge, EditRunner
 
@@ -272,6 +273,7 @@ class Worker:
     """Stands for a worker: answers requests about kernels."""
 
     kernels: dict[int, Compiled]
+    fails_with: tuple[str, ...] = ()  # the values with which the original cannot be run
     alive: bool = True
     answers: dict[type[Any], Callable[[Any], Any]] = field(init=False)
 
@@ -280,6 +282,8 @@ class Worker:
         self.answers = {**EditRunner(find).answers, **EditJudge(find).answers}
 
     def ask(self, request: Any, limit_s: float) -> Any:
+        if isinstance(request, PrepareCase) and request.case.values in self.fails_with:
+            raise InductorBenchError("RuntimeError: index out of bounds")
         return self.answers[type(request)](request)
 
     def close(self) -> None: ...

@@ -11,6 +11,7 @@ from inductor_bench.records.run import Run, Timeline
 from inductor_bench.report import (
     batch_document,
     comparison_document,
+    edit_document,
     kernel_document,
     models_document,
     modes_document,
@@ -37,6 +38,8 @@ RESULTS: Mapping[str, Formats[Any]] = {
     "query": table_documents.QUERY_FORMATS,
     "measured": kernel_document.MEASURED,
     "compared": kernel_document.COMPARED,
+    "checked edit": edit_document.CHECKED,
+    "written edit": edit_document.WRITTEN,
     "extraction": table_documents.EXTRACTION_FORMATS,
     "doctor": table_documents.DOCTOR_FORMATS,
     "what apply did": retune_document.APPLIED_FORMATS,

@@ -255,7 +255,7 @@ def judge_memory(prepared: _Case, after: torch.Tensor) -> Judged:
         judged = judge_output(ours, theirs, moved, truth)
         if judged.reason:
             only = place in prepared.roles.output_only
-            return _explain(judged, number, ours, theirs, before if only else None, prepared.case)
+            return replace(_explain(judged, ours, theirs, before if only else None, prepared.case), place=place)
         if judged.error is not None and (found.error is None or judged.error > found.error):
             found = judged
     return found
@@ -263,22 +263,21 @@ def judge_memory(prepared: _Case, after: torch.Tensor) -> Judged:
 
 def _explain(
     judged: Judged,
-    number: int,
     ours: torch.Tensor,
     theirs: torch.Tensor,
     before: torch.Tensor | None,
     case: EditCase,
 ) -> Judged:
-    """A refused output with its number and a closer reason; ``before`` is what it held, if it is only written."""
+    """A refused output with a closer reason, if there is one; ``before`` is what it held, if it is only written."""
     if before is not None:
         kept = int((_bits(ours) == _bits(before)).logical_and(_bits(theirs) != _bits(before)).sum())
         if kept and case.fill == cases.FILL_STALE:
-            words = f"output {number}: {kept} of {ours.numel()} elements still hold the results of the call before"
+            words = f"{kept} of {ours.numel()} elements still hold the results of the call before"
             return replace(judged, reason=cases.STALE, words=words)
         if kept:
-            words = f"output {number}: {kept} of {ours.numel()} elements are not written"
+            words = f"{kept} of {ours.numel()} elements are not written"
             return replace(judged, reason=cases.WRITTEN, words=words)
-    return replace(judged, words=f"output {number}: {judged.words}")
+    return judged
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -294,17 +293,27 @@ def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
     for number, (now, then) in enumerate(zip(arena.guards(after), arena.guards(prepared.before), strict=True)):
         if not torch.equal(now, then):
             count = int((now != then).sum())
-            side = f"before buffer {number}" if number < len(arena.places) else f"behind buffer {number - 1}"
-            return Judged(cases.OUTSIDE, f"{count} bytes {side} are overwritten: it writes out of bounds")
+            sides = [f"behind {_owner(launch, number - 1)}"] if number else []
+            sides += [f"before {_owner(launch, number)}"] if number < len(arena.places) else []
+            return Judged(cases.OUTSIDE, f"{count} bytes {' or '.join(sides)} are overwritten: it writes out of bounds")
     covered = covered_bytes(launch, launch.get("mutated") or ())
     pairs = zip(arena.storages(after), arena.storages(prepared.before), covered, strict=True)
     for index, (now, then, mask) in enumerate(pairs):
         changed = int((now != then)[~mask].sum())
         if changed and not bool(mask.any()):
-            return Judged(cases.INPUTS, f"{changed} bytes of buffer {index}, which is an input, are changed")
+            return Judged(cases.INPUTS, f"{changed} bytes of {_owner(launch, index)}, which is an input, are changed")
         if changed:
-            return Judged(cases.OUTSIDE, f"{changed} bytes of buffer {index} beside its results are overwritten")
+            return Judged(
+                cases.OUTSIDE, f"{changed} bytes of {_owner(launch, index)} beside its results are overwritten"
+            )
     return None
+
+
+def _owner(launch: Mapping[str, Any], storage: int) -> str:
+    """The first argument whose memory a storage is, by its place."""
+    every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
+    places = (place for place, item in enumerate(every) for view in tensor_views(item) if view["storage"] == storage)
+    return f"argument {next(places, '?')}"
 
 
 class _Distance(NamedTuple):

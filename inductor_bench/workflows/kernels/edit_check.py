@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -245,6 +246,7 @@ class EditUnderCheck:
             judged = Judged(lost.kind, "it gave no end" if lost.kind == "hung" else f"its process {lost.message}")
         except InductorBenchError as error:
             judged = Judged("raised", error.message)
+        judged = replace(judged, words=self._named(judged))
         outcome = REFUSED if judged.reason else PASSED
         self.checks.append(
             EditCheck(
@@ -262,6 +264,16 @@ class EditUnderCheck:
         )
         if judged.reason:
             raise EditRefusedError(judged.reason, f"{judged.words} ({_describe(self.checks[-1], self.launches)})")
+
+    def _named(self, judged: Judged) -> str:
+        """The words of a judgement with the names of parameters."""
+        names = list(self.edit.facts.get("parameters") or ())
+
+        def name(place: int) -> str:
+            return str(names[place]) if place < len(names) else f"argument {place}"
+
+        words = re.sub(r"\bargument (\d+)", lambda found: name(int(found[1])), judged.words)
+        return words if judged.place is None else f"{name(judged.place)}: {words}"
 
     # The times.
 
@@ -341,7 +353,7 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
         try:
             check.start_judge()
             session.open()
-            _require_same(edit, session.environment)
+            require_same(edit, session.environment)
             check.write_files()
             return _check_and_time(check, progress)
         finally:
@@ -375,7 +387,7 @@ def _read(path: Path, other: str | None) -> KernelEdit:
     )
 
 
-def _require_same(edit: KernelEdit, environment: Environment) -> None:
+def require_same(edit: KernelEdit, environment: Environment) -> None:
     """Checks that the versions and the device are those that an edit was made for.
 
     Raises:
@@ -421,7 +433,8 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         progress.stage("checking it again")
         for place, (values, fill) in enumerate(LAST_CASES):
             check.check_case(0, EditCase(values, fill, check.seed + 100 + place), "after")
-        _require_below_roof(check, result, peaks)
+        original, edited = (summarize(runner.samples).median_s for runner in result.runners)
+        require_below_roof(edit, (original, edited), peaks, session.request.state)
     except EditRefusedError as error:
         refusal = error
     return _verdict(check, device, result, method, peaks, refusal)
@@ -454,13 +467,19 @@ def find_roof(moved: int | None, peaks: Peaks | None, state: str) -> float | Non
     return peaks.cache_bandwidth if fits or state == "warm" else peaks.memory_bandwidth
 
 
-def _require_below_roof(check: EditUnderCheck, result: RaceResult, peaks: Peaks | None) -> None:
-    """Refuses a kernel that is faster than its bytes can be moved, if the original is not."""
-    moved = compulsory_bytes(check.edit)
-    roof = find_roof(moved, peaks, check.session.request.state)
+def require_below_roof(edit: KernelEdit, times_s: tuple[float, float], peaks: Peaks | None, state: str) -> None:
+    """Refuses a kernel that is faster than its bytes can be moved, if the original is not.
+
+    ``times_s`` are the seconds of the original and of the edited kernel.
+
+    Raises:
+        EditRefusedError: it is refused.
+    """
+    moved = compulsory_bytes(edit)
+    roof = find_roof(moved, peaks, state)
     if moved is None or roof is None:
         return
-    original_s, edited_s = (summarize(runner.samples).median_s for runner in result.runners)
+    original_s, edited_s = times_s
     if edited_s * roof * ROOF_SPREAD < moved <= original_s * roof * ROOF_SPREAD:
         raise EditRefusedError(
             "above-roof",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ class RunKernel:
     launches: tuple[Launch, ...]  # its different launches, those that run most often first
     record: Kernel | None  # its row in the record, if there is one
     values: Path | None = None  # the file of its recorded values, if there is one
+
+    @cached_property
+    def roles(self) -> BufferRoles:
+        """What it does with its arguments."""
+        return buffer_roles(self.kernel, self.launches[0], unread_places(self.text, self.kernel.name))
+
+    @cached_property
+    def text(self) -> str:
+        """The text of its module."""
+        slug = next(module.slug for module in self.run.modules if module.label == self.module.label)
+        return load_module(self.folder, slug)
 
     @property
     def source(self) -> str:
@@ -208,7 +220,7 @@ def _facts(found: RunKernel) -> Mapping[str, Any]:
     header, recorded = found.candidate.header, dict(found.candidate.recorded)
     for name in ("launch", "reference"):
         recorded.pop(name, None)
-    roles = buffer_roles(found.kernel, found.launches[0])
+    roles = found.roles
     return {
         "kernel_id": header.kernel_id,
         "category": header.category.value,
@@ -217,14 +229,18 @@ def _facts(found: RunKernel) -> Mapping[str, Any]:
         "calls": header.calls,
         "time_s": header.time_s,
         "moved_bytes": header.moved_bytes,
+        "parameters": _parameters(found.kernel),
         "roles": {name: list(places) for name, places in vars(roles).items()},
         "recorded": recorded,
         "launches": [codec.encode(launch) for launch in found.launches],
     }
 
 
-def buffer_roles(kernel: KernelDefinition, launch: Launch) -> BufferRoles:
-    """What a kernel does with its arguments. Without a signature that fits the launch nothing is known."""
+def buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[int] = ()) -> BufferRoles:
+    """What a kernel does with its arguments. Without a signature that fits the launch nothing is known.
+
+    ``unread`` are the places of arguments that nobody reads after the kernel.
+    """
     pointers = read_pointers(kernel)
     places = [index for index, argument in enumerate(launch.arguments) if argument.tensor is not None]
     if pointers is None or len(pointers) != len(places):
@@ -236,7 +252,10 @@ def buffer_roles(kernel: KernelDefinition, launch: Launch) -> BufferRoles:
         output_only=tuple(place for place, use in uses if use.output_only),
         cleared=tuple(place for place, use in uses if use.cleared),
         scratch=tuple(
-            place for place, use in uses if use.name.startswith("sem_ptr" if keeps else ("ws_ptr", "sem_ptr"))
+            place
+            for place, use in uses
+            if use.name.startswith("sem_ptr" if keeps else ("ws_ptr", "sem_ptr"))
+            or (use.output_only and place in unread)
         ),
     )
 
@@ -245,12 +264,13 @@ def _reference(found: RunKernel) -> str:
     """The same in PyTorch, if the module tells it."""
     if found.kernel.language != "triton":
         return ""
-    text, names, launch = load_module(found.folder, _slug(found)), _parameters(found.kernel), found.launches[0]
-    variables, unread = _passed(text, found.kernel.name), buffer_roles(found.kernel, launch)
+    names, launch, roles = _parameters(found.kernel), found.launches[0], found.roles
+    calls = _passed(found.text, found.kernel.name)
+    variables = calls[0][1] if calls else []
     parameters = []
     for place, (name, argument) in enumerate(zip(names, launch.arguments, strict=False)):
         view = argument.tensor
-        written = place in unread.output_only + unread.cleared + unread.scratch
+        written = place in roles.output_only + roles.cleared + roles.scratch
         parameters.append(
             Parameter(
                 name,
@@ -261,11 +281,7 @@ def _reference(found: RunKernel) -> str:
         )
     if len(parameters) < len(launch.arguments):
         return ""
-    return reference_text(fragment_above(text.splitlines(), found.kernel.line), parameters)
-
-
-def _slug(found: RunKernel) -> str:
-    return next(module.slug for module in found.run.modules if module.label == found.module.label)
+    return reference_text(fragment_above(found.text.splitlines(), found.kernel.line), parameters)
 
 
 def _parameters(kernel: KernelDefinition) -> list[str]:
@@ -281,13 +297,32 @@ def _parameters(kernel: KernelDefinition) -> list[str]:
     return []
 
 
-def _passed(text: str, kernel: str) -> list[str]:
-    """The variables that a module passes to a kernel in its first call, in order; empty for other expressions."""
-    found = re.search(rf"^\s+{re.escape(kernel)}(?:\.run)?\((?!\*)(.*)\)$", text, re.MULTILINE)
-    if found is None:
-        return []
-    call = parse(f"f({found.group(1)})").body[0].value  # type: ignore[attr-defined]
-    return [each.id if hasattr(each, "id") else "" for each in call.args]
+def _passed(text: str, kernel: str) -> list[tuple[int, list[str]]]:
+    """The calls of a kernel in a module: the line, from 0, and the variables that are passed, in order; empty for
+    other expressions."""
+    call = re.compile(rf"^\s+{re.escape(kernel)}(?:\.run)?\((?!\*)(.*)\)$")
+    found = []
+    for number, line in enumerate(text.splitlines()):
+        if match := call.match(line):
+            arguments = parse(f"f({match.group(1)})").body[0].value.args  # type: ignore[attr-defined]
+            found.append((number, [getattr(each, "id", "") for each in arguments]))
+    return found
+
+
+def unread_places(text: str, kernel: str) -> frozenset[int]:
+    """The places of the arguments that nothing in the module uses after the kernel, in none of its calls: what it keeps
+    there is for itself."""
+    lines, found = text.splitlines(), list[set[int]]()
+    for number, variables in _passed(text, kernel):
+        indent = len(lines[number]) - len(lines[number].lstrip())
+        rest = []
+        for line in lines[number + 1 :]:
+            if line.strip() and len(line) - len(line.lstrip()) < indent:
+                break
+            rest.append(re.sub(r"^\s*del \w+$|#.*$", "", line))
+        left = "\n".join(rest)
+        found.append({place for place, name in enumerate(variables) if name and not re.search(rf"\b{name}\b", left)})
+    return frozenset(set.intersection(*found)) if found else frozenset()
 
 
 # What a writer needs to know.
@@ -312,7 +347,7 @@ def _about(found: RunKernel, place: Path, *, reference: bool) -> Iterator[str]:
         yield ""
         yield "The function reference below computes the same, in plain PyTorch."
         return
-    fragment = fragment_above(load_module(found.folder, _slug(found)).splitlines(), found.kernel.line)
+    fragment = fragment_above(found.text.splitlines(), found.kernel.line)
     if fragment:
         yield ""
         yield "The ATen graph that it computes:"
@@ -348,6 +383,8 @@ def _argument_lines(found: RunKernel) -> Iterator[str]:
             continue
         storage = first.storages[view.storage]
         use = "written" if place in first.mutated else "read"
+        if place in found.roles.scratch:
+            use = "for the kernel itself: nothing reads it afterwards"
         alias = [
             names[other] if other < len(names) else str(other)
             for other, each in enumerate(first.arguments)
@@ -429,7 +466,7 @@ def _neighbours(found: RunKernel) -> Iterator[str]:
     """Who wrote what it reads, and who reads what it writes, in the first of its calls."""
     source = found.module.source
     try:
-        uses = read_buffers(load_module(found.folder, _slug(found)), source).calls
+        uses = read_buffers(found.text, source).calls
     except InductorBenchError:
         return
     here = next((call.index for call in source.calls if call.kernel == found.kernel.name), None)

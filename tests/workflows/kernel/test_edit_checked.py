@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from edited_kernels import CHEATS, HONEST, LAUNCHES, ROLES, Compiled, Worker, compile_all, edits_of
 
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
-from inductor_bench.workflows.kernels.edit_check import EditRefusedError, EditUnderCheck
+from inductor_bench.workflows.kernels.edit_check import (
+    HINTS,
+    EditRefusedError,
+    EditUnderCheck,
+    compulsory_bytes,
+    find_roof,
+    require_below_roof,
+)
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +31,19 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return compile_all(tmp_path_factory.mktemp("edits"))
 
 
-def checked(library: ctypes.CDLL, kernel: str, name: str, folder: Path) -> tuple[str, str, list[Any]]:
+def facts_of(kernel: str) -> dict[str, Any]:
+    roles = {role: list(places) for role, places in vars(ROLES[kernel]).items()}
+    return {"roles": roles, "launches": LAUNCHES[kernel], "moved_bytes": 13720}
+
+
+def checked(
+    library: ctypes.CDLL, kernel: str, name: str, folder: Path, runner: Any = None, fails_with: tuple[str, ...] = ()
+) -> tuple[str, str, list[Any]]:
     """Returns the reason for which an edit is refused, in an id and in words, and what was checked."""
     functions, launches = edits_of(library, kernel), LAUNCHES[kernel]
-    facts = {"roles": {role: list(places) for role, places in vars(ROLES[kernel]).items()}, "launches": launches}
-    edit = KernelEdit(folder / "mine.py", kernel, "cpp", "", "", "", "2.13", None, "", facts=facts)
-    runner = Worker(dict(enumerate(Compiled(functions[name], launch) for launch in launches)))
-    judge = Worker(dict(enumerate(Compiled(functions["the original"], launch) for launch in launches)))
+    edit = KernelEdit(folder / "mine.py", kernel, "cpp", "", "", "", "2.13", None, "", facts=facts_of(kernel))
+    runner = runner or Worker(dict(enumerate(Compiled(functions[name], launch) for launch in launches)))
+    judge = Worker(dict(enumerate(Compiled(functions["the original"], launch) for launch in launches)), fails_with)
     session: Any = runner
     check = EditUnderCheck(edit, session, folder)
     check.judge, check.has_originals, check.launches = judge, True, len(launches)  # type: ignore[assignment]
@@ -49,3 +68,53 @@ def test_an_honest_edit_is_not_refused(library: ctypes.CDLL, kernel: str, name: 
     assert (reason, words) == ("", "")
     assert {check.outcome for check in checks} == {"passed"}
     assert {check.launch for check in checks} == {0, 1}
+
+
+@dataclass
+class Lost:
+    """Stands for a worker that is lost at its first call of the edited kernel."""
+
+    kind: str
+    alive: bool = False
+
+    def ask(self, request: Any, limit_s: float) -> Any:
+        signal = None if self.kind == "hung" else "SIGSEGV"
+        raise WorkerLostError(self.kind, ProcessResult(None, signal, self.kind == "hung", 2.0, Path(os.devnull)))
+
+
+@pytest.mark.parametrize(("kind", "said"), [("crashed", "SIGSEGV"), ("hung", "it gave no end")])
+def test_an_edit_that_crashes_or_hangs_is_refused(library: ctypes.CDLL, kind: str, said: str, tmp_path: Path) -> None:
+    reason, words, checks = checked(library, "rows", "the original", tmp_path, runner=Lost(kind))
+    assert reason == kind
+    assert said in words
+    assert checks[-1].outcome == "refused"
+
+
+def test_values_with_which_the_original_cannot_be_run_are_left_out(library: ctypes.CDLL, tmp_path: Path) -> None:
+    reason, _, checks = checked(library, "rows", "the original", tmp_path, fails_with=("large", "nan"))
+    assert reason == ""
+    assert {check.values for check in checks if check.outcome == "skipped"} == {"large", "nan"}
+    with pytest.raises(InductorBenchError, match="the original does not run here"):
+        checked(library, "rows", "the original", tmp_path, fails_with=("recorded",))
+
+
+def test_a_kernel_that_is_faster_than_its_bytes_is_refused_unless_the_original_is(tmp_path: Path) -> None:
+    edit = KernelEdit(tmp_path / "mine.py", "rows", "cpp", "", "", "", "2.13", None, "", facts=facts_of("rows"))
+    assert compulsory_bytes(edit) == 24 * 70 * 4 * 2 + 70 * 4
+    indexed = replace(edit, facts={**facts_of("update"), "moved_bytes": 1 << 20})
+    assert compulsory_bytes(indexed) == 1000 * 4 + 1000
+    peaks = Peaks("cpu", 1e9, {}, cache_bytes=1000, cache_bandwidth=9e9)
+    assert find_roof(2000, peaks, "cold") == 1e9
+    assert find_roof(500, peaks, "cold") == find_roof(2000, peaks, "warm") == 9e9
+    assert find_roof(500, None, "cold") is None
+    moved_s = 13720 / 1e9
+    require_below_roof(edit, (2 * moved_s, 0.9 * moved_s), peaks, "cold")
+    require_below_roof(edit, (0.5 * moved_s, 0.4 * moved_s), peaks, "cold")
+    with pytest.raises(EditRefusedError, match=r"13,720 bytes at 2\.0 GB/s") as raised:
+        require_below_roof(edit, (2 * moved_s, 0.5 * moved_s), peaks, "cold")
+    assert raised.value.reason == "above-roof"
+
+
+def test_each_reason_of_a_refusal_has_a_hint() -> None:
+    reasons = {reason for cheats in CHEATS.values() for reason, _ in cheats.values()}
+    assert reasons | {"crashed", "hung", "raised", "no-compile", "above-roof"} == HINTS.keys()

@@ -1,0 +1,197 @@
+"""The verb ``kernel`` with edits: written from a RUN, checked for real on the CPU, and what the verdict comes to."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from documented import documented
+from gather_kernel import gather_launch
+from kernel_files import LEAN, LOOP, kernel
+from source_data import DATA
+
+import inductor_bench
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.cli.main import main
+from inductor_bench.errors import EXIT_FAILURE, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, EXIT_USAGE, UsageError
+from inductor_bench.records.edit import EditCheck, EditHashes, EditVerdict
+from inductor_bench.records.retune import Ratio
+from inductor_bench.records.run import Environment, Host, Versions
+from inductor_bench.source.edited import KernelEdit, digest, edit_text, read_edit
+from inductor_bench.store.codec import encode
+from inductor_bench.workflows.kernels import edit_check
+from inductor_bench.workflows.kernels.edit_check import require_same
+
+HASHES = EditHashes("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
+CHECKS = (
+    EditCheck("recorded", "nan", 0, "first", "passed", "", 2e-7, 1e-7, 2e-6, "float64"),
+    EditCheck("large", "nan", 0, "first", "skipped", "the original cannot be run so"),
+)
+FASTER = EditVerdict(
+    file="mine.py",
+    kernel="triton_red_fused_gelu_native_layer_norm_0",
+    kernel_id="0" * 16,
+    language="triton",
+    device="NVIDIA H200",
+    torch="2.11.0",
+    triton="3.6.0",
+    tool_version="0.1.0",
+    verdict="faster",
+    hashes=HASHES,
+    checks=CHECKS,
+    original=summarize([2e-4] * 20),
+    edited=summarize([1e-4] * 20),
+    ratio=Ratio(0.5, 0.49, 0.52, 40),
+    moved_bytes=200_000_000,
+    roof=4e12,
+)
+REFUSED = replace(
+    FASTER,
+    verdict="refused",
+    reason="stale",
+    words="out_ptr0: 5 of 9 elements still hold the results of the call before (with three elements changed)",
+    hint="write every element of each result in each call, whatever the buffer holds",
+    original=None,
+    edited=None,
+    ratio=None,
+)
+
+
+def written(folder: Path, source: str = LEAN, torch: str = "", **facts: Any) -> Path:
+    """Writes an edit of the kernel that gathers rows."""
+    launch = replace(gather_launch(), mutated=(2,))
+    known = {
+        "kernel_id": "0" * 16,
+        "category": "cpp",
+        "moved_bytes": None,
+        "parameters": ["in_ptr0", "in_ptr1", "out_ptr0", "ks0"],
+        "roles": {"output_only": [2], "cleared": [], "scratch": []},
+        "recorded": {"threads": 1},
+        "launches": [encode(launch)],
+        **facts,
+    }
+    torch = torch or importlib.metadata.version("torch")
+    edit = KernelEdit(Path(), "cpp_gather", "cpp", source, digest(LEAN), LEAN, torch, None, "", facts=known)
+    path = folder / "mine.py"
+    path.write_text(edit_text(edit, "cpp_gather"))
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = main(list(words))
+    return code, capsys.readouterr().out
+
+
+@pytest.fixture
+def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return written(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_edit_is_compiled_checked_and_timed_in_turn_with_its_original(tmp_path: Path) -> None:
+    backwards = LEAN.replace(LOOP, "for (int64_t i = ks0 - 1; i >= 0; i--)")
+    done = kernel(written(tmp_path, backwards), "--check", "--format", "json", "-q")
+    verdict = json.loads(done.stdout)
+    assert verdict["verdict"] in ("faster", "slower", "same", "undecided"), done.stderr
+    assert {one["outcome"] for one in verdict["checks"]} == {"passed"}
+    assert [one["when"] for one in verdict["checks"]].count("repeated") == 3
+    assert [one["when"] for one in verdict["checks"]][-2:] == ["after", "after"]
+    assert verdict["ratio"]["pairs"] >= 20
+    assert verdict["hashes"]["source"] == digest(backwards)
+    assert len(set(verdict["hashes"].values())) == 5
+    jsonschema.validate(verdict, inductor_bench.schema(verdict["schema"]))
+
+
+def test_a_kernel_of_a_run_is_written_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile(DATA / "documented" / "loss.zip") as archive:
+        archive.extractall("runs/train")
+    words = documented("inductor-bench kernel 'runs/train#triton_red_fused_gelu_native_layer_norm_0' --edit mine.py")
+    assert main([*words, "--format", "json"]) == EXIT_OK
+    assert Path("mine.py").is_file()
+    assert main(words) == EXIT_USAGE
+
+
+def test_the_exit_code_says_whether_it_is_right_and_faster(
+    edit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = replace(FASTER, verdict="slower", ratio=Ratio(1.5, 1.4, 1.6, 40))
+    unclear = replace(FASTER, verdict="undecided", ratio=Ratio(1.0, 0.9, 1.1, 40))
+    cases = ((FASTER, EXIT_OK), (slower, EXIT_SLOWER), (unclear, EXIT_UNDECIDED), (REFUSED, EXIT_FAILURE))
+    for verdict, code in cases:
+        monkeypatch.setattr(edit_check, "run_check", lambda request, progress, found=verdict: found)
+        assert main(documented("inductor-bench kernel mine.py --check --fail-above 0%")) == code
+        expected = EXIT_FAILURE if verdict is REFUSED else EXIT_OK
+        assert main(documented("inductor-bench kernel mine.py --check")) == expected
+
+
+def test_a_screen_says_what_was_found_and_json_holds_the_same(
+    edit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[EditVerdict] = [FASTER]
+    monkeypatch.setattr(edit_check, "run_check", lambda request, progress: found[0])
+    _, text = printed(capsys, "kernel", "mine.py")
+    assert "mine.py is right, and is faster than the original, 2.00x" in text
+    assert "1 passed, 1 skipped, with 1 launch" in text
+    assert "50% of the roof" in text
+    found[0] = REFUSED
+    code, text = printed(capsys, "kernel", "mine.py")
+    assert code == EXIT_FAILURE
+    assert "mine.py is refused: out_ptr0: 5 of 9 elements still hold the results" in text
+    assert "Write every element of each result in each call" in text
+    _, text = printed(capsys, "kernel", "mine.py", "--format", "json")
+    data = json.loads(text)
+    jsonschema.validate(data, inductor_bench.schema(data["schema"]))
+    assert (data["verdict"], data["reason"]) == ("refused", "stale")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--autotune",), "--autotune is not for the file of an edited kernel"),
+        (("--no-check",), "--no-check is not for"),
+        (("--ncu",), "--ncu is not for"),
+        (("other.py",), "one edited kernel is checked at a time"),
+        (("--compare", "other.py"), "other.py names no kernel of a RUN"),
+        (("--compare", "none#cpp_gather"), "none is no RUN"),
+    ],
+)
+def test_what_is_not_for_an_edit_is_refused(
+    edit: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["kernel", "mine.py", *words]) == EXIT_USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_an_edit_of_another_kernel_is_not_compared_with_one_of_a_run(
+    edit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with zipfile.ZipFile(DATA / "documented" / "loss.zip") as archive:
+        archive.extractall("runs/train")
+    words = documented(
+        "inductor-bench kernel mine.py --check --compare 'runs/train#triton_red_fused_gelu_native_layer_norm_0'"
+    )
+    assert main(words) == EXIT_USAGE
+    assert "mine.py is an edit of cpp_gather, and runs/train#triton_red" in capsys.readouterr().err
+
+
+def test_an_edit_for_another_torch_or_device_is_refused(edit: Path) -> None:
+    made = replace(read_edit(edit), torch="2.13.0", device="AMD EPYC")
+    here = Environment(versions=Versions(torch="2.13.0"), host=Host(cpu="AMD EPYC"))
+    require_same(made, here)
+    for found, said in (
+        (replace(here, versions=Versions(torch="2.11.0")), "made for torch 2.13.0, and here is 2.11.0"),
+        (replace(here, host=Host(cpu="Xeon")), "made for device AMD EPYC, and here is Xeon"),
+    ):
+        with pytest.raises(UsageError, match=said) as raised:
+            require_same(made, found)
+        assert raised.value.id == "elsewhere"
+    with pytest.raises(UsageError, match="is for a GPU"):
+        require_same(replace(made, language="triton", triton="3.6.0"), here)
