@@ -78,6 +78,17 @@ def _check_triton(tree: ast.Module, original: ast.Module) -> None:
     _check_names(tree, original)
 
 
+def has_same_decorators(source: str, original: str) -> bool:
+    """Whether an edited Triton kernel has the decorators of the original, to which its recorded config belongs.
+
+    Raises:
+        InductorBenchError: one of the sources does not parse, or holds no kernel.
+    """
+    kernels = [_kernel(parse(text), "") for text in (source, original)]
+    mine, theirs = ([ast.unparse(each) for each in kernel.decorator_list] for kernel in kernels)
+    return mine == theirs
+
+
 def _kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
     """The function that Inductor launches."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _heuristics(node) is not None]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...devices.protocol import CPU
 from ...errors import InductorBenchError
 from ...messages import edit_requests as cases
 from ...messages.edit_requests import BufferRoles, CompileKernel, EditCase, JudgeCase, Judged, PrepareCase, RunCase
@@ -31,6 +32,9 @@ UNSTABLE_FACTOR = 4.0
 FLOOR_ULPS = {torch.float64: 16, torch.float32: 16}
 """The error that is never refused, as a multiple of the distance of two numbers; 1 for narrower types. Sums in another
 order differ by that much; sums in a narrower type differ by hundreds of times as much."""
+
+MOST_BYTES_ON_DEVICE = 2 << 30
+"""The largest memory of a call that is compared on a GPU; larger ones are on the host."""
 
 Find = Callable[[int], LoadedKernel]
 
@@ -125,8 +129,11 @@ class EditJudge:
         nudged = memory.clone()
         self._lay_out(nudged, arena, values, case, roles, last)
         moved = self._run(kernel, arena, nudged)
-        truth = self._truth(request.reference, kernel, arena, memory, expected, roles)
-        self._cases[request.number] = _Case(arena, case, roles, memory, expected, moved, truth)
+        truth = self._truth(request.reference, arena, memory, expected, roles)
+        home = _home(kernel, arena)
+        self._cases[request.number] = _Case(
+            arena, case, roles, memory.to(home), expected.to(home), moved.to(home), truth
+        )
         return hashlib.sha256(memory.numpy().tobytes()).hexdigest() if arena.size < (1 << 28) else ""
 
     def _lay_out(
@@ -144,7 +151,7 @@ class EditJudge:
         storages = arena.storages(memory)
         for storage, value in zip(storages, values, strict=True):
             storage.copy_(value)
-        stale = arena.storages(last.expected) if last and case.fill == cases.FILL_STALE else None
+        stale = arena.storages(last.expected.cpu()) if last and case.fill == cases.FILL_STALE else None
         for index in only_for(arena.launch, roles.output_only):
             if stale is not None:
                 storages[index].copy_(stale[index])
@@ -162,7 +169,6 @@ class EditJudge:
     def _truth(
         self,
         reference: str,
-        kernel: LoadedKernel,
         arena: Arena,
         before: torch.Tensor,
         expected: torch.Tensor,
@@ -182,7 +188,7 @@ class EditJudge:
 
     def judge(self, request: JudgeCase) -> Judged:
         prepared = self._cases[request.number]
-        after = memory_file(request.after, prepared.arena.size).clone()
+        after = memory_file(request.after, prepared.arena.size).clone().to(prepared.expected.device)
         seen = self._seen.get(request.number)
         self._seen[request.number] = after, prepared.expected
         judged = judge_memory(prepared, after)
@@ -199,6 +205,11 @@ class EditJudge:
         """Whether two memories hold the same results, bit by bit."""
         results = (output_tensors(prepared.arena, memory, prepared.roles) for memory in (one, other))
         return all(_same_bytes(*pair) for pair in zip(*results, strict=True))
+
+
+def _home(kernel: LoadedKernel, arena: Arena) -> str:
+    """Where the memory of a case is kept and compared: on the kernel's device, if it is no large share of that."""
+    return device_of_kernel(kernel) if arena.size <= MOST_BYTES_ON_DEVICE else CPU.type
 
 
 def _folder_of(kernel: LoadedKernel) -> str:
@@ -299,7 +310,7 @@ def _judge_outside(prepared: _Case, after: torch.Tensor) -> Judged | None:
     covered = covered_bytes(launch, launch.get("mutated") or ())
     pairs = zip(arena.storages(after), arena.storages(prepared.before), covered, strict=True)
     for index, (now, then, mask) in enumerate(pairs):
-        changed = int((now != then)[~mask].sum())
+        changed = int((now != then)[~mask.to(now.device)].sum())
         if changed and not bool(mask.any()):
             return Judged(cases.INPUTS, f"{changed} bytes of {_owner(launch, index)}, which is an input, are changed")
         if changed:
@@ -362,7 +373,7 @@ def judge_output(
         return Judged(cases.SPECIAL, f"{special} of {ours.numel()} elements are {what}")
     finite = mine.isfinite() & original.isfinite() & other.isfinite()
     if truth is not None:
-        exact = _wide(truth)
+        exact = _wide(truth).to(mine.device)
         finite = finite & exact.isfinite()
         error, allowed, against = distance(mine, exact, finite), distance(original, exact, finite), "float64"
         factor, known = LIMIT_FACTOR, allowed.largest

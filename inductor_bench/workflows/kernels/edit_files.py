@@ -21,6 +21,7 @@ from ...records.module import Kernel
 from ...records.request import DRAWN, RECORDED, KernelRequest
 from ...records.run import Run
 from ...source.calls import dotted
+from ...source.edit_rules import has_same_decorators
 from ...source.edited import KernelEdit, digest, edit_text, is_edit, passed_form, read_edit
 from ...source.generated_text import parse
 from ...source.graph_reference import Parameter, fragment_above, reference_text
@@ -530,16 +531,18 @@ def _texts(edit: KernelEdit, facts: Mapping[str, Any], encoded: Any) -> tuple[st
         time_s=facts.get("time_s"),
         moved_bytes=facts.get("moved_bytes") if encoded == facts["launches"][0] else None,
     )
-    recorded: Any = {**facts["recorded"], "launch": encoded}
 
-    def text(source: str) -> str:
+    def text(source: str, *, keeps_config: bool = True) -> str:
+        recorded: Any = {**facts["recorded"], "launch": encoded}
+        if not keeps_config:  # as in the program, its new hints decide
+            recorded.pop("config", None)
         kernel = KernelDefinition(edit.kernel, edit.kernel, facts["kernel_id"], category, edit.language, source, 1)
         return file_text(header, launch, recorded, kernel)
 
     original = text(edit.original_source)
     if edit.language == "cpp":  # compiled with the same flags, and called as the original
         return original, edit_standalone(original, {}, edit.source)
-    return original, text(edit.source)
+    return original, text(edit.source, keeps_config=has_same_decorators(edit.source, edit.original_source))
 
 
 def roles_of(edit: KernelEdit) -> BufferRoles:

@@ -86,6 +86,19 @@ def test_a_triton_kernel_is_written_with_its_roof_and_the_same_in_pytorch(runs: 
         compile(one, "standalone", "exec")
 
 
+def test_a_triton_edit_with_other_hints_is_checked_in_the_config_that_these_choose(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = write(f"{runs}/gpu#{RED}", path)
+    path.write_text(text.replace("tl.load(", "1 * tl.load(", 1))
+    ((original, edited),) = check_texts(read_edit(path))
+    assert "'config': {" in original
+    assert "'config': {" in edited
+    path.write_text(text.replace("ReductionHint.INNER", "ReductionHint.DEFAULT", 1))
+    ((original, edited),) = check_texts(read_edit(path))
+    assert "'config': {" in original
+    assert "'config': {" not in edited
+
+
 def test_every_generated_kernel_of_a_run_is_read_back_as_it_was_written(runs: Path, tmp_path: Path) -> None:
     names = [f"triton_red_fused_sum_{number}" for number in (3, 4, 7)]
     for name in names:
