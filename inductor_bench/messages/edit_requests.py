@@ -61,6 +61,7 @@ class PrepareCase(WorkerRequest[str]):
     roles: BufferRoles
     before: str  # the path of the file
     reference: str = ""  # the path of a file with a function that computes the same in PyTorch; empty if there is none
+    exact: int | None = None  # a kernel that computes the same in float64, from a launch of that type
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Judged:
     error: float | None = None
     original_error: float | None = None  # that of the original
     limit: float | None = None  # the largest error that is not refused
-    against: str = ""  # ``float64``: the same in PyTorch in float64; ``original``: the original kernel
+    against: str = ""  # ``float64``: the same computed in float64; ``original``: the original kernel
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class EditCheck:
     error: float | None = None
     original_error: float | None = None  # that of the original, if the results in float64 are known
     limit: float | None = None  # the largest error that is not refused
-    # what it was compared with: ``float64`` (the same in PyTorch) or ``original`` (the original kernel)
+    # what it was compared with: ``float64`` (the same computed in float64) or ``original`` (the original kernel)
     against: str = ""
 
 

@@ -14,7 +14,9 @@ import torch
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.edit_requests import BufferRoles, PrepareCase
 from inductor_bench.source.harness.common import Arguments
+from inductor_bench.source.widened import widened_launch, widened_source
 from inductor_bench.worker.bench.edit_judge import EditJudge, EditRunner
+from inductor_bench.workflows.kernels.edit_check import EXACT
 
 PRELUDE = """
 #include <cmath>
@@ -135,7 +137,10 @@ CHEATS = {
         "writes nothing": ("not-written", "return;"),
         "computes only once": ("stale", "if (out[0] > 0 && out[0] < 1) return;" + ROWS_RIGHT),
         "computes once for an address": ("not-written", SEEN + ROWS_RIGHT),
-        "gives the results before": ("wrong", "static std::vector<float> last(1 << 16);" + ROWS_RIGHT + SWAPPED),
+        "gives the results before": (
+            "wrong or stale",
+            "static std::vector<float> last(1 << 16);" + ROWS_RIGHT + SWAPPED,
+        ),
         "zeros": ("wrong", ZEROS + SUMS),
         "skips the last columns": ("not-written", ROWS_RIGHT.replace(ONE_ROW, "c < columns - 3; c++")),
         "skips a row": ("not-written", SOFTMAX.replace("r++) {", "r++) { if (r == 7) continue;") + SUMS),
@@ -185,7 +190,7 @@ CHEATS = {
         "right for one size": ("wrong", ADD.replace("i < count", "i < 1000")),
     },
 }
-"""The reason for which an edit is refused, and its body, by the kernel."""
+"""The reason for which an edit is refused, or two, and its body, by the kernel."""
 
 KERNELS = {"rows": ROWS, "update": UPDATE}
 ROLES = {"rows": BufferRoles(output_only=(1, 2)), "update": BufferRoles(output_only=(3,))}
@@ -239,6 +244,7 @@ def compile_all(folder: Path) -> ctypes.CDLL:
         text += [
             frame.replace("NAME", f"{kernel}_{number}").replace("BODY", body) for number, body in enumerate(bodies)
         ]
+        text.append(widened_source(frame.replace("NAME", f"{kernel}_exact").replace("BODY", bodies[0])))
     (folder / "edits.cpp").write_text("".join(text))
     library = folder / "edits.so"
     words = ["g++", "-O1", "-w", "-shared", "-fPIC", "-std=c++17", "-o", str(library), str(folder / "edits.cpp")]
@@ -250,6 +256,12 @@ def edits_of(library: ctypes.CDLL, kernel: str) -> dict[str, Callable[..., None]
     """The functions of the edits of a kernel, by their names."""
     names = [*HONEST[kernel], *(f"cheat: {name}" for name in CHEATS[kernel])]
     return {name: getattr(library, f"{kernel}_{number}") for number, name in enumerate(names)}
+
+
+def exact_of(library: ctypes.CDLL, kernel: str) -> dict[int, Compiled]:
+    """The kernels that compute the same in float64, by their numbers in the worker that judges."""
+    function = getattr(library, f"{kernel}_exact")
+    return {EXACT + place: Compiled(function, dict(widened_launch(one))) for place, one in enumerate(LAUNCHES[kernel])}
 
 
 @dataclass

@@ -96,7 +96,7 @@ def test_values_of_a_case_are_others_in_the_way_it_says() -> None:
     assert not made(ZERO).any()
     assert int((made(NUDGED) != values).sum()) in (1, 2, 3)
     assert torch.equal(made(ROUNDED) * 8, (made(ROUNDED) * 8).round())
-    assert int(made(NAN).isnan().sum()) == pytest.approx(4, abs=1)
+    assert int(made(NAN).isnan().sum()) in (7, 8)
     assert made(INFINITE).isinf().any()
     assert torch.equal(made(OTHER), values)
     shuffled = made(OTHER, was_recorded=True)

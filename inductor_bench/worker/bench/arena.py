@@ -20,8 +20,9 @@ FILLS = {cases.FILL_NAN: 0xFF, cases.FILL_PATTERN: 0xA5, cases.FILL_STALE: 0x5A}
 """The byte that guard bands hold, and buffers that are only written. Floats of bytes 0xFF are NaN."""
 
 SCALES = {cases.LARGE: 48.0, cases.SMALL: 1 / 48}
-SPECIAL_SHARE = 997
-"""One of so many elements is special in a case with infinities or NaNs."""
+SPECIAL_SHARE, FEWEST_SPECIAL = 997, 8
+"""One of so many elements is special in a case with infinities or NaNs; at least so many of a buffer that is not small,
+so that a kernel that reads by indices meets one."""
 
 NUDGED_ELEMENTS = 3
 
@@ -139,7 +140,8 @@ def change_values(numbers: torch.Tensor, case: cases.EditCase, index: int, *, wa
         places = torch.randint(count, (NUDGED_ELEMENTS,), generator=generator)
         wide[places] = wide[places] * 1.5 + 0.25
     elif case.values in (cases.INFINITE, cases.NAN):
-        places = torch.randint(count, (math.ceil(count / SPECIAL_SHARE),), generator=generator)
+        special = max(math.ceil(count / SPECIAL_SHARE), min(FEWEST_SPECIAL, math.ceil(count / 16)))
+        places = torch.randint(count, (special,), generator=generator)
         wide[places] = math.nan if case.values == cases.NAN else math.inf
         if case.values == cases.INFINITE:
             wide[places[::2]] = -math.inf

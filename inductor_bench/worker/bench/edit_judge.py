@@ -129,7 +129,8 @@ class EditJudge:
         nudged = memory.clone()
         self._lay_out(nudged, arena, values, case, roles, last)
         moved = self._run(kernel, arena, nudged)
-        truth = self._truth(request.reference, arena, memory, expected, roles)
+        exact = self._find(request.exact) if request.exact is not None else None
+        truth = self._truth(request.reference, exact, arena, memory, expected, roles)
         home = _home(kernel, arena)
         self._cases[request.number] = _Case(
             arena, case, roles, memory.to(home), expected.to(home), moved.to(home), truth
@@ -169,13 +170,18 @@ class EditJudge:
     def _truth(
         self,
         reference: str,
+        exact: LoadedKernel | None,
         arena: Arena,
         before: torch.Tensor,
         expected: torch.Tensor,
         roles: BufferRoles,
     ) -> Sequence[torch.Tensor | None]:
-        """The results of the reference in float64, those that agree with the original."""
+        """The results in float64, those that agree with the original."""
         results = output_tensors(arena, expected, roles)
+        if exact is not None:
+            computed = compute_exact(exact, arena, before, roles)
+            pairs = zip(computed, results, strict=True)
+            return [value if agrees(value, result) else None for value, result in pairs]
         if not reference:
             return [None] * len(results)
         if reference not in self._references:
@@ -455,6 +461,18 @@ def compute_reference(reference: Callable[..., Any], arguments: Arguments) -> li
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError):
         return []
     return [each for each in computed if isinstance(each, torch.Tensor)]
+
+
+def compute_exact(kernel: LoadedKernel, arena: Arena, before: torch.Tensor, roles: BufferRoles) -> list[torch.Tensor]:
+    """The results of a kernel that computes in float64, for memory with float32."""
+    wide = Arena(kernel.launch)
+    memory = wide.allocate("cpu")
+    pairs = zip(wide.storages(memory), arena.storages(before), arena.launch["storages"], strict=True)
+    for target, storage, recorded in pairs:
+        is_float = recorded["dtype"] == "float32"
+        target.copy_(storage.clone().view(torch.float32).to(torch.float64).view(torch.uint8) if is_float else storage)
+    run_kernel(kernel, wide, memory)
+    return output_tensors(wide, memory, roles)
 
 
 def _matched(computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:

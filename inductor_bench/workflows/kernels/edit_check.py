@@ -7,6 +7,7 @@ afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -60,7 +61,7 @@ from ...store.files import copy_file, read_text, write_text
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress
-from .edit_files import check_texts, find_run_kernel, make_edit, roles_of
+from .edit_files import check_texts, exact_texts, find_run_kernel, make_edit, roles_of
 from .kernel_comparison import PLAN
 from .kernel_session import KernelSession, kernel_environment
 from .kernel_timing import MEASURE_S, device_name, find_peaks
@@ -71,7 +72,7 @@ CASE_S = 60.0
 FIRST_CASES = (
     (RECORDED, FILL_NAN),
     (NUDGED, FILL_STALE),
-    (OTHER, FILL_NAN),
+    (OTHER, FILL_STALE),
     (ROUNDED, FILL_PATTERN),
     (LARGE, FILL_NAN),
     (SMALL, FILL_STALE),
@@ -88,6 +89,9 @@ LAST_CASES = ((OTHER, FILL_NAN), (NUDGED, FILL_STALE))
 """Those of the checks after it was timed."""
 
 REPETITIONS = 3
+
+EXACT = 1000
+"""The first of the numbers, in the worker that judges, of kernels that compute in float64."""
 
 ROOF_SPREAD = 1.15
 """The largest ratio of a rate to its roof that is believed."""
@@ -132,6 +136,7 @@ class EditUnderCheck:
     notes: list[str] = field(default_factory=list)
     judge: WorkerSession | None = None  # the worker that judges, once it is started
     has_originals: bool = False  # whether that worker has loaded the originals
+    has_exact: bool = False  # whether there are kernels that compute the same in float64
     compiled: CompiledResources = field(default_factory=CompiledResources)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -150,6 +155,8 @@ class EditUnderCheck:
             write_text(self._file("original", number), original)
             write_text(self._file("edited", number), edited)
         self.launches = len(texts)
+        for number, exact in enumerate(exact_texts(self.edit, [original for original, _ in texts])):
+            write_text(self._file("exact", number), exact)
         if self.edit.reference:
             write_text(self.folder / "reference.py", in_float64(self.edit.reference))
 
@@ -173,6 +180,8 @@ class EditUnderCheck:
         if not self.has_originals:
             for number in range(self.launches):
                 judge.ask(Load(number, str(self._file("original", number))), LOAD_S)
+            for number in range(self.launches if self.has_exact else 0):
+                judge.ask(Load(EXACT + number, str(self._file("exact", number))), LOAD_S)
             self.has_originals = True
         return judge
 
@@ -183,7 +192,11 @@ class EditUnderCheck:
     # The checks.
 
     def compile(self) -> None:
-        """Loads and compiles the edited kernel."""
+        """Loads and compiles the edited kernel, and meanwhile one that computes in float64."""
+        judge, has_exact = self.asked_judge(), self._file("exact", 0).is_file()
+        if has_exact:
+            judge.ask(Load(EXACT, str(self._file("exact", 0))), LOAD_S)
+            judge.post(CompileKernel(EXACT), COMPILE_S)
         try:
             for number in range(self.launches):
                 self.session.ask(Load(number, str(self._file("edited", number))), LOAD_S)
@@ -194,6 +207,12 @@ class EditUnderCheck:
             ) from None
         except InductorBenchError as error:
             raise EditRefusedError("no-compile", error.message) from None
+        with contextlib.suppress(InductorBenchError, WorkerLostError):  # then the original is what counts
+            if has_exact:
+                judge.collect()
+                for number in range(1, self.launches):
+                    judge.ask(Load(EXACT + number, str(self._file("exact", number))), LOAD_S)
+                self.has_exact = True
 
     def check_all(self) -> None:
         """Makes all checks before it may be timed."""
@@ -218,7 +237,8 @@ class EditUnderCheck:
             EditRefusedError: the kernel fails it.
         """
         try:
-            request = PrepareCase(launch, case, self.roles, str(self.folder / "before"), self.reference)
+            exact = EXACT + launch if self.has_exact else None
+            request = PrepareCase(launch, case, self.roles, str(self.folder / "before"), self.reference, exact)
             self.inputs.append(self.asked_judge().ask(request, MEASURE_S))
         except WorkerLostError as lost:
             self._skip(launch, case, when, f"the original {lost.message}")

@@ -26,9 +26,10 @@ from ...source.edited import KernelEdit, digest, edit_text, is_edit, passed_form
 from ...source.generated_text import parse
 from ...source.graph_reference import Parameter, fragment_above, reference_text
 from ...source.standalone_header import StandaloneHeader, plain
-from ...source.standalone_writer import argument_types, edit_standalone, file_text, written_arguments
+from ...source.standalone_writer import argument_types, edit_standalone, file_text, recorded_facts, written_arguments
 from ...source.static_calls import read_buffers
 from ...source.static_wrapper import read_pointers
+from ...source.widened import widened_launch, widened_source
 from ...store import codec
 from ...store.files import copy_file, read_text, write_text
 from ...store.folder import RECORD, RunFolder, rows_in
@@ -548,3 +549,22 @@ def _texts(edit: KernelEdit, facts: Mapping[str, Any], encoded: Any) -> tuple[st
 def roles_of(edit: KernelEdit) -> BufferRoles:
     """What the kernel does with its arguments."""
     return BufferRoles(**{name: tuple(places) for name, places in edit.facts["roles"].items()})
+
+
+def exact_texts(edit: KernelEdit, originals: Sequence[str]) -> list[str]:
+    """The standalone files of a C++ kernel that computes the same in float64, for each launch; none if there is none.
+
+    Args:
+        edit: the edit.
+        originals: the standalone files of the original.
+    """
+    source = widened_source(edit.original_source) if edit.language == "cpp" else ""
+    if not source:
+        return []
+    types = argument_types(source)
+    texts = []
+    for text in originals:
+        recorded = recorded_facts(text)
+        needs = {**recorded["cpp"], "argument_types": types}
+        texts.append(edit_standalone(text, {"launch": widened_launch(recorded["launch"]), "cpp": needs}, source))
+    return texts
