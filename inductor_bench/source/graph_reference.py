@@ -72,7 +72,7 @@ def reference_text(fragment: Sequence[str], parameters: Sequence[Parameter]) -> 
     read = [node for node in map(_read_node, fragment) if node is not None]
     nodes = list(_with_items(read, returned, {parameter.variable for parameter in parameters}))
     computed = {node.name for node in nodes if node.kind == "call_function"}
-    used = {name for node in nodes for name in _VALUE.findall(node.arguments + node.keywords)}
+    used = {name for node in nodes for name in _VALUE.findall(f"{node.arguments} {node.keywords}")}
     results = [name for name in _VALUE.findall(returned) if name in computed]
     inputs = [node for node in nodes if node.kind == "PlaceHolder" and node.name in used - computed]
     given = _match_inputs(inputs, parameters)
@@ -93,7 +93,7 @@ def reference_text(fragment: Sequence[str], parameters: Sequence[Parameter]) -> 
         f"    return [{', '.join(map(_safe, results))}]",
     ]
     text = "\n".join(lines) + "\n"
-    return text if _is_complete(text, {*names, *(_safe(node.name) for node in nodes)}) else ""
+    return text if _is_complete(text, {*names, *map(_safe, computed), *(_safe(node.name) for node in inputs)}) else ""
 
 
 def _with_items(nodes: Sequence[_Node], returned: str, passed: Collection[str]) -> Iterator[_Node]:

@@ -1,0 +1,66 @@
+"""Plain PyTorch of the graph above a Triton kernel."""
+
+from __future__ import annotations
+
+from source_data import GPU, gpu_sample, text_of
+
+from inductor_bench.source.graph_reference import Parameter, fragment_above, in_float64, reference_text
+
+MODULE = """import torch
+
+# Source node to ATen node mapping:
+#   mean => mean
+# Graph fragment:
+#   %primals_1 : Tensor "bf16[8, 4][4, 1]cuda:0" = PlaceHolder[target=primals_1]
+#   %mm : Tensor "f32[8, 4][4, 1]cuda:0" = PlaceHolder[target=mm]
+#   %buf2 : Tensor "f32[8, 1][1, 8]cuda:0" = PlaceHolder[target=buf2]
+#   %convert_element_type : Tensor "f32[8, 4][4, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.prims.\
+convert_element_type.default](args = (%primals_1, torch.float32), kwargs = {})
+#   %add : Tensor "f32[8, 4][4, 1]cuda:0"[num_users=2] = call_function[target=torch.ops.aten.add.Tensor](args = \
+(%convert_element_type, %mm), kwargs = {alpha: 2})
+#   %var_mean : [num_users=2] = call_function[target=torch.ops.aten.var_mean.correction](args = (%add, [1]), kwargs = \
+{correction: 0, keepdim: True})
+#   %full : Tensor "f32[][]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.full.default](args = ([], 1), \
+kwargs = {dtype: torch.float32, layout: torch.strided, device: cuda:0, pin_memory: False})
+#   %mul : Tensor "f32[8, 1][1, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = \
+(%getitem, %full), kwargs = {})
+#   return %getitem_1,%buf2,%mul
+triton_0 = async_compile.triton('triton_0', '')
+"""
+LINE = MODULE.splitlines().index("triton_0 = async_compile.triton('triton_0', '')") + 1
+PARAMETERS = (
+    Parameter("in_out_ptr0", "buf3", 8),
+    Parameter("in_ptr0", "primals_1", 32, is_read=True),
+    Parameter("in_ptr1", "buf1", 32, is_read=True),
+    Parameter("xnumel"),
+)
+
+
+def test_a_graph_becomes_a_function_of_the_kernels_parameters() -> None:
+    text = reference_text(fragment_above(MODULE.splitlines(), LINE), PARAMETERS)
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0] == "def reference(in_out_ptr0, in_ptr0, in_ptr1, xnumel):"
+    assert "primals_1 = in_ptr0.reshape((8, 4))" in lines
+    assert "mm = in_ptr1.reshape((8, 4))" in lines, "the variable has another name, and the order tells it"
+    assert "add = torch.ops.aten.add.Tensor(convert_element_type, mm, alpha=2)" in lines
+    assert "getitem = var_mean[0]" in lines
+    assert "full = torch.ops.aten.full.default([], 1, dtype=torch.float32)" in lines
+    assert lines[-1] == "return [getitem_1, mul]"
+    assert "torch.float64" in in_float64(text)
+    assert "torch.float32" not in in_float64(text)
+
+
+def test_a_graph_whose_inputs_or_results_are_unknown_has_no_function() -> None:
+    fragment = fragment_above(MODULE.splitlines(), LINE)
+    assert reference_text(fragment, PARAMETERS[:2]) == ""
+    assert reference_text([line for line in fragment if "return" not in line], PARAMETERS) == ""
+    assert reference_text([line for line in fragment if "%add :" not in line], PARAMETERS) == ""
+    assert fragment_above(MODULE.splitlines(), 1) == ()
+
+
+def test_a_recorded_kernel_has_the_graph_above_it() -> None:
+    module = gpu_sample("dynamic")
+    lines = text_of(GPU / "samples" / "dynamic" / "module_0.py").splitlines()
+    fragment = fragment_above(lines, module.kernels[0].line)
+    assert any("call_function" in line for line in fragment)
+    assert "return" in fragment[-1]
