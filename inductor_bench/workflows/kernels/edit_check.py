@@ -90,6 +90,8 @@ LAST_CASES = ((OTHER, FILL_NAN), (NUDGED, FILL_STALE))
 
 REPETITIONS = 3
 
+_COMPILED = re.compile(r"/\S+\.cpp:\d+:\d+: ")
+
 EXACT = 1000
 """The first of the numbers, in the worker that judges, of kernels that compute in float64."""
 
@@ -206,7 +208,8 @@ class EditUnderCheck:
                 "hung" if lost.kind == "hung" else "crashed", f"its compiler {lost.message}"
             ) from None
         except InductorBenchError as error:
-            raise EditRefusedError("no-compile", error.message) from None
+            words = _COMPILED.sub("", error.message)  # a line of what is compiled is none of the file
+            raise EditRefusedError("no-compile", words) from None
         with contextlib.suppress(InductorBenchError, WorkerLostError):  # then the original is what counts
             if has_exact:
                 judge.collect()
