@@ -42,6 +42,7 @@ ERROR_IDS = {
     "bad-trace": "a file is no trace of torch.profiler, or not one of this module",
     "no-module": "a file is no compiled module, or one that is cut short",
     "no-kernel-file": "a file is no standalone kernel file",
+    "bad-edit": "an edited kernel cannot take the place of its original",
     "nothing-compiled": "a log or a trace names no compiled module",
     "files-gone": "the files that a log or a trace names are gone",
     "no-values": "the RUN holds no recorded values of kernels",

@@ -157,17 +157,19 @@ def read_edit(path: Path) -> KernelEdit:
     try:
         tree = parse(text)
     except InductorBenchError as error:
-        raise UsageError(f"{path}: {error.message}", "mend it, and check it again") from None
+        raise UsageError(f"{path}: {error.message}", "mend it, and check it again", "bad-edit") from None
     facts = _literal(path, tree, _FACTS, dict)
     original = _literal(path, tree, _ORIGINAL, str)
     kernel, language = facts.get("kernel"), facts.get("language")
     if facts.get("format") != FORMAT or not isinstance(kernel, str) or language not in ("triton", "cpp"):
-        raise UsageError(f"{path} was written by another version of inductor-bench", ANEW)
+        raise UsageError(f"{path} was written by another version of inductor-bench", ANEW, "newer-format")
     names = ("format", "kernel", "language", "torch", "triton", "device", "original", "facts_sha256")
     more = {name: value for name, value in facts.items() if name not in names}
     reference = _reference_in(tree, end)
     if digest(original) != facts.get("original") or _digest_of(more, reference) != facts.get("facts_sha256"):
-        raise UsageError(f"{path}: what is below the second mark was changed, which is not to be edited", ANEW)
+        raise UsageError(
+            f"{path}: what is below the second mark was changed, which is not to be edited", ANEW, "damaged"
+        )
     if language == "triton":
         source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
         complaint = check_triton(source, original)
@@ -175,7 +177,7 @@ def read_edit(path: Path) -> KernelEdit:
         source = _source_of(path, tree, begin, end)
         complaint = check_cpp(source, original)
     if complaint is not None:
-        raise UsageError(f"{path}: {complaint.message}", complaint.hint)
+        raise UsageError(f"{path}: {complaint.message}", complaint.hint, "bad-edit")
     return KernelEdit(
         path=path,
         kernel=kernel,
@@ -193,17 +195,19 @@ def read_edit(path: Path) -> KernelEdit:
 
 def _read(path: Path) -> str:
     if path.is_symlink():
-        raise UsageError(f"{path} is a symbolic link", "give the file itself, so that it is clear what is checked")
+        raise UsageError(
+            f"{path} is a symbolic link", "give the file itself, so that it is clear what is checked", "symbolic-link"
+        )
     if not path.is_file():
         raise UsageError(f"there is no file {path}", ANEW, "no-such-target")
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path} has more than {MOST_BYTES // 10**6} MB, which no kernel has", ANEW)
+            raise UsageError(f"{path} has more than {MOST_BYTES // 10**6} MB, which no kernel has", ANEW, "too-large")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}", "", "unreadable") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a Python file", ANEW) from None
+        raise UsageError(f"{path} is not a Python file", ANEW, "no-kernel-file") from None
 
 
 def _marks(path: Path, text: str) -> tuple[int, int]:
@@ -211,9 +215,9 @@ def _marks(path: Path, text: str) -> tuple[int, int]:
     lines = text.split("\n")
     places = {mark: [number for number, line in enumerate(lines, 1) if line == mark] for mark in (BEGIN, END)}
     if not places[BEGIN] and not places[END]:
-        raise UsageError(f"{path} is no file of an edited kernel", ANEW)
+        raise UsageError(f"{path} is no file of an edited kernel", ANEW, "no-kernel-file")
     if any(len(found) != 1 for found in places.values()) or places[BEGIN] >= places[END]:
-        raise UsageError(f"{path}: each of the two marks has to stand there once, around the kernel", ANEW)
+        raise UsageError(f"{path}: each of the two marks has to stand there once, around the kernel", ANEW, "bad-edit")
     return places[BEGIN][0], places[END][0]
 
 
@@ -229,7 +233,7 @@ def _literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> Any:
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, kind):
-        raise UsageError(f"{path}: {name} is not as it was written", ANEW)
+        raise UsageError(f"{path}: {name} is not as it was written", ANEW, "damaged")
     return value
 
 
@@ -238,10 +242,12 @@ def _source_of(path: Path, tree: ast.Module, begin: int, end: int) -> str:
     inside = [node for node in tree.body if begin < node.lineno < end]
     found = _assignments(inside, _SOURCE)
     if len(found) != 1:
-        raise UsageError(f"{path}: between the marks there is to be one {_SOURCE} = r'''…'''", ANEW)
+        raise UsageError(f"{path}: between the marks there is to be one {_SOURCE} = r'''…'''", ANEW, "bad-edit")
     if len(inside) > 1:
-        raise UsageError(f"{path}: between the marks there is more than {_SOURCE}", "leave only that there")
+        raise UsageError(f"{path}: between the marks there is more than {_SOURCE}", "leave only that there", "bad-edit")
     value = found[0].value
     if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
-        raise UsageError(f"{path}: {_SOURCE} is no plain text", "write it as r'''…''', without any operation")
+        raise UsageError(
+            f"{path}: {_SOURCE} is no plain text", "write it as r'''…''', without any operation", "bad-edit"
+        )
     return value.value

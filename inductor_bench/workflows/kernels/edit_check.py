@@ -362,9 +362,9 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
         if given
     ]
     if refused:
-        raise UsageError(f"{refused[0]} is not for the file of an edited kernel", "leave it out")
+        raise UsageError(f"{refused[0]} is not for the file of an edited kernel", "leave it out", "conflicting-options")
     if len(request.targets) != 1:
-        raise UsageError("one edited kernel is checked at a time", "inductor-bench kernel FILE --check")
+        raise UsageError("one edited kernel is checked at a time", "inductor-bench kernel FILE --check", "wrong-target")
     edit = _read(Path(request.targets[0]), request.other)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folder = Path(name)
@@ -393,7 +393,9 @@ def _read(path: Path, other: str | None) -> KernelEdit:
     made = make_edit(found, path)
     if made.kernel_id != edit.kernel_id:
         raise UsageError(
-            f"{path} is an edit of {edit.kernel}, and {other} is another kernel", "name the kernel that it was made of"
+            f"{path} is an edit of {edit.kernel}, and {other} is another kernel",
+            "name the kernel that it was made of",
+            "wrong-target",
         )
     if (made.torch, made.triton) != (edit.torch, edit.triton):
         raise UsageError(
@@ -421,7 +423,9 @@ def require_same(edit: KernelEdit, environment: Environment) -> None:
     if edit.language == "triton":
         pairs.append(("triton", edit.triton, versions.triton))
         if not environment.device.accelerator:
-            raise UsageError(f"{edit.kernel} is for a GPU, and torch sees none here", "check it on that machine")
+            raise UsageError(
+                f"{edit.kernel} is for a GPU, and torch sees none here", "check it on that machine", "no-such-device"
+            )
     pairs.append(("device", edit.device, device_name(_device_type(edit), environment)))
     for what, made_for, here in pairs:
         if made_for and here and made_for != here:

@@ -94,7 +94,7 @@ def find_run_kernel(target: str) -> RunKernel:
     """
     place, mark, name = target.rpartition("#")
     if not mark or not name:
-        raise UsageError(f"{target} names no kernel of a RUN", f"name one: {WRITE_ONE}")
+        raise UsageError(f"{target} names no kernel of a RUN", f"name one: {WRITE_ONE}", "wrong-target")
     folder = RunFolder(Path(place))
     if not (folder.path / RECORD).is_file():
         raise UsageError(f"{place} is no RUN", "give a folder that `inductor-bench breakdown` wrote", "no-record")
@@ -116,11 +116,17 @@ def find_run_kernel(target: str) -> RunKernel:
     kernel = candidate.kernel
     if kernel is None or kernel.language not in ("triton", "cpp"):
         what = "is a library call" if kernel is None else f"is written in {kernel.language}"
-        raise UsageError(f"{name} {what}: there is no source of it to edit", "choose a Triton or C++ kernel")
+        raise UsageError(
+            f"{name} {what}: there is no source of it to edit", "choose a Triton or C++ kernel", "wrong-target"
+        )
     if module.source.cpp_wrapper:
-        raise UsageError(f"the module of {name} calls its kernels from C++", "compile it without cpp_wrapper")
+        raise UsageError(
+            f"the module of {name} calls its kernels from C++", "compile it without cpp_wrapper", "wrong-target"
+        )
     if candidate.launch is None:
-        raise UsageError(f"{name} cannot be called by itself: {candidate.reason}", "choose another kernel")
+        raise UsageError(
+            f"{name} cannot be called by itself: {candidate.reason}", "choose another kernel", "wrong-target"
+        )
     run = folder.load()
     records = [row for one in run.modules if one.label == module.label for row in one.kernels]
     record = next((one for one in records if one.kernel_id == kernel.kernel_id), None)
@@ -166,10 +172,12 @@ def run_edit(request: KernelRequest) -> WrittenEdit:
     """
     assert request.edit is not None
     if len(request.targets) != 1:
-        raise UsageError("one kernel is written into a file", WRITE_ONE)
+        raise UsageError("one kernel is written into a file", WRITE_ONE, "wrong-target")
     others = {"--autotune": request.autotune, "--configs": request.configs, "--compare": request.other}
     if refused := next((name for name, given in others.items() if given), None):
-        raise UsageError(f"{refused} is not for --edit, which only writes a file", "leave it out")
+        raise UsageError(
+            f"{refused} is not for --edit, which only writes a file", "leave it out", "conflicting-options"
+        )
     edit = write_edit(request.targets[0], request.edit)
     values = request.edit.with_suffix(SUFFIX)
     return WrittenEdit(
@@ -192,7 +200,7 @@ def write_edit(target: str, place: Path) -> KernelEdit:
     """
     found = find_run_kernel(target)
     if place.exists() or place.is_symlink():
-        raise UsageError(f"{place} exists", "choose another file, so that no edit is lost")
+        raise UsageError(f"{place} exists", "choose another file, so that no edit is lost", "folder-in-use")
     edit = make_edit(found, place)
     write_text(place, edit_text(edit, "\n".join(_about(found, place, reference=bool(edit.reference)))))
     if found.values is not None and found.values.is_file():
@@ -515,7 +523,9 @@ def check_texts(edit: KernelEdit) -> list[tuple[str, str]]:
     try:
         return [_texts(edit, facts, launch) for launch in facts["launches"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{edit.path} lacks what its check needs ({error})", f"write it anew: {WRITE_ONE}") from None
+        raise UsageError(
+            f"{edit.path} lacks what its check needs ({error})", f"write it anew: {WRITE_ONE}", "damaged"
+        ) from None
 
 
 def _texts(edit: KernelEdit, facts: Mapping[str, Any], encoded: Any) -> tuple[str, str]:
