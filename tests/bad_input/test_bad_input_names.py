@@ -24,8 +24,8 @@ from inductor_bench.records.run import Run
 from inductor_bench.source.calls import KernelKey
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.apply import write_tuned
 from inductor_bench.workflows.pins import PinnedRun, make_pins
+from inductor_bench.workflows.tuned import write_tuned
 
 EVIL = "\x1b]0;title\x07\x1b[31mred\u202eleft\u2066x\u200f\x9b2J\x00\r\nnew|line`<script>alert(1)</script>,\"q';\u2028"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -26,7 +26,7 @@ from inductor_bench.records.retune import Config, InputLayout, LibraryPin, Trito
 from inductor_bench.records.run import Environment
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.apply import page, require_same, with_verification
+from inductor_bench.workflows.apply import require_same, with_verification
 from inductor_bench.workflows.pins import (
     PinnedRun,
     join_states,
@@ -38,6 +38,7 @@ from inductor_bench.workflows.pins import (
     with_mode,
 )
 from inductor_bench.workflows.proof import describe_kernels, predicted_saving_s
+from inductor_bench.workflows.tuned import page
 
 pytestmark = pytest.mark.xdist_group("captures")
 
