@@ -301,20 +301,22 @@ def _program(target: "str | Path | None", options: "dict[str, Any]") -> "Breakdo
     return BreakdownRequest("" if target is None else str(target), **options)
 
 
-def apply(run: "str | Path") -> int:
-    """Puts the configs that a RUN's retunes found into the kernels that this process compiles from now on.
+def apply(run: "str | Path", kernels: "Sequence[str | Path]" = ()) -> int:
+    """Puts the configs that a RUN's retunes found, and edited kernels, into the code that this process compiles next.
 
     Call it before the first call of a compiled function. ``inductor-bench apply RUN -- COMMAND`` does the same to a
-    program without a change, and says which kernels run their configs.
+    program without a change, and says which kernels run what was put in.
 
     Args:
-        run: a RUN folder with retunes.
+        run: a RUN folder, with retunes if no kernel is given, or its folder ``tuned``.
+        kernels: files of edited kernels, as ``inductor-bench kernel RUN#NAME --edit FILE`` writes them.
 
     Returns:
-        The number of configs.
+        The number of configs and edits.
 
     Raises:
-        InductorBenchError: there is no RUN, it was not retuned, or its configs are for another torch, Triton or GPU.
+        InductorBenchError: there is no RUN, it was not retuned, a file is not of one of its kernels, or all this is
+            for another torch, Triton or GPU.
     """
     from pathlib import Path
 
@@ -323,10 +325,10 @@ def apply(run: "str | Path") -> int:
     from .worker.capture.startup import install
     from .workflows.apply import prepare_process, require_same_gpu
 
-    pinned, measured = prepare_process(Path(run))
+    pinned, measured = prepare_process(Path(run), [*map(Path, kernels)])
     require_same_gpu(pinned.pins, measured, gpu_name())
     if pinned_kernels().refusal:
-        raise InductorBenchError(pinned_kernels().refusal, "break the program down and retune it here", "elsewhere")
+        raise InductorBenchError(pinned_kernels().refusal, "break the program down here", "elsewhere")
     install()
     return len(pinned.pins.all)
 

@@ -1,4 +1,4 @@
-"""The verb ``apply``: runs a program with the configs that a RUN's retunes found, and proves what they save."""
+"""The verb ``apply``: runs a program with the configs of a RUN's retunes and with edited kernels, and proves it."""
 
 from __future__ import annotations
 
@@ -37,32 +37,36 @@ from .presentation import (
 @click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
 @click.option("--known", is_flag=True, help="Instead of RUN: all tunings that are known for this machine.")
 @request_options(ApplyRequest)
-@fail_above_option("the step with the configs is longer by more")
+@fail_above_option("the step with them is longer by more")
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the program's output, or the result.")
 @click.pass_context
 def command(context: click.Context, /, run: Path | None, known: bool, fail_above: float | None, **values: Any) -> int:
-    """Put the configs that a RUN's retunes found into a program.
+    """Put the configs that a RUN's retunes found, and edited kernels, into a program.
 
     \b
     inductor-bench apply RUN                               writes RUN/tuned
     inductor-bench apply RUN -- python train.py            runs any program with the configs
     inductor-bench apply RUN --verify -- python train.py   measures what they save
+    inductor-bench apply RUN --kernel mine.py --verify -- python train.py
+    inductor-bench apply RUN/tuned -- python train.py      with what RUN/tuned holds, on another day
     inductor-bench apply --known -- python train.py        with the tunings of all RUNs so far
 
-    RUN/tuned has the configs in the form that Inductor reads, a module with one line to add, and a page about them.
-    Another torch, Triton or device than the RUN's is refused.
+    An edited kernel (`inductor-bench kernel RUN#NAME --edit mine.py`) runs in the place of Inductor's.
+    RUN/tuned has the edits, the configs also in the form that Inductor reads, a module with one line to add, and a page
+    about them. Another torch, Triton or device than the RUN's is refused.
     RUN may also be the folder RUN/optimized of a search: the program runs with the settings that `optimize` found.
 
     Exit code: that of the program; 0 or 1 without one, and with --verify; 2 for a request that cannot be carried out.
-    With --fail-above 0 only if all of the interval of the step's change with the configs is at most that, 4 if all of
-    it is above, else 5: undecided.
+    With --fail-above 0 only if all of the interval of the step's change is at most that, 4 if all of it is above, else
+    5: undecided.
     """
     from ..workflows.apply import run_apply
 
     request = make_request(ApplyRequest, values, run=run, command=context.meta.get(ARGUMENTS, ()))
     _check(request, known, fail_above)
+    _check_kernels(request)
     if request.command and not request.verify and context.get_parameter_source("format") is ParameterSource.COMMANDLINE:
         raise UsageError(
             "--format is not for a program that is run: stdout is the program's",
@@ -111,6 +115,22 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
             console.remark(f"these settings were {found.caveat} by optimize: a longer --budget of it does")
         console.remark(f"ran with {', '.join(found.settings)}")
     return found.exit_code
+
+
+def _check_kernels(request: ApplyRequest) -> None:
+    """Checks that edited kernels have the RUN that they are from, and that a folder of them has a program."""
+    from ..workflows.tuned import is_tuned
+
+    hint = "give the RUN that the file was written from: inductor-bench apply RUN --kernel FILE"
+    if request.run is None or OptimizationFolder(request.run).exists():
+        if request.kernels:
+            raise UsageError("--kernel is for the kernels of a RUN", hint)
+    elif is_tuned(request.run):
+        if request.kernels:
+            raise UsageError(f"{request.run} holds its own edits", hint)
+        if not request.command:
+            example = f"inductor-bench apply {shlex.quote(str(request.run))} -- python train.py"
+            raise UsageError(f"{request.run} is there already, and no program was given", example)
 
 
 def _check(request: ApplyRequest, known: bool, fail_above: float | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..records.comparison import Agreement
+from ..records.edit_pin import CPP, TRITON, EditPin, put_in_words
 from ..records.evidence import ObservedGraph
 from ..records.request import BreakdownRequest
 from ..records.retune import AnyPin, Config, CppPin, LibraryPin, TritonPin
@@ -145,7 +146,7 @@ class ModeReport:
     configs: str = ""  # a hash of the configs of all its Triton kernels that ran; empty without any
 
 
-# The configurations that a program's processes put into their kernels, and what each process says of them.
+# The configurations and edits that a program's processes put into their kernels, and what each process says of them.
 #
 # The parent writes :class:`Pins` into one file. Each process writes :class:`PinnedProcess` as ``<pid>.pins.json`` into
 # the folder of the capture.
@@ -171,20 +172,34 @@ class Pins:
     cpp_pins: tuple[CppPin, ...] = ()
     library_pins: tuple[LibraryPin, ...] = ()
 
+    edits: tuple[EditPin, ...] = ()
+
+    @property
+    def configs(self) -> tuple[TritonPin | CppPin | LibraryPin, ...]:
+        """The pins of configurations."""
+        return (*self.triton_pins, *self.cpp_pins, *self.library_pins)
+
     @property
     def all(self) -> tuple[AnyPin, ...]:
         """The pins of all kinds."""
-        return (*self.triton_pins, *self.cpp_pins, *self.library_pins)
+        return (*self.edits, *self.configs)
+
+    @property
+    def words(self) -> str:
+        """``the configs``, ``the edits``, or ``the configs and edits``."""
+        return put_in_words(bool(self.configs), bool(self.edits))
 
     @property
     def need_gpu(self) -> bool:
         """Whether some of the pins are for a GPU, and so for one version of Triton."""
-        return bool(self.triton_pins) or not all(pin.on_host for pin in self.library_pins)
+        on_gpu = not all(pin.on_host for pin in self.library_pins)
+        return bool(self.triton_pins) or on_gpu or any(edit.language == TRITON for edit in self.edits)
 
     @property
     def need_processor(self) -> bool:
         """Whether some of the pins are for the processor."""
-        return bool(self.cpp_pins) or any(pin.on_host for pin in self.library_pins)
+        on_host = any(pin.on_host for pin in self.library_pins)
+        return bool(self.cpp_pins) or on_host or any(edit.language == CPP for edit in self.edits)
 
 
 @dataclass(frozen=True)

@@ -421,11 +421,14 @@ class ExtractRequest:
 
 @dataclass(frozen=True)
 class ApplyRequest:
-    """The request to run a program with the configs of a RUN."""
+    """The request to run a program with the configs of a RUN, and with edited kernels."""
 
-    run: Path | None  # the RUN with the retunes; ``None`` for all configs that are known for this machine
+    run: Path | None  # the RUN, or its folder ``tuned``; ``None`` for all configs that are known for this machine
     command: tuple[str, ...] = ()  # the program; empty to write ``RUN/tuned`` only
-    verify: bool = option(False, "--verify", help="Run the program's steps with and without the configs in turn.")
+    kernels: tuple[Path, ...] = option(
+        (), "--kernel", metavar="FILE", help="Also put in this edited kernel of RUN; may be repeated."
+    )
+    verify: bool = option(False, "--verify", help="Run the program's steps with and without them in turn.")
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
     timeout_s: float | None = same(
         BreakdownRequest, "timeout_s", help="With --verify: time limit of each run of the program."

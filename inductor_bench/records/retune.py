@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from .base import Category, Failure, Inline, Place
+from .edit import EditPin
 from .module import LeastWork
 
 Config = dict[str, Any]
@@ -461,7 +462,7 @@ class LibraryPin:
         return self.operator, self.inputs, tuple(sorted(settings))
 
 
-AnyPin = TritonPin | CppPin | LibraryPin
+AnyPin = TritonPin | CppPin | LibraryPin | EditPin
 Input = TypeVar("Input")
 
 
@@ -514,11 +515,11 @@ class Saving:
 
 @dataclass(frozen=True)
 class AppliedKernel:
-    """One retune that won something, in the program."""
+    """One retune that won something, or an edited kernel, in the program."""
 
     name: str  # the name of the kernel
     kernel_id: str  # a hash of the kernel's content
-    config: Config  # the configuration to which it is pinned
+    config: Config  # the configuration to which it is pinned; empty for an edit
     # ``pinned``, or why it is not: ``replaced``, ``refused``, ``unused``, ``missing`` (the program has no such kernel),
     # ``dropped`` (it changes the outputs) or ``unpinnable``
     state: str
@@ -528,6 +529,7 @@ class AppliedKernel:
     # the configuration that Inductor chose in this program, if it chose another one in the RUN; empty otherwise.
     # What the kernel saves then depends on that choice.
     own_config: Config = field(default_factory=dict)
+    edit: str = ""  # the file of its edited source, which is put in its place; empty for a configuration
 
 
 @dataclass(frozen=True)
@@ -560,7 +562,9 @@ class Verification:
     # the sum of the durations on the device per step; ``None`` without a profile, and on a CPU
     device: Saving | None = None
     outputs: PinnedOutputs = PinnedOutputs()  # the comparison of the outputs
-    kernels: tuple[AppliedKernel, ...] = ()  # every retune that won something, the largest projection first
+    kernels: tuple[
+        AppliedKernel, ...
+    ] = ()  # every retune that won something, and every edit, the largest projection first
     notes: tuple[str, ...] = ()  # what limits the figures
     trace: Place | None = None  # the profiled steps
     created: str = ""  # the time of the comparison

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,14 +36,17 @@ from ..store.lock import locked
 from .modules.program_run import interpreter_of
 from .pins import (
     PinnedRun,
+    edit_pin,
     join_states,
     make_pins,
     pin_known,
     pinned_environment,
     places_of,
+    read_edits,
     read_states,
     require_taken,
     users_environment,
+    with_edits,
     with_mode,
 )
 from .progress import Progress
@@ -55,7 +59,7 @@ from .proof import (
     replays_graphs,
     verify,
 )
-from .tuned import write_tuned
+from .tuned import is_tuned, load_tuned, write_tuned
 
 # Refuses the configurations of another torch, Triton or device: what is fast there may be slow here.
 
@@ -100,7 +104,7 @@ def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
             ("processor", measured.host.cpu, here.host.cpu),
             ("vector width", measured.host.vector_isa or "", here.host.vector_isa or ""),
         ]
-    _refuse_different(compared)
+    _refuse_different(pins, compared)
 
 
 def require_same_gpu(pins: Pins, measured: Environment, name: str) -> None:
@@ -110,15 +114,15 @@ def require_same_gpu(pins: Pins, measured: Environment, name: str) -> None:
         InductorBenchError: they were not.
     """
     if pins.need_gpu:
-        _refuse_different([("GPU", measured.device.accelerator or "", name)])
+        _refuse_different(pins, [("GPU", measured.device.accelerator or "", name)])
 
 
-def _refuse_different(compared: list[tuple[str, str, str]]) -> None:
+def _refuse_different(pins: Pins, compared: list[tuple[str, str, str]]) -> None:
     different = [f"{what} {there or 'none'}, here {now or 'none'}" for what, there, now in compared if there != now]
     if different:
         raise InductorBenchError(
-            f"the configs were found on {'; '.join(different)}: what is fast there may be slow here",
-            "break the program down and retune it here",
+            f"{pins.words} were made on {'; '.join(different)}: what is fast there may be slow here",
+            f"break the program down{' and retune it' if pins.configs else ''} here",
             "elsewhere",
         )
 
@@ -181,7 +185,12 @@ class ApplyOutcome:
     @property
     def winners(self) -> int:
         """The number of kernels that won something by themselves."""
-        return len(self.pinned.pinned) + len(self.pinned.unpinned)
+        return len(self.pinned.pinned) - self.edits + len(self.pinned.unpinned)
+
+    @property
+    def edits(self) -> int:
+        """The number of edited kernels."""
+        return len(self.pinned.pins.edits)
 
     @property
     def unpinned(self) -> tuple[AppliedKernel, ...]:
@@ -195,15 +204,17 @@ class ApplyOutcome:
 
 
 def run_apply(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
-    """Writes the configurations of a RUN, or runs a program with them.
+    """Writes the configurations of a RUN and edited kernels, or runs a program with them.
 
     Raises:
-        InductorBenchError: there is no RUN, it was not retuned, its configurations are for another torch, Triton or
-            device, or the program cannot be started or compared.
+        InductorBenchError: there is no RUN, it was not retuned and no kernel is edited, what is put in is for another
+            torch, Triton or device, or the program cannot be started or compared.
         KeyboardInterrupt: the user stopped it before anything was compared.
     """
     if request.run is None:
         return _apply_known(request, progress)
+    if is_tuned(request.run):
+        return _apply_tuned(request.run, request, progress)
     folder = RunFolder(request.run)
     with locked(folder.path, tool_mark()) if request.verify else nullcontext():  # the record is read and then written
         return _apply_run(folder, request, progress)
@@ -211,8 +222,7 @@ def run_apply(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
 
 def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     run = folder.load()
-    require_retuned(run, folder)
-    pinned = make_pins(run, folder)
+    pinned = _pins_of(run, folder, request.kernels)
     if not request.command:
         written = tuple(write_tuned(run, folder, pinned))
         return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run))
@@ -226,11 +236,37 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
+def _pins_of(run: Run, folder: RunFolder, kernels: Sequence[Path]) -> PinnedRun:
+    """The configs of a RUN, if it was retuned, and edited kernels.
+
+    Raises:
+        InductorBenchError: there is neither, or a file of an edited kernel does not fit the RUN.
+    """
+    if not kernels:
+        require_retuned(run, folder)
+    edits = [edit_pin(edit) for edit in read_edits(kernels, run)]
+    return with_edits(make_pins(run, folder), edits, run.environment)
+
+
 def _apply_known(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     """Runs a program with all tunings that are known for its interpreter and this machine."""
     progress.stage("looking at the machine")
     environment = read_environment(_python(request))
-    pinned = pin_known(environment)
+    return _apply_elsewhere(pin_known(environment), environment, request, progress)
+
+
+def _apply_tuned(folder: Path, request: ApplyRequest, progress: Progress) -> ApplyOutcome:
+    """Runs a program with what ``RUN/tuned`` holds."""
+    pinned, environment = load_tuned(folder)
+    progress.stage("looking at the machine")
+    require_same(pinned.pins, environment, read_environment(_python(request)))
+    return _apply_elsewhere(pinned, environment, request, progress)
+
+
+def _apply_elsewhere(
+    pinned: PinnedRun, environment: Environment, request: ApplyRequest, progress: Progress
+) -> ApplyOutcome:
+    """Runs or compares a program whose RUN need not be here."""
     if not request.verify:
         return _run(None, pinned, request)
     place = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
@@ -287,14 +323,19 @@ SILENT = (
 # Prepares this process, and those that it starts, for the configs of a RUN.
 
 
-def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
+def prepare_process(folder: Path, kernels: Sequence[Path] = ()) -> tuple[PinnedRun, Environment]:
     """Writes the pins of a RUN for this process and its compile workers, and names them in the environment.
+
+    Args:
+        folder: a RUN, or its folder ``tuned``.
+        kernels: files of edited kernels of a RUN.
 
     Returns:
         The pins, and the environment of the RUN.
 
     Raises:
-        InductorBenchError: there is no RUN, it was not retuned, or this process has the configs of a RUN already.
+        InductorBenchError: there is no RUN, it was not retuned and no kernel is edited, or this process has the
+            configs of a RUN already.
     """
     if os.environ.get(PINS):
         raise InductorBenchError(
@@ -302,10 +343,12 @@ def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
             "call inductor_bench.apply once; without it, `inductor-bench apply RUN -- COMMAND` does the same",
             "applied-already",
         )
-    run = RunFolder(folder).load()
-    require_retuned(run, RunFolder(folder))
-    pinned = make_pins(run, RunFolder(folder))
+    if is_tuned(folder) and not kernels:
+        pinned, environment = load_tuned(folder)
+    else:
+        run = RunFolder(folder).load()
+        pinned, environment = _pins_of(run, RunFolder(folder), kernels), run.environment
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     os.environ.update(pinned_environment(with_mode(pinned, APPLY), work, os.environ, "nothing"))
-    return pinned, run.environment
+    return pinned, environment

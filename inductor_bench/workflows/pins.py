@@ -14,10 +14,11 @@ from ..autotune.variants import vary, with_fixed_threads
 from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
 from ..devices.table import device_of
-from ..errors import InductorBenchError
+from ..errors import InductorBenchError, UsageError
 from ..launch.worker import expose_package, join_paths
 from ..messages.observed import APPLY, CAPTURE_FOLDER, OBSERVE, PINNED, PINS, PinnedProcess, Pins, PinState
 from ..records.code import Launch
+from ..records.edit_pin import TRITON, EditPin
 from ..records.retune import (
     FASTER,
     AnyPin,
@@ -33,7 +34,8 @@ from ..records.retune import (
 )
 from ..records.run import Environment, Run
 from ..source.calls import KernelKey, find_kernel_key
-from ..source.generated_text import without_profiler_marks
+from ..source.edited import KernelEdit, read_edit
+from ..source.generated_text import family_id, without_profiler_marks
 from ..source.standalone_writer import recorded_facts, source_text
 from ..store import codec
 from ..store.caches import KnownTuning, TuningPlace, known_tunings
@@ -75,6 +77,7 @@ class PinnedRun:
     twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
     # the configurations that the winners ran in the RUN, by the kernel's id
     own_configs: dict[str, Config] = field(default_factory=dict)
+    of_others: bool = False  # whether the pins are also those of other programs, whose kernels nobody misses
 
     @property
     def pinned(self) -> tuple[WinnerPin, ...]:
@@ -142,7 +145,8 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
 def join_pins(chosen: Sequence[AnyPin], environment: Environment) -> Pins:
     """The pins that a program applies, for the versions of an environment."""
     versions = environment.versions
-    return Pins(APPLY, digest_pins(chosen), versions.torch, versions.triton, *pins_by_kind(chosen))
+    edits = tuple(pin for pin in chosen if isinstance(pin, EditPin))
+    return Pins(APPLY, digest_pins(chosen), versions.torch, versions.triton, *pins_by_kind(chosen), edits)
 
 
 def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
@@ -241,6 +245,74 @@ def digest_pins(pins: Iterable[AnyPin]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+# Edited kernels, which are put back like configs.
+
+
+EDITED_NOW = "its source is edited, for which this config was not found"
+
+
+def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
+    """The edited kernels of files, each of which replaces a kernel of a RUN.
+
+    Raises:
+        InductorBenchError: a file cannot be read, is for another torch, Triton or device than the RUN's or for none
+            of its kernels, or two are for the same kernel.
+    """
+    found: dict[str, KernelEdit] = {}
+    known = {kernel.kernel_id for module in run.modules for kernel in module.kernels}
+    for path in paths:
+        edit = read_edit(path)
+        require_made_for(edit, run.environment)
+        if edit.kernel_id not in known:
+            hint = "give the RUN that it was written from, or write it anew: inductor-bench kernel RUN#NAME --edit FILE"
+            raise UsageError(f"{path} is an edit of {edit.kernel}, and the RUN has no such kernel", hint)
+        other = found.setdefault(edit.kernel_id, edit)
+        if other is not edit:
+            raise UsageError(f"{other.path} and {path} are both edits of {edit.kernel}", "give one of them")
+    return tuple(found.values())
+
+
+def require_made_for(edit: KernelEdit, environment: Environment) -> None:
+    """Checks that a file was written for the versions and the device of an environment.
+
+    Raises:
+        InductorBenchError: it was not; the message names each difference.
+    """
+    versions = environment.versions
+    on_gpu = edit.language == TRITON
+    device = environment.device.accelerator if on_gpu else environment.host.cpu
+    compared = [("torch", edit.torch, versions.torch), ("device", edit.device or device, device)]
+    compared += [("Triton", edit.triton, versions.triton)] if on_gpu else []
+    different = [f"{what} {there or 'none'}, not {now or 'none'}" for what, there, now in compared if there != now]
+    if different:
+        hint = "write it anew from a RUN of this torch and device: inductor-bench kernel RUN#NAME --edit FILE"
+        raise InductorBenchError(f"{edit.path} is for {'; '.join(different)}", hint, "elsewhere")
+
+
+def edit_pin(edit: KernelEdit) -> EditPin:
+    """What puts an edited kernel into a program."""
+    family = family_id(edit.language, edit.original_source, edit.kernel)
+    return EditPin(edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path))
+
+
+def with_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environment) -> PinnedRun:
+    """The winners with edited kernels, which do not run the configs that were found for them before."""
+    if not edits:
+        return pinned
+    edited = {edit.kernel_id for edit in edits}
+    left, unpinned, twins = [], list(pinned.unpinned), {}
+    for pin in pinned.pins.configs:
+        if pin.kernel_id not in edited:
+            left.append(pin)
+            twins[pin.kernel_id] = [row for row in pinned.twins.get(pin.kernel_id, ()) if row.kernel_id not in edited]
+    kept = {pin.kernel_id for pin in left} | {row.kernel_id for rows in twins.values() for row in rows}
+    for one in pinned.pinned:
+        if one.kernel_id not in kept:
+            unpinned.append(Unpinned(pinned.rows[one.kernel_id], EDITED_NOW))
+    twins = {kernel_id: rows for kernel_id, rows in twins.items() if rows}
+    return replace(pinned, pins=join_pins([*edits, *left], environment), unpinned=tuple(unpinned), twins=twins)
+
+
 # Starts a program whose processes put pins into their kernels, and reads what they say.
 
 
@@ -287,7 +359,7 @@ def require_taken(processes: Sequence[PinnedProcess]) -> None:
     refusal = next((process.refusal for process in processes if process.refusal), "")
     if refusal:
         raise InductorBenchError(
-            f"nothing was pinned: {refusal}", "break the program down and retune it with these", "nothing-applied"
+            f"nothing was put in: {refusal}", "break the program down with these", "nothing-applied"
         )
 
 
@@ -324,7 +396,7 @@ def pin_known(environment: Environment) -> PinnedRun:
     """The pins of all known winners for an environment."""
     known = [one for place in places_of(environment) for one in known_tunings(place)]
     chosen = [pin for kind in choose_pins(known) for pin in kind]
-    return PinnedRun(join_pins(chosen, environment), {}, {})
+    return PinnedRun(join_pins(chosen, environment), {}, {}, of_others=True)
 
 
 def choose_pins(

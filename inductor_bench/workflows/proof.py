@@ -30,6 +30,7 @@ from ..messages.observed import (
     PinnedProcess,
     PinState,
 )
+from ..records.edit_pin import EditPin
 from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
 from ..records.evidence import DONE as STEPS_DONE
 from ..records.retune import (
@@ -185,7 +186,9 @@ def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, 
 def describe_kernels(
     pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
 ) -> tuple[AppliedKernel, ...]:
-    """Every winner in the program, the largest projection first. Without a RUN those that the program has.
+    """Every edit and every winner in the program, the largest projection first.
+
+    Of the pins of other programs, too, only those that the program has.
 
     What kernels that share a pin save each is not known.
     """
@@ -195,18 +198,19 @@ def describe_kernels(
     found = []
     for name, kernel_id, pin in pinned.pinned:
         predicted_s, state = pinned.predicted_of(kernel_id), states.get(pin.kernel_id)
-        if state is None and not pinned.rows and pin.kernel_id not in dropped:
-            continue  # the pins of other programs, too
-        one = AppliedKernel(name, kernel_id, pin.config, "missing", missing, predicted_s)
+        if state is None and pinned.of_others and pin.kernel_id not in dropped:
+            continue
+        edit = pin.file if isinstance(pin, EditPin) else ""
+        one = AppliedKernel(name, kernel_id, pin.config, "missing", missing, predicted_s, edit=edit)
         if pin.kernel_id in dropped:
-            one = replace(one, state=DROPPED, reason=CHANGES_OUTPUTS)
+            one = replace(one, state=DROPPED, reason=EDIT_CHANGES_OUTPUTS if edit else CHANGES_OUTPUTS)
         elif state is not None:
             saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
             own = state.own_config if _differs(state.own_config, pinned.own_configs.get(kernel_id, {})) else {}
             one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s, own_config=own)
         found.append(one)
     found += map(describe_unpinned, pinned.unpinned)
-    return tuple(sorted(found, key=lambda one: -one.predicted_s))
+    return tuple(sorted(found, key=lambda one: (not one.edit, -one.predicted_s)))
 
 
 def _differs(config: Config, other: Config) -> bool:
@@ -221,6 +225,7 @@ def describe_unpinned(left: Unpinned) -> AppliedKernel:
 
 NOT_COMPARED = "outputs were compared kernel by kernel only"
 CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
+EDIT_CHANGES_OUTPUTS = "its edit changes the outputs of its graph, or fails in it"
 NO_SUCH_KERNEL = (
     "the program compiled no such kernel: it uses other options or sizes than the RUN's, or did not come to that part"
 )
@@ -338,10 +343,10 @@ def verify_processes(pinned: PinnedRun, plan: ProofPlan, progress: Progress, *, 
     observed: dict[bool, list[ObservedSteps]] = {False: [], True: []}
     processes: list[PinnedProcess] = []
     notes = [CUDA_GRAPHS_NOTE if replays else LIBRARY_NOTE]
-    bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=(), library_pins=()))
+    bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=(), library_pins=(), edits=()))
     try:
         for number, tuned in enumerate(ROUNDS, 1):
-            what = "with the configs" if tuned else "as it is"
+            what = f"with {pinned.pins.words}" if tuned else "as it is"
             progress.stage(f"running the program {what} ({number} of {len(ROUNDS)})")
             ended, work = start(pinned if tuned else bare, plan, APPLY, "steps", f"compare-{number}", progress)
             found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
@@ -430,7 +435,7 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
             return verify_processes(pinned, plan, progress, replays=True)
         if _needs_processes(pinned):
             return verify_processes(pinned, plan, progress, replays=False)
-        progress.stage("comparing steps with the configs and without")
+        progress.stage(f"comparing steps with {pinned.pins.words} and without")
         ended, work = start(pinned, plan, COMPARE, "comparison", "compare", progress)
         found, processes = read_compared(work), read_states(work)
         require_taken(processes)

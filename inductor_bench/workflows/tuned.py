@@ -1,22 +1,53 @@
-"""Writes ``RUN/tuned``: the configurations in the form that Inductor reads, and a page that says what they are."""
+"""Writes and reads ``RUN/tuned``: configs and edits for later, also in the form that Inductor reads, and a page."""
 
 from __future__ import annotations
 
 import html
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.findings.finding import apply_command, plural, program_words
-from ..records.run import Run
+from ..messages.observed import Pins
+from ..records.base import FileName
+from ..records.edit_pin import EditPin
+from ..records.run import AcceleratorFacts, Environment, Host, Run, Versions
+from ..source.edited import read_edit
 from ..source.standalone_header import docstring, plain
-from ..store.files import own_folder, remove_file, write_text
+from ..store import codec
+from ..store.files import (
+    file_inside,
+    own_folder,
+    read_json,
+    refuse_link,
+    remove_file,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from ..store.folder import RunFolder
 from ..units import MISSING, seconds
-from .pins import PinnedRun, WinnerPin, lookup_table
+from .pins import PinnedRun, WinnerPin, edit_pin, join_pins, lookup_table, require_made_for
 
-MODULE, PAGE, TABLE = "tuned.py", "README.md", "lookup_table.json"
+MODULE, PAGE, TABLE, RECORD = "tuned.py", "README.md", "lookup_table.json", "tuned.json"
+KERNELS = "kernels"
+"""The folder of the edited files in ``RUN/tuned``."""
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TunedRecord:
+    """What ``RUN/tuned`` holds: ``tuned.json``."""
+
+    format: int
+    title: str  # of the RUN
+    environment: Environment  # what it is for: the versions and the devices alone
+    pins: Pins  # without the edits, which are files of their own
+    edits: tuple[FileName, ...] = ()  # the names of these files in the folder ``kernels``
+
 
 _ABOUT = """Configs of Triton kernels, found by retuning {title}.
 
@@ -67,9 +98,61 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
     for name in (TABLE, MODULE):
         if name not in texts:
             remove_file(place / name)
+    edited = _keep_edits(place / KERNELS, pinned.pins.edits)
     for name, text in texts.items():
         write_text(place / name, text)
+    pins = replace(pinned.pins, edits=())
+    record = TunedRecord(FORMAT, run.title, _facts_of(run.environment), pins, tuple(path.name for path in edited))
+    write_json(place / RECORD, codec.encode(record))
+    return [*(place / name for name in texts), place / RECORD, *edited]
+
+
+def _keep_edits(place: Path, edits: Sequence[EditPin]) -> list[Path]:
+    """Copies the edited files, which may lie there already, and removes those of earlier edits."""
+    texts = {f"{edit.name}.py": Path(edit.file).read_bytes() for edit in edits}
+    if texts:
+        own_folder(place)
+    refuse_link(place)
+    for path in place.glob("*.py"):
+        if path.name not in texts:
+            remove_file(path)
+    for name, data in texts.items():
+        write_bytes(place / name, data)
     return [place / name for name in texts]
+
+
+def _facts_of(environment: Environment) -> Environment:
+    """The versions and the devices of an environment, without what else is known of the machine."""
+    versions, host, device = environment.versions, environment.host, environment.device
+    return Environment(
+        versions=Versions(torch=versions.torch, triton=versions.triton),
+        host=Host(cpu=host.cpu, vector_isa=host.vector_isa),
+        device=AcceleratorFacts(accelerator=device.accelerator),
+    )
+
+
+def is_tuned(folder: Path) -> bool:
+    """Whether a folder is one that :func:`write_tuned` wrote."""
+    return (folder / RECORD).is_file()
+
+
+def load_tuned(folder: Path) -> tuple[PinnedRun, Environment]:
+    """The configs and edits of a folder, and what they are for.
+
+    Raises:
+        InductorBenchError: it is damaged or of a newer version of this tool, or an edited file cannot be read or is
+            for another torch, Triton or device.
+    """
+    path = folder / RECORD
+    again = "write it again: inductor-bench apply RUN"
+    data = read_json(path)
+    codec.check_format(data, FORMAT, str(path), "a record of configs and edits", again)
+    record = codec.decode_record(TunedRecord, data, str(path), again)
+    edits = [read_edit(file_inside(folder, f"{KERNELS}/{name}")) for name in record.edits]
+    for edit in edits:
+        require_made_for(edit, record.environment)
+    pins = join_pins([*map(edit_pin, edits), *record.pins.configs], record.environment)
+    return PinnedRun(pins, {}, {}), record.environment
 
 
 def _module_text(run: Run) -> str:
@@ -83,29 +166,34 @@ def _module_text(run: Run) -> str:
 
 def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
     """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
-    environment, kernels = run.environment, pinned.pinned
+    environment, kernels = run.environment, [one for one in pinned.pinned if not isinstance(one.pin, EditPin)]
     device = environment.device.accelerator if pinned.pins.need_gpu else environment.host.cpu
     versions = f"torch {environment.versions.torch}" + (
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
     where = f"{plain(device or '')} with {plain(versions)}"
-    place, program = shlex.quote(folder.path.name), program_words(run)
+    place, program, edits = shlex.quote(folder.path.name), program_words(run), pinned.pins.edits
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
-    lines = [
-        f"# Tuned configs of {html.escape(plain(run.title))}",
-        "",
-        f"Faster with another config, by themselves, on {where}: {plural(len(kernels), 'kernel')}.",
-        f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
-        "",
+    what = "kernels" if edits else "configs"
+    lines = [f"# Tuned {what} of {html.escape(plain(run.title))}", ""]
+    if kernels or not edits:
+        lines += [
+            f"Faster with another config, by themselves, on {where}: {plural(len(kernels), 'kernel')}.",
+            f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
+            "",
+        ]
+    if edits:
+        lines += [f"With an edited source, for {where}: {plural(len(edits), 'kernel')}, in `{KERNELS}/`.", ""]
+    lines += [
         "```bash",
-        f"{plain(apply_command(place, program))}             # any program, unchanged",
-        f"{plain(apply_command(place, program, '--verify'))}    # and what it saves",
+        f"{plain(apply_command(f'{place}/tuned', program))}             # any program, unchanged",
+        f"{plain(apply_command(f'{place}/tuned', program, '--verify'))}    # and what it saves",
         "```",
         "",
     ]
     if tabled:
         lines += [
-            f"In code, for {tabled} of the {len(kernels)} kernels (`lookup_table.json` is Inductor's form):",
+            f"In code, for {tabled} of the {len(kernels)} configs (`lookup_table.json` is Inductor's form):",
             "",
             "```python",
             "import tuned",
@@ -116,8 +204,12 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
             "a reduction, or start a coordinate descent from the entry; `inductor-bench apply` prevents both.",
             "",
         ]
-    lines += ["| kernel | by itself | config | saves per step | in the table |", "|---|---|---|---|---|"]
-    lines += [_row(one, pinned, left.get(one.pin.kernel_id, "yes")) for one in kernels]
+    if kernels or not edits:
+        lines += ["| kernel | by itself | config | saves per step | in the table |", "|---|---|---|---|---|"]
+        lines += [_row(one, pinned, left.get(one.pin.kernel_id, "yes")) for one in kernels]
+    if edits:
+        lines += ["", "| edited kernel | file |", "|---|---|"] if kernels else ["| edited kernel | file |", "|---|---|"]
+        lines += [f"| {_code(edit.name)} | {_code(f'{KERNELS}/{edit.name}.py')} |" for edit in edits]
     if pinned.unpinned:
         lines += ["", "Faster, and not pinned:", ""]
         lines += [

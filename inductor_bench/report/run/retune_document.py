@@ -14,6 +14,7 @@ from ...analysis.findings.finding import apply_command, join_words, plural
 from ...analysis.limits import limit_words, slowdown_of_proof
 from ...analysis.statistics import CONFIDENCE, samples_needed
 from ...analysis.step_costs import step_of, whole_time_s
+from ...records.edit_pin import put_in_words
 from ...records.retune import (
     FASTER,
     KEPT,
@@ -260,13 +261,15 @@ def lead_words(found: Verification) -> str:
     """The result in one sentence."""
     step, device = found.step, found.device
     if not found.pinned:
-        return "Nothing is proven: no kernel ran a config, so that the program was compared with itself"
+        return (
+            f"Nothing is proven: no kernel ran {_one_of(found.kernels)}, so that the program was compared with itself"
+        )
     if step is None:
         return "No step was compared"
     if step.verdict == SAVES:
         return f"Proven: a step takes {_change(step)}" if found.way == STEPS else f"A step takes {_change(step)}"
     if step.verdict == SLOWER:
-        return f"A step is slower with the configs: {_change(step)}"
+        return f"A step is slower with {_put_in(found.kernels)}: {_change(step)}"
     if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
         less = f"The device works {units.seconds(device.saving_s)} less in a step"
         share = units.percent(device.saving_s / device.own_s)
@@ -279,10 +282,32 @@ def lead_words(found: Verification) -> str:
     if step.verdict == UNDECIDED:
         pairs = f"{plural(step.pairs, 'pair')} of {found.way}"
         return f"Undecided: {pairs} {'does' if step.pairs == 1 else 'do'} not tell {_change(step)} from chance"
-    both = f"{units.seconds(step.tuned_s)} in the median with the configs and {units.seconds(step.own_s)} without"
+    which = _put_in(found.kernels)
+    both = f"{units.seconds(step.tuned_s)} in the median with {which} and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
     wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
     return f"No difference found{wide}: a step takes {both}, and compared in pairs {_difference(step)}"
+
+
+def _put_in(kernels: Sequence[AppliedKernel]) -> str:
+    """``the configs``, ``the edits`` or ``the configs and edits``."""
+    return put_in_words(any(not one.edit for one in kernels), any(one.edit for one in kernels))
+
+
+def _one_of(kernels: Sequence[AppliedKernel]) -> str:
+    return {"the configs": "a config", "the edits": "its edit"}.get(_put_in(kernels), "its edit or a config")
+
+
+def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Iterator[str]:
+    """How many kernels run what was put in; ``run`` is the verb for one, and for several."""
+    edited = [one for one in kernels if one.edit]
+    retuned = [one for one in kernels if not one.edit]
+    ran = [sum(one.state == PINNED for one in which) for which in (edited, retuned)]
+    if edited:
+        own = "its edit" if ran[0] == 1 else "their edits"
+        yield f"{ran[0]} of {plural(len(edited), 'edited kernel')} {run[ran[0] != 1]} {own}"
+    if retuned:
+        yield f"{ran[1]} of {plural(len(retuned), 'kernel')} that won something {run[ran[1] != 1]} the config"
 
 
 def _change(saving: Saving) -> str:
@@ -304,9 +329,8 @@ def _difference(saving: Saving) -> str:
 
 def detail_words(found: Verification) -> Iterator[str]:
     """The other facts, a sentence each."""
-    run = "runs" if found.pinned == 1 else "run"
     if found.kernels:
-        yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+        yield from count_words(found.kernels, ("runs", "run"))
     else:
         yield "No kernel has a config to run"
     if found.device is not None and found.device.verdict != UNDECIDED:
@@ -315,7 +339,7 @@ def detail_words(found: Verification) -> Iterator[str]:
     if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
         yield projection_words(found, measured)
     yield from choice_words(found.kernels)
-    yield outputs_words(found.outputs)
+    yield outputs_words(found.outputs, _put_in(found.kernels))
     yield from found.notes
 
 
@@ -359,13 +383,13 @@ def blamed_kernels(found: Verification) -> list[AppliedKernel]:
     return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
 
 
-def outputs_words(outputs: PinnedOutputs) -> str:
-    """Whether the outputs agree."""
+def outputs_words(outputs: PinnedOutputs, what: str = "the configs") -> str:
+    """Whether the outputs agree with ``what`` and without."""
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
     apart = [
-        (outputs.unrepeatable, "between two calls without the configs, too"),
+        (outputs.unrepeatable, f"between two calls without {what}, too"),
         (outputs.rounding, "by no more than where the inputs are rounded otherwise"),
     ]
     more = " more" if outputs.tensors else ""
@@ -376,10 +400,10 @@ def outputs_words(outputs: PinnedOutputs) -> str:
     rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if outputs.difference is None:
-        return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
+        return f"Outputs differ: infinities or NaN stand at other places with {what}, among {tensors}{rest}"
     if outputs.difference > outputs.tolerance:
         return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
-    own = f", {outputs.own_difference:.0e} between two calls without the configs" if outputs.own_difference else ""
+    own = f", {outputs.own_difference:.0e} between two calls without {what}" if outputs.own_difference else ""
     what = (
         f"the largest difference is {outputs.difference:.0e} of the tensor's norm{own}"
         if outputs.difference
@@ -408,7 +432,7 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     others = [one for one in found.kernels if one.state != PINNED]
     columns = (
         kernel_column("kernel", NAME_WIDTH),
-        words("config", least=24),
+        words("config or file" if any(one.edit for one in found.kernels) else "config", least=24),
         Column("projected"),
         Column("saves"),
     )
@@ -436,7 +460,7 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
 
 def _proof_row(kernel: AppliedKernel) -> Row:
     runs = kernel.state == PINNED
-    config = ", ".join(f"{name}={value}" for name, value in kernel.config.items())
+    config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
     saves = units.seconds(kernel.saving_s) if runs else STATES.get(kernel.state, kernel.state)
     projected = kernel.predicted_s or None
     return Row(
@@ -468,6 +492,8 @@ class Applied(Protocol):
     @property
     def unpinned(self) -> Sequence[AppliedKernel]: ...
     @property
+    def edits(self) -> int: ...
+    @property
     def predicted_s(self) -> float: ...
     @property
     def program(self) -> str: ...
@@ -486,9 +512,8 @@ def states_document(kernels: Sequence[AppliedKernel]) -> Document:
     """How many kernels of a program that ran to its end ran their configs, and why the others did not."""
     if not kernels:
         return Document("", blocks=(Sentence("no kernel of the program has a config to run", LEAD),))
-    pinned = [one for one in kernels if one.state == PINNED]
-    projected = sum(one.predicted_s for one in pinned)
-    said = f"{len(pinned)} of {plural(len(kernels), 'kernel')} that won something ran the config"
+    projected = sum(one.predicted_s for one in kernels if one.state == PINNED)
+    said = ", ".join(count_words(kernels, ("ran", "ran")))
     if projected:
         said += f"; projected saving {units.seconds(projected)} a step"
     return Document("", blocks=(Sentence(said, LEAD), _missed(kernels)))
@@ -499,18 +524,22 @@ def _missed(kernels: Sequence[AppliedKernel]) -> Items:
 
 
 def _written(applied: Applied) -> Iterator[Block]:
+    edits = f"{plural(applied.edits, 'edited kernel')}" if applied.edits else ""
     said = f"{plural(applied.winners, 'kernel')} won something by {'itself' if applied.winners == 1 else 'themselves'}"
     if applied.unpinned:
         count = applied.winners - len(applied.unpinned)
         said += f", {count or 'none'} {'has' if count == 1 else 'have'} a config that can be put back"
     if applied.predicted_s or not applied.unpinned:
         said += f"; projected saving {units.seconds(applied.predicted_s)} a step"
-    yield Section("Configs", (Sentence(said, LEAD), _missed(applied.unpinned)), quiet=True)
+    leads = sentences((edits, said if applied.winners or not edits else ""), LEAD)
+    title = "Configs and edits" if edits and applied.winners else "Edits" if edits else "Configs"
+    yield Section(title, (*leads, _missed(applied.unpinned)), quiet=True)
     places = "  ".join(path.name for path in applied.written)
     yield Facts((("Written", f"{applied.folder}/tuned/   {places}"),))
-    if len(applied.unpinned) < applied.winners:
-        command = apply_command(shlex.quote(str(applied.folder)), applied.program, "--verify")
-        yield Commands(((command, "runs a program with the configs and without, and says what they save"),))
+    if len(applied.unpinned) < applied.winners or edits:
+        place = f"{applied.folder}/tuned" if edits else str(applied.folder)
+        command = apply_command(shlex.quote(place), applied.program, "--verify")
+        yield Commands(((command, "runs a program with them and without, and says what they save"),))
 
 
 APPLIED_FORMATS = document_formats(applied_document, of="what apply did")

@@ -110,7 +110,9 @@ class OutputCheck:
                 raise
             except launcher_errors() as error:
                 traceback.print_exc()
-                return ComparedOutputs(path, math.inf, reason=f"a graph failed with the configs: {words_of(error)}")
+                return ComparedOutputs(
+                    path, math.inf, reason=f"a graph failed with the changed kernels: {words_of(error)}"
+                )
             finally:
                 pins.use(False)
             return worst_tensor(path, tuned, [again], own, rounding)[0]

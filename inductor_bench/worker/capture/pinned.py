@@ -28,11 +28,13 @@ from ...messages.observed import (
     Pins,
     PinState,
 )
+from ...records.edit_pin import CPP, TRITON, EditPin
 from ...records.retune import CppPin, InputLayout, LibraryPin, TritonPin, factors
 from ...source.generated_text import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
+from .edited import NOT_RUN, OWN_SOURCE, EditedSources, compile_triton, compile_words
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
 
@@ -76,7 +78,7 @@ class PinnedAutotuner:
         elif self.tuned is None:
             state, reason = REFUSED, self.reason
         elif not config:
-            state, reason = UNUSED, "its kernel has not run"
+            state, reason = UNUSED, NOT_RUN
         else:
             state, reason = REPLACED, "Inductor chose another config after the pin"
         name = self.autotuner.fn.__name__
@@ -88,11 +90,12 @@ class PinnedAutotuner:
 class PinnedCppKernel:
     """A C++ kernel, which generated code calls as a function."""
 
-    pin: CppPin  # its pin
+    pin: CppPin | EditPin  # its pin
     tuned: Callable[..., Any] | None  # the compiled text of the pin; ``None`` where it did not compile
     own: Callable[..., Any] | None = None  # the compiled text of Inductor; ``None`` where only the pin is compiled
     reason: str = ""  # why the pin did not compile
     current: Callable[..., Any] = field(init=False)
+    called: bool = False  # whether the kernel has been called through this object
 
     def __post_init__(self) -> None:
         found = self.own or self.tuned
@@ -100,6 +103,7 @@ class PinnedCppKernel:
         self.current = found
 
     def __call__(self, *arguments: Any) -> Any:
+        self.called = True
         return self.current(*arguments)
 
     def use(self, tuned: bool) -> None:
@@ -111,7 +115,9 @@ class PinnedCppKernel:
         if self.tuned is None:
             return PinState(self.pin.kernel_id, self.pin.name, REFUSED, reason=self.reason)
         if self.current is not self.tuned:
-            return PinState(self.pin.kernel_id, self.pin.name, REPLACED, reason="Inductor's own text is in use")
+            return PinState(self.pin.kernel_id, self.pin.name, REPLACED, reason=OWN_SOURCE)
+        if isinstance(self.pin, EditPin) and not self.called:
+            return PinState(self.pin.kernel_id, self.pin.name, UNUSED, reason=NOT_RUN)
         return PinState(self.pin.kernel_id, self.pin.name, PINNED, self.pin.config)
 
 
@@ -329,13 +335,19 @@ class PinnedKernels:
         self.refusal = _find_refusal(pins)
         self._places = {pin.target: place for place, pin in enumerate(pins.triton_pins)}
         self._cpp = {pin.kernel_id: pin for pin in pins.cpp_pins}
+        self._edits = EditedSources(pins.edits)
         self._calls = PinnedCalls(pins.library_pins)
         self._has_own_caches = False
 
     def adjust_cpp(self) -> None:
         """Adjusts the C++ kernels that Inductor compiles from now on; its compiler has just been imported."""
-        if self._cpp and not self.refusal:
+        if (self._cpp or self._edits.holds(CPP)) and not self.refusal:
             pinning.adjust_cpp_kernels(self._compile_cpp)
+
+    def adjust_sources(self) -> None:
+        """Adjusts the sources of the Triton kernels that Inductor compiles; its compiler has just been imported."""
+        if self._edits.holds(TRITON) and not self.refusal:
+            pinning.adjust_triton_sources(self._compile_triton)
 
     def adjust_triton(self) -> None:
         """Adjusts the Triton kernels that Inductor makes from now on; their class has just been imported."""
@@ -359,9 +371,10 @@ class PinnedKernels:
     def adjust_caches(self, codecache: ModuleType) -> None:
         """Keeps code with these pins apart in Inductor's caches, once; ``codecache`` is torch's module.
 
-        What became of library calls is read in each module that the process loads from then on.
+        What became of library calls is read in each module that the process loads from then on. An edit changes no
+        generated code, whose kernels are compiled from their sources each time.
         """
-        if self.refusal or not self.pins.all or self._has_own_caches:
+        if self.refusal or not self.pins.configs or self._has_own_caches:
             return
         pinning.distinguish_caches(codecache, f"{self.pins.mode} {self.pins.digest}")
         self._has_own_caches = True
@@ -374,12 +387,13 @@ class PinnedKernels:
             kernel.use(tuned)
 
     def describe(self) -> PinnedProcess:
-        states = (*(kernel.state() for kernel in self.kernels), *self._calls.states())
-        return PinnedProcess(os.getpid(), states, self.refusal)
+        states = [*(kernel.state() for kernel in self.kernels), *self._calls.states()]
+        states += self._edits.states(states)
+        return PinnedProcess(os.getpid(), tuple(states), self.refusal)
 
     def save_applied(self) -> None:
         """Writes the states of applied pins. A comparison writes them itself, while the pins are in use."""
-        if not self.compares and (self.kernels or self._calls.states() or self.refusal):
+        if not self.compares and (self.describe().states or self.refusal):
             save_states(self)
 
     # Triton kernels
@@ -434,35 +448,48 @@ class PinnedKernels:
         pinning.settle(launcher.config)
         return launcher, ""
 
+    def _compile_triton(self, compile_source: pinning.CompileSource, name: str, source: str) -> Any:
+        edit = self._edits.find(TRITON, source, name)
+        if edit is None:
+            return compile_source(source)
+        future, join = compile_triton(edit, compile_source, name, source, compares=self.compares)
+
+        def place() -> Any:
+            kernel = join()
+            self.kernels.append(kernel)
+            return kernel.tuned if kernel.own is None else kernel.own
+
+        return pinning.later(place, future)
+
     # C++ kernels
 
     def _compile_cpp(self, original: pinning.CppCompile, compiler: Any, types: list[str], source: str) -> Any:
-        pin = self._cpp.get(cpp_kernel_id(source))
+        pin = self._edits.find(CPP, source) or self._cpp.get(cpp_kernel_id(source))
         if pin is None:
             return original(compiler, types, source)
-        with pinning.compiled_with(pin.options):
-            tuned = original(compiler, types, pin.source)
+        with pinning.compiled_with(pin.options if isinstance(pin, CppPin) else {}):
+            tuned = pinning.attempted(lambda: original(compiler, types, pin.source))
         own = original(compiler, types, source) if self.compares else None
         return pinning.later(lambda: self._join_cpp(pin, tuned, own, lambda: original(compiler, types, source)))
 
-    def _join_cpp(self, pin: CppPin, tuned: Any, own: Any, spare: Callable[[], Any]) -> Any:
+    def _join_cpp(self, pin: CppPin | EditPin, tuned: Any, own: Any, spare: Callable[[], Any]) -> Any:
         """The compiled kernel; Inductor's own where the pin does not compile."""
         function, reason = None, ""
         try:
             function = pinning.result_of(tuned)
         except pinning.COMPILE_ERRORS as error:
-            reason, own = f"it did not compile here: {type(error).__name__}", own or spare()
+            reason, own = compile_words(error), own or spare()
         kernel = PinnedCppKernel(pin, function, pinning.result_of(own) if own is not None else None, reason)
         self.kernels.append(kernel)
-        return kernel if self.compares else kernel.current
+        return kernel if self.compares or isinstance(pin, EditPin) else kernel.current
 
 
 def _find_refusal(pins: Pins) -> str:
     torch, triton = pinning.versions()
     if torch != pins.torch:
-        return f"the configs are for torch {pins.torch}, and this is torch {torch}"
+        return f"{pins.words} are for torch {pins.torch}, and this is torch {torch}"
     if pins.need_gpu and triton != pins.triton:
-        return f"the configs are for Triton {pins.triton}, and this is {f'Triton {triton}' if triton else 'none'}"
+        return f"{pins.words} are for Triton {pins.triton}, and this is {f'Triton {triton}' if triton else 'none'}"
     return ""
 
 

@@ -46,7 +46,7 @@ def install() -> None:
     if os.environ.get(VARIANTS):
         waiting.update({TORCH: _try_variants, DYNAMO_CONFIG: _change_dynamo, LOADERS: _change_loaders})
     if os.environ.get(PINS):
-        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
+        waiting.update({COMPILER: _pin_sources, AUTOTUNERS: _pin_triton_kernels})
         waiting.update({LOWERINGS: _pin_calls, GRAPH_COMPILER: _retry_without_pins})
     if os.environ.get(EAGER):
         waiting[EAGER_COMPILER] = _observe_eager
@@ -120,10 +120,11 @@ def _observe_eager(_: ModuleType) -> None:
     observe_eager()
 
 
-def _pin_cpp_kernels(_: ModuleType) -> None:
+def _pin_sources(_: ModuleType) -> None:
     from .pinned import try_pinning
 
     try_pinning(lambda pinned: pinned.adjust_cpp())
+    try_pinning(lambda pinned: pinned.adjust_sources())
 
 
 def _pin_triton_kernels(_: ModuleType) -> None:

@@ -28,6 +28,8 @@ COMPILE_ERRORS = (
 Adjust = Callable[[Any], None]
 Precompile = Callable[[Any, Callable[[], None]], None]
 CppCompile = Callable[[Any, list[str], str], Any]
+CompileSource = Callable[[str], Any]
+"""Compiles a source in the place of another; returns a result of ``AsyncCompile``."""
 
 
 def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
@@ -211,11 +213,56 @@ def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str],
     setattr(AsyncCompile, "cpp_pybinding", cpp_pybinding)  # noqa: B010
 
 
-def later(result: Callable[[], Any]) -> Any:
-    """A result of ``AsyncCompile`` that is made when the module is complete. (2.11, 2.13)"""
+def adjust_triton_sources(compile_with: Callable[[CompileSource, str, str], Any]) -> None:
+    """Calls ``compile_with(compile_source, name, source)`` instead of each Triton kernel's compilation.
+
+    A module that comes from Inductor's caches compiles its kernels so, too. (2.11, 2.13)
+    """
+    from torch._inductor.async_compile import AsyncCompile
+
+    original: Callable[..., Any] = AsyncCompile.triton
+
+    @functools.wraps(original)
+    def triton(self: Any, kernel_name: str, source_code: str, *arguments: Any, **keywords: Any) -> Any:
+        def compile_source(source: str) -> Any:
+            return original(self, kernel_name, source, *arguments, **keywords)
+
+        return compile_with(compile_source, kernel_name, source_code)
+
+    setattr(AsyncCompile, "triton", triton)  # noqa: B010
+
+
+def later(result: Callable[[], Any], future: Any = None) -> Any:
+    """A result of ``AsyncCompile`` that is made when the module is complete, or now if that waits for none.
+
+    Args:
+        result: makes it.
+        future: the work in another process that it needs, if any.
+    """
+    from torch._inductor.async_compile import get_compile_threads  # (2.11, 2.13)
     from torch._inductor.codecache import LambdaFuture
 
-    return LambdaFuture(result)
+    class Later(LambdaFuture):
+        def result(self, timeout: float | None = None) -> Any:
+            return self.result_fn()  # that of the work may raise what ``result`` is made to catch
+
+    return Later(result, future) if get_compile_threads() > 1 else result()
+
+
+@dataclass(frozen=True)
+class _FailedCompilation:
+    error: Exception
+
+    def result(self) -> Any:
+        raise self.error
+
+
+def attempted(compile_now: Callable[[], Any]) -> Any:
+    """A result of ``AsyncCompile``; if it is compiled now and fails, :func:`result_of` raises the error."""
+    try:
+        return compile_now()
+    except Exception as error:  # of a source that may be anything
+        return _FailedCompilation(error)
 
 
 def result_of(compiled: Any) -> Any:

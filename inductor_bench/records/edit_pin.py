@@ -1,0 +1,36 @@
+"""The edited source of a kernel, which takes the place of Inductor's in a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+TRITON, CPP = "triton", "cpp"
+"""The languages of kernels that can be edited."""
+
+
+@dataclass(frozen=True)
+class EditPin:
+    """The edited source of one kernel."""
+
+    name: str  # of the kernel in the RUN
+    kernel_id: str  # of the source that was edited: it is the same for every name and number of the kernel
+    family_id: str  # the same for other sizes of the kernel, too
+    language: str  # ``triton`` or ``cpp``
+    source: str  # the edited text, as generated code passes it to its compiler
+    file: str  # the path of the edited file, for people
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a process knows the kernel by."""
+        return self.language, self.kernel_id
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """No configuration: the source decides it."""
+        return {}
+
+
+def put_in_words(configs: bool, edits: bool) -> str:
+    """What is put into a program, by whether configurations and edits are among it."""
+    return "the configs and edits" if configs and edits else "the edits" if edits else "the configs"

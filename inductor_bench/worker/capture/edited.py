@@ -1,0 +1,152 @@
+"""Edited kernels of this process: finds what they replace, and puts their sources in the place of Inductor's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
+from ...records.edit_pin import TRITON, EditPin
+from ...source.generated_text import cpp_kernel_id, family_id, triton_kernel_id, triton_name
+from ..upstream import pinning
+
+OWN_SOURCE = "Inductor's own source is in use"
+NOT_RUN = "its kernel has not run"
+UNLIKE = (
+    "its source is not the one that the edit was made for: it has other sizes or options, or the program has changed"
+)
+
+_META = re.compile(r"^[ \t]*(triton_meta|inductor_meta)=\{.*\},?[ \t]*$", re.MULTILINE)
+_ERROR = re.compile(r"\berror: .+")
+_MOST_LETTERS = 240
+
+
+@dataclass
+class EditedAutotuner:
+    """A Triton kernel with an edited source.
+
+    The program holds Inductor's object, or that of the edited source if steps are not compared.
+    """
+
+    pin: EditPin  # the edit
+    name: str  # of the kernel in this program
+    tuned: Any  # the object of the edited source; ``None`` where it did not compile
+    own: Any = None  # the object of Inductor's source; ``None`` where only the edited one is compiled
+    reason: str = ""  # why the edited source did not compile
+    ran: bool = False  # whether the edited kernel has been launched
+
+    def __post_init__(self) -> None:
+        if self.tuned is not None:
+            self.tuned.run = self._run_first
+
+    def _run_first(self, *arguments: Any, **keywords: Any) -> Any:
+        """The first launch of the edited kernel; later ones take no detour."""
+        self.ran = True
+        vars(self.tuned).pop("run", None)
+        return self.tuned.run(*arguments, **keywords)
+
+    def use(self, tuned: bool) -> None:
+        """As in ``PinnedKernel``."""
+        if self.tuned is None or self.own is None:
+            return
+        if tuned:
+            self.own.run = self.tuned.run
+        else:
+            vars(self.own).pop("run", None)
+
+    def state(self) -> PinState:
+        if self.tuned is None:
+            state, reason = REFUSED, self.reason
+        elif self.own is not None and "run" not in vars(self.own):
+            state, reason = REPLACED, OWN_SOURCE
+        elif not self.ran:
+            state, reason = UNUSED, NOT_RUN
+        else:
+            state, reason = PINNED, ""
+        return PinState(self.pin.kernel_id, self.pin.name, state, reason=reason, event_name=self.name)
+
+
+class EditedSources:
+    """The edits of this process, by the sources that they replace."""
+
+    def __init__(self, edits: Iterable[EditPin]) -> None:
+        self._by_target = {edit.target: edit for edit in edits}
+        self._unlike: dict[str, EditPin] = {}
+
+    def holds(self, language: str) -> bool:
+        """Whether kernels of a language are edited."""
+        return any(edit.language == language for edit in self._by_target.values())
+
+    def find(self, language: str, source: str, name: str = "") -> EditPin | None:
+        """The edit of a source, whatever the kernel's name is in this program.
+
+        One that is for a source of the same name or family, and not for this source, is noted.
+        """
+        if not self.holds(language):
+            return None
+        kernel_id = triton_kernel_id(source) if language == TRITON else cpp_kernel_id(source)
+        found = self._by_target.get((language, kernel_id))
+        if found is None:
+            family = family_id(language, source, name)
+            edits = [one for one in self._by_target.values() if one.language == language]
+            self._unlike.update({one.kernel_id: one for one in edits if name == one.name or family == one.family_id})
+        return found
+
+    def states(self, known: Iterable[PinState]) -> list[PinState]:
+        """The states of edits whose kernels this process has with another source only, beside those that are known."""
+        placed = {state.kernel_id for state in known}
+        left = [edit for edit in self._unlike.values() if edit.kernel_id not in placed]
+        return [PinState(edit.kernel_id, edit.name, REFUSED, reason=UNLIKE) for edit in left]
+
+
+def compile_triton(
+    edit: EditPin, compile_source: pinning.CompileSource, name: str, source: str, *, compares: bool
+) -> tuple[Any, Callable[[], EditedAutotuner]]:
+    """Compiles the edited source in the place of another.
+
+    Args:
+        edit: the edit.
+        compile_source: compiles a source; its result may be one still to come.
+        name: the name of the kernel in this program.
+        source: the source that is replaced.
+        compares: whether that one is compiled, too, for steps that are compared.
+
+    Returns:
+        The work in another process, if there is any, and what makes the kernel; it has Inductor's own source, too, if
+        the edited one does not compile.
+    """
+    tuned = pinning.attempted(lambda: compile_source(source_for(edit, name, source)))
+    own = compile_source(source) if compares else None
+
+    def join() -> EditedAutotuner:
+        compiled, reason, inductors = None, "", own
+        try:
+            compiled = pinning.result_of(tuned)
+        except Exception as error:  # the source may be anything
+            reason = compile_words(error)
+            inductors = own if own is not None else compile_source(source)
+        return EditedAutotuner(edit, name, compiled, pinning.result_of(inductors), reason)
+
+    return getattr(tuned, "future", None), join
+
+
+def source_for(edit: EditPin, name: str, replaced: str) -> str:
+    """The edited source of a Triton kernel for the place of another: with the name of that one, and what its caller
+    relies on.
+
+    That has the number of the device, for example, and each process of a program has its own device.
+    """
+    text = re.sub(rf"\b{re.escape(triton_name(edit.source) or edit.name)}\b", name, edit.source)
+    lines = {found[1]: found[0] for found in _META.finditer(replaced)}
+    return _META.sub(lambda found: lines.get(found[1], found[0]), text)
+
+
+def compile_words(error: BaseException) -> str:
+    """Why an edited source did not compile: the compiler's first error, or the last line of what it said."""
+    text = str(error).strip()
+    found = _ERROR.search(text)
+    line = found[0] if found else next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    words = " ".join(line.split())[:_MOST_LETTERS]
+    return f"it did not compile here: {type(error).__name__}{f': {words}' if words else ''}"
