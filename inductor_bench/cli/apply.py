@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ..analysis.limits import Slowdown, above_limit, slowdown_of_proof
-from ..errors import EXIT_OK, UsageError
+from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ApplyRequest
 from ..records.retune import Verification
 from ..report.formats import View
@@ -58,7 +58,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     about them. Another torch, Triton or device than the RUN's is refused.
     RUN may also be the folder RUN/optimized of a search: the program runs with the settings that `optimize` found.
 
-    Exit code: that of the program; 0 or 1 without one, and with --verify; 2 for a request that cannot be carried out.
+    Exit code: that of the program; 0 or 1 without one, and with --verify, 1 also if a kernel does not run its edit; 2
+    for a request that cannot be carried out.
     With --fail-above 0 only if all of the interval of the step's change is at most that, 4 if all of it is above, else
     5: undecided.
     """
@@ -88,6 +89,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
                 console.remark(line)  # stdout is the program's
     if outcome.exit_code is not None:
         return outcome.exit_code
+    if any(one.edit and not one.runs for one in outcome.kernels):
+        return EXIT_FAILURE
     return EXIT_OK if fail_above is None else limit_code([beyond(outcome.verification, fail_above)])
 
 

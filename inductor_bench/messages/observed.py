@@ -186,8 +186,8 @@ class Pins:
 
     @property
     def words(self) -> str:
-        """``the configs``, ``the edits``, or ``the configs and edits``."""
-        return put_in_words(bool(self.configs), bool(self.edits))
+        """What they are; see ``put_in_words``."""
+        return put_in_words(len(self.configs), len(self.edits))
 
     @property
     def need_gpu(self) -> bool:
@@ -289,6 +289,7 @@ class ComparedSteps:
     outputs: tuple[ComparedOutputs, ...] = ()  # one entry for each compiled graph of one step
     # ids of the kernels whose pins change the outputs; they ran Inductor's configuration
     dropped: tuple[str, ...] = ()
+    changes: dict[str, str] = field(default_factory=dict)  # by these ids, how each by itself changes them
     error: str = ""  # the reason of a failure
     notes: tuple[str, ...] = ()  # what limits the figures
 

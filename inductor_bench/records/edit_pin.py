@@ -31,6 +31,7 @@ class EditPin:
         return {}
 
 
-def put_in_words(configs: bool, edits: bool) -> str:
-    """What is put into a program, by whether configurations and edits are among it."""
-    return "the configs and edits" if configs and edits else "the edits" if edits else "the configs"
+def put_in_words(configs: int, edits: int) -> str:
+    """What is put into a program: ``the configs``, ``the edit``, or ``the configs and the edits``, by their numbers."""
+    edited = "the edit" if edits == 1 else "the edits"
+    return f"the configs and {edited}" if configs and edits else edited if edits else "the configs"

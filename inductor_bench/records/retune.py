@@ -531,6 +531,11 @@ class AppliedKernel:
     own_config: Config = field(default_factory=dict)
     edit: str = ""  # the file of its edited source, which is put in its place; empty for a configuration
 
+    @property
+    def runs(self) -> bool:
+        """Whether the kernel runs what was put in."""
+        return self.state == "pinned"
+
 
 @dataclass(frozen=True)
 class PinnedOutputs:
@@ -572,4 +577,4 @@ class Verification:
     @property
     def pinned(self) -> int:
         """The number of kernels that ran their pins."""
-        return sum(kernel.state == "pinned" for kernel in self.kernels)
+        return sum(kernel.runs for kernel in self.kernels)

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from ..analysis.findings.finding import plural
 from ..analysis.program_step import MARKERS
@@ -184,7 +185,11 @@ def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, 
 
 
 def describe_kernels(
-    pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
+    pinned: PinnedRun,
+    states: Mapping[str, PinState],
+    dropped: Sequence[str],
+    savings: Mapping[str, float],
+    changes: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[AppliedKernel, ...]:
     """Every edit and every winner in the program, the largest projection first.
 
@@ -203,7 +208,8 @@ def describe_kernels(
         edit = pin.file if isinstance(pin, EditPin) else ""
         one = AppliedKernel(name, kernel_id, pin.config, "missing", missing, predicted_s, edit=edit)
         if pin.kernel_id in dropped:
-            one = replace(one, state=DROPPED, reason=EDIT_CHANGES_OUTPUTS if edit else CHANGES_OUTPUTS)
+            how = f"{EDIT_CHANGES_OUTPUTS}: {changes.get(pin.kernel_id, '')}".removesuffix(": ")
+            one = replace(one, state=DROPPED, reason=how if edit else CHANGES_OUTPUTS)
         elif state is not None:
             saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
             own = state.own_config if _differs(state.own_config, pinned.own_configs.get(kernel_id, {})) else {}
@@ -265,7 +271,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     flags = found.profiled[len(found.profiled) - len(durations) :]
     samples = [TimedStep(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
     savings = savings_by_kernel(processes, savings_by_name(flags, durations))
-    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings)
+    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings, found.changes)
     in_both = replaced_calls(pinned, kernels)
     if in_both:
         saved_s = predicted_saving_s(in_both)

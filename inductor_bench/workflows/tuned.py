@@ -103,7 +103,7 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
         write_text(place / name, text)
     pins = replace(pinned.pins, edits=())
     record = TunedRecord(FORMAT, run.title, _facts_of(run.environment), pins, tuple(path.name for path in edited))
-    write_json(place / RECORD, codec.encode(record))
+    write_json(place / RECORD, codec.encode_sparse(record))
     return [*(place / name for name in texts), place / RECORD, *edited]
 
 
@@ -172,7 +172,8 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
     where = f"{plain(device or '')} with {plain(versions)}"
-    place, program, edits = shlex.quote(folder.path.name), program_words(run), pinned.pins.edits
+    program, edits = program_words(run), pinned.pins.edits
+    place = shlex.quote(f"{folder.path.name}/tuned" if edits else folder.path.name)
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
     what = "kernels" if edits else "configs"
     lines = [f"# Tuned {what} of {html.escape(plain(run.title))}", ""]
@@ -186,8 +187,8 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         lines += [f"With an edited source, for {where}: {plural(len(edits), 'kernel')}, in `{KERNELS}/`.", ""]
     lines += [
         "```bash",
-        f"{plain(apply_command(f'{place}/tuned', program))}             # any program, unchanged",
-        f"{plain(apply_command(f'{place}/tuned', program, '--verify'))}    # and what it saves",
+        f"{plain(apply_command(place, program))}             # any program, unchanged",
+        f"{plain(apply_command(place, program, '--verify'))}    # and what it saves",
         "```",
         "",
     ]

@@ -290,22 +290,25 @@ def lead_words(found: Verification) -> str:
 
 
 def _put_in(kernels: Sequence[AppliedKernel]) -> str:
-    """``the configs``, ``the edits`` or ``the configs and edits``."""
-    return put_in_words(any(not one.edit for one in kernels), any(one.edit for one in kernels))
+    """What was put into the program, in words."""
+    edits = sum(bool(one.edit) for one in kernels)
+    return put_in_words(len(kernels) - edits, edits)
 
 
 def _one_of(kernels: Sequence[AppliedKernel]) -> str:
-    return {"the configs": "a config", "the edits": "its edit"}.get(_put_in(kernels), "its edit or a config")
+    edited = {bool(one.edit) for one in kernels}
+    return "its edit" if edited == {True} else "its edit or a config" if True in edited else "a config"
 
 
 def count_words(kernels: Sequence[AppliedKernel], run: tuple[str, str]) -> Iterator[str]:
     """How many kernels run what was put in; ``run`` is the verb for one, and for several."""
     edited = [one for one in kernels if one.edit]
     retuned = [one for one in kernels if not one.edit]
-    ran = [sum(one.state == PINNED for one in which) for which in (edited, retuned)]
+    ran = [sum(one.runs for one in which) for which in (edited, retuned)]
     if edited:
-        own = "its edit" if ran[0] == 1 else "their edits"
-        yield f"{ran[0]} of {plural(len(edited), 'edited kernel')} {run[ran[0] != 1]} {own}"
+        single = 1 in (ran[0], len(edited))
+        own = "its edit" if single else "their edits"
+        yield f"{ran[0]} of {plural(len(edited), 'edited kernel')} {run[not single]} {own}"
     if retuned:
         yield f"{ran[1]} of {plural(len(retuned), 'kernel')} that won something {run[ran[1] != 1]} the config"
 
@@ -331,6 +334,8 @@ def detail_words(found: Verification) -> Iterator[str]:
     """The other facts, a sentence each."""
     if found.kernels:
         yield from count_words(found.kernels, ("runs", "run"))
+        if len({bool(one.edit) for one in found.kernels if one.runs}) > 1:
+            yield "What the step saves is of configs and edits together"
     else:
         yield "No kernel has a config to run"
     if found.device is not None and found.device.verdict != UNDECIDED:
@@ -339,7 +344,8 @@ def detail_words(found: Verification) -> Iterator[str]:
     if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
         yield projection_words(found, measured)
     yield from choice_words(found.kernels)
-    yield outputs_words(found.outputs, _put_in(found.kernels))
+    if found.pinned or not found.kernels:
+        yield outputs_words(found.outputs, _put_in(found.kernels))
     yield from found.notes
 
 
@@ -534,12 +540,17 @@ def _written(applied: Applied) -> Iterator[Block]:
     leads = sentences((edits, said if applied.winners or not edits else ""), LEAD)
     title = "Configs and edits" if edits and applied.winners else "Edits" if edits else "Configs"
     yield Section(title, (*leads, _missed(applied.unpinned)), quiet=True)
-    places = "  ".join(path.name for path in applied.written)
+    places = "  ".join(map(_place_of, applied.written))
     yield Facts((("Written", f"{applied.folder}/tuned/   {places}"),))
     if len(applied.unpinned) < applied.winners or edits:
         place = f"{applied.folder}/tuned" if edits else str(applied.folder)
         command = apply_command(shlex.quote(place), applied.program, "--verify")
         yield Commands(((command, "runs a program with them and without, and says what they save"),))
+
+
+def _place_of(path: Path) -> str:
+    """The path of a file in ``RUN/tuned``."""
+    return path.name if path.parent.name == "tuned" else f"{path.parent.name}/{path.name}"
 
 
 APPLIED_FORMATS = document_formats(applied_document, of="what apply did")

@@ -68,11 +68,13 @@ class OutputCheck:
     Attributes:
         found: the outcome of each graph.
         dropped: ids of the kernels whose pins change the outputs.
+        changes: how they change them, by these ids.
     """
 
     def __init__(self, pinned: PinnedKernels, device: str) -> None:
         self.found: list[ComparedOutputs] = []
         self.dropped: list[str] = []
+        self.changes: dict[str, str] = {}
         self._pinned, self._runtime = pinned, runtime_of(device)
         self._seen: set[str] = set()
 
@@ -124,13 +126,18 @@ class OutputCheck:
         for kernel in self._pinned.kernels[:]:
             if time.perf_counter() - begin_s > BLAME_S:
                 break
-            if kernel.state().kernel_id not in self.dropped and not compare(kernel).is_equal:
-                self._drop(kernel)
+            if kernel.state().kernel_id in self.dropped:
+                continue
+            alone = compare(kernel)
+            if not alone.is_equal:
+                self._drop(kernel, alone)
         return compare(self._pinned) if self.dropped else found
 
-    def _drop(self, kernel: PinnedKernel) -> None:
-        """Drops a kernel, also where other graphs launch it."""
+    def _drop(self, kernel: PinnedKernel, alone: ComparedOutputs) -> None:
+        """Drops a kernel, also where other graphs launch it; ``alone`` is the outcome with this pin only."""
         dropped = kernel.state().kernel_id
+        by = f"by {alone.difference:.1e} of a tensor's norm, and up to {alone.tolerance:.1e} is rounding"
+        self.changes[dropped] = alone.reason or (by if math.isfinite(alone.difference) else "beyond any number")
         self._pinned.kernels[:] = [one for one in self._pinned.kernels if one.state().kernel_id != dropped]
         self.dropped.append(dropped)
 
@@ -413,7 +420,8 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         if self._check is not None:
             check, self._check, self.is_recording = self._check, None, False
             dropped = (*self.found.dropped, *check.dropped)
-            self.found = replace(self.found, outputs=tuple(check.found), dropped=dropped)
+            changes = {**self.found.changes, **check.changes}
+            self.found = replace(self.found, outputs=tuple(check.found), dropped=dropped, changes=changes)
             self._write(TIMING)
 
     # The times

@@ -1,0 +1,149 @@
+"""Edited kernels put into a program on a CPU, proven, kept in RUN/tuned, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from breakdown_runs import PROGRAMS, copy_of, factory, scratch
+from edited_files import write_edit
+from forking_python import interpreter
+from inline import change
+from retuned_runs import write_winners
+from test_apply import apply, program
+
+from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.edit_pin import CPP
+from inductor_bench.source.edited import KernelEdit
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.pins import EDITED_NOW, edit_pin, make_pins, read_edits, with_edits
+from inductor_bench.workflows.proof import describe_kernels
+from inductor_bench.workflows.tuned import load_tuned, page, write_tuned
+
+pytestmark = pytest.mark.xdist_group("captures")
+
+ENTRY = 'extern "C"'
+SINE = f"""
+import sys, torch
+sys.path.insert(0, {str(PROGRAMS)!r})
+from factories import mlp
+torch.manual_seed(3)
+model, inputs = mlp()
+result = torch.compile(model)(*inputs)
+result.mean().backward()
+first, _, last = model
+for name, function in (("sine", torch.sin), ("tangent", torch.tanh)):
+    print(name, torch.allclose(result, last(function(first(*inputs))), atol=1e-5))
+sys.exit(7)
+"""
+
+
+def sine(run: RunFolder, path: Path) -> KernelEdit:
+    """An edit of the forward kernel that computes a sine in the place of a hyperbolic tangent."""
+    return write_edit(run, "tanh(", path, ("tanh(", "sin("))
+
+
+def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_named(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "edited"))
+    good = write_edit(folder, "tanh(", tmp_path / "good.py", (ENTRY, f"constexpr int edited = 1;\n{ENTRY}"))
+    wrong = write_edit(folder, "(1.0)", tmp_path / "wrong.py", ("(1.0)", "(2.0)"))
+    broken = write_edit(folder, "512L*x1", tmp_path / "broken.py", (ENTRY, f"constexpr int edited = absent;\n{ENTRY}"))
+    files = [word for edit in (good, wrong, broken) for word in ("--kernel", edit.path)]
+    words = ("--verify", "--stop", "--format", "json", "--", interpreter(), program("edited_program"))
+    done = apply(folder.path, *files, *words)
+    assert done.code == 1, "an edit that does not run is a failure"
+    found = json.loads(done.stdout)["verification"]
+    assert found["way"] == "steps" and found["step"]["pairs"] >= 9
+    kernels = {Path(kernel["edit"]).name: kernel for kernel in found["kernels"]}
+    assert {name: kernel["state"] for name, kernel in kernels.items()} == {
+        "good.py": "pinned",
+        "wrong.py": "dropped",
+        "broken.py": "refused",
+    }
+    assert "changes the outputs of its graph" in kernels["wrong.py"]["reason"]
+    assert "of a tensor's norm" in kernels["wrong.py"]["reason"]
+    assert "did not compile here" in kernels["broken.py"]["reason"] and "absent" in kernels["broken.py"]["reason"]
+    assert found["outputs"]["graphs"] == 2 and found["outputs"]["difference"] <= found["outputs"]["tolerance"]
+    assert folder.load().verification is not None, "the record keeps it"
+
+
+def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "kept"))
+    sine(folder, tmp_path / "mine.py")
+    written = apply(folder.path, "--kernel", tmp_path / "mine.py")
+    assert written.code == 0 and "1 edited kernel" in written.stdout
+    (tmp_path / "mine.py").unlink()
+    moved = shutil.move(folder.path / "tuned", tmp_path / "elsewhere")
+    path = scratch() / "sine.py"
+    path.write_text(SINE)
+    done = apply(Path(moved), "--", interpreter(), path)
+    assert done.code == 7, "the program's"
+    assert done.stdout == "sine True\ntangent False\n"
+    assert "1 of 1 edited kernel ran its edit" in done.stderr
+
+
+def test_the_folder_holds_configs_and_edits_alike(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "alike_edits"))
+    run = write_winners(folder, flags="unroll")
+    edits = read_edits([sine(folder, tmp_path / "mine.py").path], run)
+    pinned = with_edits(make_pins(run, folder), [*map(edit_pin, edits)], run.environment)
+    (edit,) = pinned.pins.edits
+    assert edit.kernel_id not in {pin.kernel_id for pin in pinned.pins.configs}, "one kernel runs one thing"
+    assert [(one.row.kernel_id, one.reason) for one in pinned.unpinned] == [(edit.kernel_id, EDITED_NOW)]
+    assert pinned.pins.configs and pinned.pins.digest != make_pins(run, folder).pins.digest
+
+    written = write_tuned(run, folder, pinned)
+    tuned = folder.path / "tuned"
+    assert tuned / "kernels" / f"{edit.name}.py" in written
+    again, environment = load_tuned(tuned)
+    assert (again.pins.configs, environment.host.cpu) == (pinned.pins.configs, run.environment.host.cpu)
+    assert [one.source for one in again.pins.edits] == [edit.source]
+    assert f"kernels/{edit.name}.py" in page(run, folder, pinned, {})
+    missing = {kernel.name: kernel for kernel in describe_kernels(again, {}, (), {})}
+    assert missing[edit.name].state == "missing" and missing[edit.name].edit, "what a program does not have is named"
+
+    write_tuned(run, folder, make_pins(run, folder))
+    assert not list((tuned / "kernels").iterdir()), "an edit that was not given is not kept"
+    assert load_tuned(tuned)[0].pins.edits == ()
+
+
+def test_a_folder_for_another_torch_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "tuned_elsewhere"))
+    own = folder.load()
+    run = replace(own, environment=change(own.environment, torch="2.9.9"))
+    edit = sine(folder, tmp_path / "mine.py")
+    pinned = with_edits(make_pins(run, folder), [edit_pin(edit)], run.environment)
+    write_tuned(run, folder, pinned)
+    with pytest.raises(InductorBenchError, match=r"not 2\.9\.9"):
+        load_tuned(folder.path / "tuned")
+    with pytest.raises(InductorBenchError, match=r"is for torch 2\.9\.9, not") as refused:
+        read_edits([sine_of(folder, tmp_path / "older.py", torch="2.9.9").path], own)
+    assert refused.value.id == "elsewhere"
+    with pytest.raises(InductorBenchError, match="is for device another CPU, not"):
+        read_edits([sine_of(folder, tmp_path / "other.py", device="another CPU").path], own)
+
+
+def sine_of(run: RunFolder, path: Path, **facts: str) -> KernelEdit:
+    return write_edit(run, "tanh(", path, **facts)
+
+
+def test_files_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
+    folder = RunFolder(factory().folder)
+    run = folder.load()
+    first, second = sine(folder, tmp_path / "first.py"), sine(folder, tmp_path / "second.py")
+    with pytest.raises(UsageError, match=r"first.py and .*second.py are both edits of cpp_fused_tanh"):
+        read_edits([first.path, second.path], run)
+    with pytest.raises(UsageError, match=r"first.py is an edit of cpp_fused_tanh\w*, and the RUN has no such kernel"):
+        read_edits([first.path], replace(run, modules=()))
+    link = tmp_path / "link.py"
+    link.symlink_to(first.path)
+    for path in (link, tmp_path / "none.py", folder.path / "record.json"):
+        done = apply(folder.path, "--kernel", path, "--", interpreter(), "-c", "print('never')")
+        assert done.code in (1, 2) and done.stdout == "" and path.name in " ".join(done.stderr.split())
+    for words in (("--known", "--kernel", first.path, "--", "true"), (folder.path, "--kernel", first.path, "--verify")):
+        refused = apply(*words)  # type: ignore[arg-type]
+        assert refused.code == 2, refused.printed
+    assert edit_pin(first).language == CPP
