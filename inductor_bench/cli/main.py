@@ -50,7 +50,7 @@ VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
     "extract": "Write every kernel as a separate file, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
-    "apply": "Put the configs that a RUN's retunes found into a program.",
+    "apply": "Put the configs that a RUN's retunes found, and edited kernels, into a program.",
     "batch": "Break every model of a list down, and say which kernels matter most in all of them.",
     "compare": "Say how much slower B is than A, and why.",
     "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation pays.",

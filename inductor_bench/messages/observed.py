@@ -175,13 +175,13 @@ class Pins:
     edits: tuple[EditPin, ...] = ()
 
     @property
-    def configs(self) -> tuple[TritonPin | CppPin | LibraryPin, ...]:
+    def configs(self) -> tuple[AnyPin, ...]:
         """The pins of configurations."""
         return (*self.triton_pins, *self.cpp_pins, *self.library_pins)
 
     @property
-    def all(self) -> tuple[AnyPin, ...]:
-        """The pins of all kinds."""
+    def all(self) -> tuple[AnyPin | EditPin, ...]:
+        """The pins of all kinds, and the edits."""
         return (*self.edits, *self.configs)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 TRITON, CPP = "triton", "cpp"
 """The languages of kernels that can be edited."""
@@ -24,11 +23,6 @@ class EditPin:
     def target(self) -> tuple[str, str]:
         """What a process knows the kernel by."""
         return self.language, self.kernel_id
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """No configuration: the source decides it."""
-        return {}
 
 
 def put_in_words(configs: int, edits: int) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from .base import Category, Failure, Inline, Place
-from .edit import EditPin
 from .module import LeastWork
 
 Config = dict[str, Any]
@@ -462,7 +461,7 @@ class LibraryPin:
         return self.operator, self.inputs, tuple(sorted(settings))
 
 
-AnyPin = TritonPin | CppPin | LibraryPin | EditPin
+AnyPin = TritonPin | CppPin | LibraryPin
 Input = TypeVar("Input")
 
 

@@ -232,13 +232,6 @@ def triton_kernel_id(source: str) -> str:
     return _digest(("triton", *parts[0], parts[1]))
 
 
-def triton_name(source: str) -> str | None:
-    """The name of the function that a Triton source defines as its kernel; ``None`` if Inductor did not write it."""
-    start = _DEFINITION.search(source)
-    function = _FUNCTION.search(source, start.end()) if start else None
-    return function.group(1) if function else None
-
-
 def module_id(text: str) -> str:
     """The id of a compiled module, from its text without comments and without the number of its device."""
     return _digest(("module", _plain_lines(_DEVICE_NUMBER.sub(r"\1\2", text))))

@@ -58,11 +58,11 @@ class Unpinned:
 
 
 class WinnerPin(NamedTuple):
-    """A winner and its pin, which may be that of a twin."""
+    """A winner and its pin, which may be that of a twin; or an edited kernel."""
 
     name: str
     kernel_id: str
-    pin: AnyPin
+    pin: AnyPin | EditPin
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     return PinnedRun(join_pins(chosen, run.environment), keys, rows, tuple(unpinned), twins, own)
 
 
-def join_pins(chosen: Sequence[AnyPin], environment: Environment) -> Pins:
-    """The pins that a program applies, for the versions of an environment."""
+def join_pins(chosen: Sequence[AnyPin], environment: Environment, edits: Sequence[EditPin] = ()) -> Pins:
+    """The pins that a program applies, and the edits, for the versions of an environment."""
     versions = environment.versions
-    edits = tuple(pin for pin in chosen if isinstance(pin, EditPin))
-    return Pins(APPLY, digest_pins(chosen), versions.torch, versions.triton, *pins_by_kind(chosen), edits)
+    digest = digest_pins([*chosen, *edits])
+    return Pins(APPLY, digest, versions.torch, versions.triton, *pins_by_kind(chosen), tuple(edits))
 
 
 def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
@@ -239,7 +239,7 @@ def find_twin(pin: AnyPin, others: Iterable[AnyPin]) -> AnyPin | None:
     return next((other for other in others if other.target == pin.target), None)
 
 
-def digest_pins(pins: Iterable[AnyPin]) -> str:
+def digest_pins(pins: Iterable[AnyPin | EditPin]) -> str:
     """A hash of pins in their order."""
     text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -310,7 +310,7 @@ def with_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environ
         if one.kernel_id not in kept:
             unpinned.append(Unpinned(pinned.rows[one.kernel_id], EDITED_NOW))
     twins = {kernel_id: rows for kernel_id, rows in twins.items() if rows}
-    return replace(pinned, pins=join_pins([*edits, *left], environment), unpinned=tuple(unpinned), twins=twins)
+    return replace(pinned, pins=join_pins(left, environment, edits), unpinned=tuple(unpinned), twins=twins)
 
 
 # Starts a program whose processes put pins into their kernels, and reads what they say.

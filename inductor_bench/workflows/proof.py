@@ -205,8 +205,8 @@ def describe_kernels(
         predicted_s, state = pinned.predicted_of(kernel_id), states.get(pin.kernel_id)
         if state is None and pinned.of_others and pin.kernel_id not in dropped:
             continue
-        edit = pin.file if isinstance(pin, EditPin) else ""
-        one = AppliedKernel(name, kernel_id, pin.config, "missing", missing, predicted_s, edit=edit)
+        edit, config = (pin.file, {}) if isinstance(pin, EditPin) else ("", pin.config)
+        one = AppliedKernel(name, kernel_id, config, "missing", missing, predicted_s, edit=edit)
         if pin.kernel_id in dropped:
             how = f"{EDIT_CHANGES_OUTPUTS}: {changes.get(pin.kernel_id, '')}".removesuffix(": ")
             one = replace(one, state=DROPPED, reason=how if edit else CHANGES_OUTPUTS)

@@ -151,7 +151,7 @@ def load_tuned(folder: Path) -> tuple[PinnedRun, Environment]:
     edits = [read_edit(file_inside(folder, f"{KERNELS}/{name}")) for name in record.edits]
     for edit in edits:
         require_made_for(edit, record.environment)
-    pins = join_pins([*map(edit_pin, edits), *record.pins.configs], record.environment)
+    pins = join_pins(record.pins.configs, record.environment, [*map(edit_pin, edits)])
     return PinnedRun(pins, {}, {}), record.environment
 
 
@@ -222,6 +222,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
 
 def _row(kernel: WinnerPin, pinned: PinnedRun, tabled: str) -> str:
     row = pinned.rows[kernel.kernel_id]
+    assert not isinstance(kernel.pin, EditPin)
     config = ", ".join(f"{name}={value}" for name, value in kernel.pin.config.items())
     saves = seconds(row.saving_s) if row.saving_s else MISSING
     return f"| {_code(kernel.name)} | {row.speedup or 1:.2f}x | {_code(config)} | {saves} | {tabled} |"

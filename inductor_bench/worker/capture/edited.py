@@ -9,7 +9,7 @@ from typing import Any
 
 from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
 from ...records.edit_pin import TRITON, EditPin
-from ...source.generated_text import cpp_kernel_id, family_id, triton_kernel_id, triton_name
+from ...source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
 from ..upstream import pinning
 
 OWN_SOURCE = "Inductor's own source is in use"
@@ -19,6 +19,7 @@ UNLIKE = (
 )
 
 _META = re.compile(r"^[ \t]*(triton_meta|inductor_meta)=\{.*\},?[ \t]*$", re.MULTILINE)
+_FUNCTION = re.compile(r"^@triton_heuristics\..*?^@triton\.jit\s+def (\w+)\(", re.MULTILINE | re.DOTALL)
 _ERROR = re.compile(r"\berror: .+")
 _MOST_LETTERS = 240
 
@@ -117,16 +118,12 @@ def compile_triton(
         The work in another process, if there is any, and what makes the kernel; it has Inductor's own source, too, if
         the edited one does not compile.
     """
-    tuned = pinning.attempted(lambda: compile_source(source_for(edit, name, source)))
+    tuned, failed = attempt(lambda: compile_source(source_for(edit, name, source)))
     own = compile_source(source) if compares else None
 
     def join() -> EditedAutotuner:
-        compiled, reason, inductors = None, "", own
-        try:
-            compiled = pinning.result_of(tuned)
-        except Exception as error:  # the source may be anything
-            reason = compile_words(error)
-            inductors = own if own is not None else compile_source(source)
+        compiled, reason = (None, failed) if failed else attempt(lambda: pinning.result_of(tuned))
+        inductors = compile_source(source) if reason and own is None else own
         return EditedAutotuner(edit, name, compiled, pinning.result_of(inductors), reason)
 
     return getattr(tuned, "future", None), join
@@ -138,9 +135,22 @@ def source_for(edit: EditPin, name: str, replaced: str) -> str:
 
     That has the number of the device, for example, and each process of a program has its own device.
     """
-    text = re.sub(rf"\b{re.escape(triton_name(edit.source) or edit.name)}\b", name, edit.source)
+    text = re.sub(rf"\b{re.escape(_function_of(edit))}\b", name, edit.source)
     lines = {found[1]: found[0] for found in _META.finditer(replaced)}
     return _META.sub(lambda found: lines.get(found[1], found[0]), text)
+
+
+def _function_of(edit: EditPin) -> str:
+    found = _FUNCTION.search(edit.source)
+    return found[1] if found else edit.name
+
+
+def attempt(compile_now: Callable[[], Any]) -> tuple[Any, str]:
+    """What a compilation returns; or ``None``, and why it failed."""
+    try:
+        return compile_now(), ""
+    except Exception as error:  # the source may be anything
+        return None, compile_words(error)
 
 
 def compile_words(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from ...source.generated_text import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
-from .edited import NOT_RUN, OWN_SOURCE, EditedSources, compile_triton, compile_words
+from .edited import NOT_RUN, OWN_SOURCE, EditedSources, attempt, compile_triton
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
 
@@ -118,7 +118,8 @@ class PinnedCppKernel:
             return PinState(self.pin.kernel_id, self.pin.name, REPLACED, reason=OWN_SOURCE)
         if isinstance(self.pin, EditPin) and not self.called:
             return PinState(self.pin.kernel_id, self.pin.name, UNUSED, reason=NOT_RUN)
-        return PinState(self.pin.kernel_id, self.pin.name, PINNED, self.pin.config)
+        config = {} if isinstance(self.pin, EditPin) else self.pin.config
+        return PinState(self.pin.kernel_id, self.pin.name, PINNED, config)
 
 
 # The pinned library calls of this process: Inductor takes the choices of their pins when it lowers a graph.
@@ -468,17 +469,18 @@ class PinnedKernels:
         if pin is None:
             return original(compiler, types, source)
         with pinning.compiled_with(pin.options if isinstance(pin, CppPin) else {}):
-            tuned = pinning.attempted(lambda: original(compiler, types, pin.source))
+            tuned, failed = attempt(lambda: original(compiler, types, pin.source))
         own = original(compiler, types, source) if self.compares else None
-        return pinning.later(lambda: self._join_cpp(pin, tuned, own, lambda: original(compiler, types, source)))
 
-    def _join_cpp(self, pin: CppPin | EditPin, tuned: Any, own: Any, spare: Callable[[], Any]) -> Any:
-        """The compiled kernel; Inductor's own where the pin does not compile."""
-        function, reason = None, ""
-        try:
-            function = pinning.result_of(tuned)
-        except pinning.COMPILE_ERRORS as error:
-            reason, own = compile_words(error), own or spare()
+        def place() -> Any:
+            function, reason = (None, failed) if failed else attempt(lambda: pinning.result_of(tuned))
+            spare = original(compiler, types, source) if reason and own is None else own
+            return self._place_cpp(pin, function, spare, reason)
+
+        return pinning.later(place)
+
+    def _place_cpp(self, pin: CppPin | EditPin, function: Any, own: Any, reason: str) -> Any:
+        """What a module calls: Inductor's own kernel where the pin does not compile, for the ``reason``."""
         kernel = PinnedCppKernel(pin, function, pinning.result_of(own) if own is not None else None, reason)
         self.kernels.append(kernel)
         return kernel if self.compares or isinstance(pin, EditPin) else kernel.current

@@ -249,22 +249,6 @@ def later(result: Callable[[], Any], future: Any = None) -> Any:
     return Later(result, future) if get_compile_threads() > 1 else result()
 
 
-@dataclass(frozen=True)
-class _FailedCompilation:
-    error: Exception
-
-    def result(self) -> Any:
-        raise self.error
-
-
-def attempted(compile_now: Callable[[], Any]) -> Any:
-    """A result of ``AsyncCompile``; if it is compiled now and fails, :func:`result_of` raises the error."""
-    try:
-        return compile_now()
-    except Exception as error:  # of a source that may be anything
-        return _FailedCompilation(error)
-
-
 def result_of(compiled: Any) -> Any:
     """The kernel of a result of ``AsyncCompile``, which may be one still to come."""
     return compiled.result() if hasattr(compiled, "result") else compiled
