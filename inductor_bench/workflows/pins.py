@@ -280,7 +280,7 @@ def require_made_for(edit: KernelEdit, environment: Environment) -> None:
     """
     versions = environment.versions
     on_gpu = edit.language == TRITON
-    device = environment.device.accelerator if on_gpu else environment.host.cpu
+    device = (NVIDIA if on_gpu else CPU).name_in(environment)
     compared = [("torch", edit.torch, versions.torch), ("device", edit.device or device, device)]
     compared += [("Triton", edit.triton, versions.triton)] if on_gpu else []
     different = [f"{what} {there or 'none'}, not {now or 'none'}" for what, there, now in compared if there != now]
