@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from inductor_bench.records.code import KernelDefinition
+from inductor_bench.records.edit_pin import CPP, TRITON
 from inductor_bench.source.edited import KernelEdit, edit_text, passed_form
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store.folder import RunFolder
 
 
-def write_edit(run: RunFolder, part: str, path: Path, *changes: tuple[str, str], **facts: str) -> KernelEdit:
-    """Writes the file of the first C++ or Triton kernel whose source holds ``part``.
+def kernels_of(run: RunFolder) -> list[KernelDefinition]:
+    """The Triton and C++ kernels of a RUN, each once."""
+    sources = [run.file(module.file).read_text() for module in run.load().modules if module.file]
+    found = [one for text in sources for one in read_module(text).kernels if one.language in (CPP, TRITON)]
+    return list({one.kernel_id: one for one in found}.values())
+
+
+def kernel_with(run: RunFolder, part: str) -> KernelDefinition:
+    """The first kernel of a RUN whose source holds a text."""
+    return next(one for one in kernels_of(run) if part in one.source)
+
+
+def write_edit(
+    run: RunFolder, kernel: KernelDefinition, path: Path, change: Callable[[str], str] = str, **facts: str
+) -> KernelEdit:
+    """Writes the file of a kernel.
 
     Args:
         run: the RUN.
-        part: of the source.
+        kernel: its kernel.
         path: the file.
-        changes: texts of the source, each with what takes its place.
+        change: makes the edited source of the original one.
         facts: other values of the edit, such as ``torch``.
     """
-    record = run.load()
-    sources = [run.file(module.file).read_text() for module in record.modules if module.file]
-    kernels = [one for text in sources for one in read_module(text).kernels if one.language in ("cpp", "triton")]
-    kernel = next(one for one in kernels if part in one.source)
     original = passed_form(kernel.language, kernel.source)
-    edited = original
-    for old, new in changes:
-        assert old in edited
-        edited = edited.replace(old, new)
-    versions, on_gpu = record.environment.versions, kernel.language == "triton"
-    known = {
-        "torch": versions.torch,
-        "triton": versions.triton if on_gpu else None,
-        "device": (record.environment.device.accelerator if on_gpu else record.environment.host.cpu) or "",
+    edited = change(original)
+    assert change is str or edited != original
+    environment, on_gpu = run.load().environment, kernel.language == TRITON
+    known: dict[str, Any] = {
+        "torch": environment.versions.torch,
+        "triton": environment.versions.triton if on_gpu else None,
+        "device": (environment.device.accelerator if on_gpu else environment.host.cpu) or "",
         **facts,
     }
-    edit = KernelEdit(path, kernel.name, kernel.language, edited, "", original, **known)  # type: ignore[arg-type]
+    edit = KernelEdit(path, kernel.name, kernel.language, edited, "", original, **known)
     path.write_text(edit_text(edit, f"The kernel {kernel.name}."))
     return edit

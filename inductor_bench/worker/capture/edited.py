@@ -119,14 +119,14 @@ def compile_triton(
         the edited one does not compile.
     """
     tuned, failed = attempt(lambda: compile_source(source_for(edit, name, source)))
-    own = compile_source(source) if compares else None
+    own = compile_source(source) if compares or failed else None
 
     def join() -> EditedAutotuner:
         compiled, reason = (None, failed) if failed else attempt(lambda: pinning.result_of(tuned))
         inductors = compile_source(source) if reason and own is None else own
         return EditedAutotuner(edit, name, compiled, pinning.result_of(inductors), reason)
 
-    return getattr(tuned, "future", None), join
+    return getattr(own if failed else tuned, "future", None), join
 
 
 def source_for(edit: EditPin, name: str, replaced: str) -> str:

@@ -390,6 +390,8 @@ class PinnedKernels:
     def describe(self) -> PinnedProcess:
         states = [*(kernel.state() for kernel in self.kernels), *self._calls.states()]
         states += self._edits.states(states)
+        ran = {state.kernel_id for state in states if state.state == PINNED}
+        states = [state for state in states if state.state != UNUSED or state.kernel_id not in ran]  # of other graphs
         return PinnedProcess(os.getpid(), tuple(states), self.refusal)
 
     def save_applied(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from breakdown_runs import PROGRAMS, copy_of, factory, scratch
-from edited_files import write_edit
+from edited_files import kernel_with, write_edit
 from forking_python import interpreter
 from inline import change
 from retuned_runs import write_winners
@@ -43,14 +44,21 @@ sys.exit(7)
 
 def sine(run: RunFolder, path: Path) -> KernelEdit:
     """An edit of the forward kernel that computes a sine in the place of a hyperbolic tangent."""
-    return write_edit(run, "tanh(", path, ("tanh(", "sin("))
+    return write_edit(run, kernel_with(run, "tanh("), path, lambda text: text.replace("tanh(", "sin("))
+
+
+def with_constant(value: str) -> Callable[[str], str]:
+    """Adds a constant of its own to a C++ kernel."""
+    return lambda text: text.replace(ENTRY, f"constexpr int edited = {value};\n{ENTRY}")
 
 
 def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_named(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "edited"))
-    good = write_edit(folder, "tanh(", tmp_path / "good.py", (ENTRY, f"constexpr int edited = 1;\n{ENTRY}"))
-    wrong = write_edit(folder, "(1.0)", tmp_path / "wrong.py", ("(1.0)", "(2.0)"))
-    broken = write_edit(folder, "512L*x1", tmp_path / "broken.py", (ENTRY, f"constexpr int edited = absent;\n{ENTRY}"))
+    good = write_edit(folder, kernel_with(folder, "tanh("), tmp_path / "good.py", with_constant("1"))
+    twice = kernel_with(folder, "(1.0)")
+    wrong = write_edit(folder, twice, tmp_path / "wrong.py", lambda text: text.replace("(1.0)", "(2.0)"))
+    summed = kernel_with(folder, "512L*x1")
+    broken = write_edit(folder, summed, tmp_path / "broken.py", with_constant("absent"))
     files = [word for edit in (good, wrong, broken) for word in ("--kernel", edit.path)]
     words = ("--verify", "--stop", "--format", "json", "--", interpreter(), program("edited_program"))
     done = apply(folder.path, *files, *words)
@@ -114,20 +122,16 @@ def test_a_folder_for_another_torch_is_refused(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "tuned_elsewhere"))
     own = folder.load()
     run = replace(own, environment=change(own.environment, torch="2.9.9"))
-    edit = sine(folder, tmp_path / "mine.py")
+    edit, kernel = sine(folder, tmp_path / "mine.py"), kernel_with(folder, "tanh(")
     pinned = with_edits(make_pins(run, folder), [edit_pin(edit)], run.environment)
     write_tuned(run, folder, pinned)
     with pytest.raises(InductorBenchError, match=r"not 2\.9\.9"):
         load_tuned(folder.path / "tuned")
     with pytest.raises(InductorBenchError, match=r"is for torch 2\.9\.9, not") as refused:
-        read_edits([sine_of(folder, tmp_path / "older.py", torch="2.9.9").path], own)
+        read_edits([write_edit(folder, kernel, tmp_path / "older.py", torch="2.9.9").path], own)
     assert refused.value.id == "elsewhere"
     with pytest.raises(InductorBenchError, match="is for device another CPU, not"):
-        read_edits([sine_of(folder, tmp_path / "other.py", device="another CPU").path], own)
-
-
-def sine_of(run: RunFolder, path: Path, **facts: str) -> KernelEdit:
-    return write_edit(run, "tanh(", path, **facts)
+        read_edits([write_edit(folder, kernel, tmp_path / "other.py", device="another CPU").path], own)
 
 
 def test_files_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
