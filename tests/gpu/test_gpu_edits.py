@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from breakdown_runs import PROGRAMS, Done, breakdown, command, run
+from documented import documented, with_options
 from edited_files import kernels_of, write_edit
 
 from inductor_bench.records.code import KernelDefinition
@@ -142,8 +143,10 @@ def test_a_wrong_edit_is_dropped_and_one_that_does_not_compile_leaves_the_origin
     others = [one for one in kernels_of(trained) if one.kernel_id != forward.kernel_id and STORE.search(one.source)]
     first = write_edit(trained, forward, tmp_path / "wrong.py", wrong)
     second = write_edit(trained, others[0], tmp_path / "broken.py", broken)
-    words = ("--verify", "--stop", "--format", "json", "--", sys.executable, program)
-    done = apply(trained.path, "--kernel", first.path, "--kernel", second.path, *words, STEPS="100000")
+    places = {"runs/train": trained.path, "mine.py": first.path, "python": sys.executable, "train.py": program}
+    words = documented("inductor-bench apply runs/train --kernel mine.py --verify -- python train.py", places)
+    words = with_options(words, "--kernel", second.path, "--stop", "--format", "json")
+    done = run(command(*words), trained.path, STEPS="100000")
     assert done.code == 1, done.printed
     found = json.loads(done.stdout)["verification"]
     reasons = {Path(kernel["edit"]).name: (kernel["state"], kernel["reason"]) for kernel in found["kernels"]}

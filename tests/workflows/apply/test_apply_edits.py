@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from breakdown_runs import PROGRAMS, copy_of, factory, scratch
+from breakdown_runs import PROGRAMS, command, copy_of, factory, forks, run, scratch
+from documented import documented, with_options
 from edited_files import kernel_with, write_edit
 from forking_python import interpreter
 from inline import change
@@ -59,9 +60,12 @@ def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_n
     wrong = write_edit(folder, twice, tmp_path / "wrong.py", lambda text: text.replace("(1.0)", "(2.0)"))
     summed = kernel_with(folder, "512L*x1")
     broken = write_edit(folder, summed, tmp_path / "broken.py", with_constant("absent"))
-    files = [word for edit in (good, wrong, broken) for word in ("--kernel", edit.path)]
-    words = ("--verify", "--stop", "--format", "json", "--", interpreter(), program("edited_program"))
-    done = apply(folder.path, *files, *words)
+    places = {"runs/train": folder.path, "mine.py": good.path, "python": interpreter(), "train.py": program("edited")}
+    words = documented(
+        "inductor-bench apply runs/train --kernel mine.py --verify --fail-above 0% -- python train.py", places
+    )
+    files = ("--kernel", wrong.path, "--kernel", broken.path)
+    done = run(command(*with_options(words, *files, "--stop", "--format", "json")), folder.path, **forks())
     assert done.code == 1, "an edit that does not run is a failure"
     found = json.loads(done.stdout)["verification"]
     assert found["way"] == "steps" and found["step"]["pairs"] >= 9
@@ -81,13 +85,18 @@ def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_n
 def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "kept"))
     sine(folder, tmp_path / "mine.py")
-    written = apply(folder.path, "--kernel", tmp_path / "mine.py")
+    places: dict[str, str | Path] = {"runs/train": folder.path, "mine.py": tmp_path / "mine.py"}
+    written = run(
+        command(*documented("inductor-bench apply runs/train --kernel mine.py", places)), folder.path, **forks()
+    )
     assert written.code == 0 and "1 edited kernel" in written.stdout
     (tmp_path / "mine.py").unlink()
     moved = shutil.move(folder.path / "tuned", tmp_path / "elsewhere")
     path = scratch() / "sine.py"
     path.write_text(SINE)
-    done = apply(Path(moved), "--", interpreter(), path)
+    places = {"runs/train/tuned": moved, "python": interpreter(), "train.py": path}
+    words = documented("inductor-bench apply runs/train/tuned -- python train.py", places)
+    done = run(command(*words), folder.path, **forks())
     assert done.code == 7, "the program's"
     assert done.stdout == "sine True\ntangent False\n"
     assert "1 of 1 edited kernel ran its edit" in done.stderr
