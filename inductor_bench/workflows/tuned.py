@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ KERNELS = "kernels"
 """The folder of the edited files in ``RUN/tuned``."""
 
 FORMAT = 1
+_PLAIN = re.compile(r"\w{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
 
 def _keep_edits(place: Path, edits: Sequence[EditPin]) -> list[Path]:
     """Copies the edited files, which may lie there already, and removes those of earlier edits."""
-    texts = {f"{edit.name}.py": Path(edit.file).read_bytes() for edit in edits}
+    texts = {name: Path(edit.file).read_bytes() for name, edit in zip(_names_of(edits), edits, strict=True)}
     if texts:
         own_folder(place)
     refuse_link(place)
@@ -119,6 +121,17 @@ def _keep_edits(place: Path, edits: Sequence[EditPin]) -> list[Path]:
     for name, data in texts.items():
         write_bytes(place / name, data)
     return [place / name for name in texts]
+
+
+def _names_of(edits: Sequence[EditPin]) -> list[str]:
+    """A name of its own for the file of each edit: two graphs may have other kernels of one name."""
+    names = [edit.name for edit in edits]
+    return [
+        f"{edit.name}.py"
+        if _PLAIN.fullmatch(edit.name) and names.count(edit.name) == 1
+        else f"{edit.language}_{edit.kernel_id}.py"
+        for edit in edits
+    ]
 
 
 def _facts_of(environment: Environment) -> Environment:
@@ -210,7 +223,8 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         lines += [_row(one, pinned, left.get(one.pin.kernel_id, "yes")) for one in kernels]
     if edits:
         lines += ["", "| edited kernel | file |", "|---|---|"] if kernels else ["| edited kernel | file |", "|---|---|"]
-        lines += [f"| {_code(edit.name)} | {_code(f'{KERNELS}/{edit.name}.py')} |" for edit in edits]
+        files = zip(edits, _names_of(edits), strict=True)
+        lines += [f"| {_code(edit.name)} | {_code(f'{KERNELS}/{name}')} |" for edit, name in files]
     if pinned.unpinned:
         lines += ["", "Faster, and not pinned:", ""]
         lines += [

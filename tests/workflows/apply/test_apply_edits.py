@@ -18,12 +18,15 @@ from retuned_runs import write_winners
 from test_apply import apply, program
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.edit_pin import CPP
+from inductor_bench.messages.observed import APPLY, Pins
+from inductor_bench.records.edit_pin import CPP, EditPin
+from inductor_bench.records.run import Environment
 from inductor_bench.source.edited import KernelEdit
+from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.pins import EDITED_NOW, edit_pin, make_pins, read_edits, with_edits
 from inductor_bench.workflows.proof import describe_kernels
-from inductor_bench.workflows.tuned import load_tuned, page, write_tuned
+from inductor_bench.workflows.tuned import TunedRecord, load_tuned, page, write_tuned
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -86,9 +89,8 @@ def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "kept"))
     sine(folder, tmp_path / "mine.py")
     places: dict[str, str | Path] = {"runs/train": folder.path, "mine.py": tmp_path / "mine.py"}
-    written = run(
-        command(*documented("inductor-bench apply runs/train --kernel mine.py", places)), folder.path, **forks()
-    )
+    words = documented("inductor-bench apply runs/train --kernel mine.py", places)
+    written = run(command(*words), folder.path, **forks())
     assert written.code == 0 and "1 edited kernel" in written.stdout
     (tmp_path / "mine.py").unlink()
     moved = shutil.move(folder.path / "tuned", tmp_path / "elsewhere")
@@ -141,6 +143,37 @@ def test_a_folder_for_another_torch_is_refused(tmp_path: Path) -> None:
     assert refused.value.id == "elsewhere"
     with pytest.raises(InductorBenchError, match="is for device another CPU, not"):
         read_edits([write_edit(folder, kernel, tmp_path / "other.py", device="another CPU").path], own)
+
+
+def test_the_name_of_a_kernel_is_no_path_and_two_of_one_name_are_two_files(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "named"))
+    run = folder.load()
+    (tmp_path / "mine.py").write_text("the file")
+    names = ("../escaped", "cpp_fused_0", "cpp_fused_0", "cpp_fused_1")
+    pins = [EditPin(name, f"{n}" * 16, "", CPP, "", str(tmp_path / "mine.py")) for n, name in enumerate(names)]
+    write_tuned(run, folder, with_edits(make_pins(run, folder), pins, run.environment))
+    kept = sorted(path.name for path in (folder.path / "tuned" / "kernels").iterdir())
+    assert kept == ["cpp_0000000000000000.py", "cpp_1111111111111111.py", "cpp_2222222222222222.py", "cpp_fused_1.py"]
+    assert not list(tmp_path.parent.rglob("escaped.py")) and not list(folder.path.rglob("escaped.py"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "tuned.json"),
+        ("[]", "no format number"),
+        ('{"format": 99}', "newer"),
+        ('{"format": 1, "title": 3}', "damaged"),
+        ('{"format": 1, "title": "", "environment": {}, "pins": {}, "edits": ["../mine.py"]}', "damaged"),
+        (None, "none.py is gone"),
+    ],
+)
+def test_a_damaged_folder_is_named(text: str | None, words: str, tmp_path: Path) -> None:
+    pins = Pins(APPLY, "digest", "2.13", None)
+    good = codec.encode(TunedRecord(1, "train", Environment(), pins, ("none.py",)))
+    (tmp_path / "tuned.json").write_text(json.dumps(good) if text is None else text)
+    with pytest.raises(InductorBenchError, match=words):
+        load_tuned(tmp_path)
 
 
 def test_files_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
