@@ -529,6 +529,8 @@ class AppliedKernel:
     # What the kernel saves then depends on that choice.
     own_config: Config = field(default_factory=dict)
     edit: str = ""  # the file of its edited source, which is put in its place; empty for a configuration
+    # the device time per step of the kernels of its name, without what is put in; ``None`` if it was not measured
+    own_s: float | None = None
 
     @property
     def runs(self) -> bool:

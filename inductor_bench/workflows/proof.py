@@ -144,17 +144,30 @@ def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -
         flags: whether each step ran the pins.
         durations: the durations of these steps.
     """
-    own = [step.by_name for tuned, step in zip(flags, durations, strict=False) if not tuned]
-    tuned = [step.by_name for tuned, step in zip(flags, durations, strict=False) if tuned]
+    found = _times_by_name(flags, durations)
+    return {name: times[0] - times[1] if times is not None else None for name, times in found.items()}
+
+
+def own_times_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
+    """The device seconds per step of the kernels of each name without the pins; see :func:`savings_by_name`."""
+    found = _times_by_name(flags, durations)
+    return {name: times[0] if times is not None else None for name, times in found.items()}
+
+
+def _times_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, tuple[float, float] | None]:
+    """The medians without the pins and with them."""
+    own = [step.by_name for is_tuned, step in zip(flags, durations, strict=False) if not is_tuned]
+    tuned = [step.by_name for is_tuned, step in zip(flags, durations, strict=False) if is_tuned]
     if not own or not tuned:
         return {}
     in_own, in_tuned = ({name for step in side for name in step} for side in (own, tuned))
     renumbered = {_without_number(name) for name in in_own ^ in_tuned}
+
+    def median(side: Sequence[Mapping[str, float]], name: str) -> float:
+        return statistics.median(step.get(name, 0.0) for step in side)
+
     return {
-        name: None
-        if _without_number(name) in renumbered
-        else statistics.median(step.get(name, 0.0) for step in own)
-        - statistics.median(step.get(name, 0.0) for step in tuned)
+        name: None if _without_number(name) in renumbered else (median(own, name), median(tuned, name))
         for name in in_own | in_tuned
     }
 
@@ -164,7 +177,7 @@ def _without_number(name: str) -> str:
 
 
 def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float | None]) -> dict[str, float]:
-    """The seconds per step that each pinned kernel saves, by the kernel's id.
+    """The seconds per step that each pinned kernel saves, by the kernel's id; also its own times, of those by name.
 
     A kernel may have several names, one in each graph; one that no profile shows did not run. A kernel is left out
     if the saving of one of its names is unknown, and if it shares a name with another pinned kernel, as those of
@@ -190,6 +203,7 @@ def describe_kernels(
     dropped: Sequence[str],
     savings: Mapping[str, float],
     changes: Mapping[str, str] = MappingProxyType({}),
+    own_times: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[AppliedKernel, ...]:
     """Every edit and every winner in the program, the largest projection first.
 
@@ -214,6 +228,7 @@ def describe_kernels(
             saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
             own = state.own_config if _differs(state.own_config, pinned.own_configs.get(kernel_id, {})) else {}
             one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s, own_config=own)
+            one = replace(one, own_s=own_times.get(pin.kernel_id) if saving_s is not None else None)
         found.append(one)
     found += map(describe_unpinned, pinned.unpinned)
     return tuple(sorted(found, key=lambda one: (not one.edit, -one.predicted_s)))
@@ -271,7 +286,8 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     flags = found.profiled[len(found.profiled) - len(durations) :]
     samples = [TimedStep(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
     savings = savings_by_kernel(processes, savings_by_name(flags, durations))
-    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings, found.changes)
+    own_times = savings_by_kernel(processes, own_times_by_name(flags, durations))
+    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings, found.changes, own_times)
     in_both = replaced_calls(pinned, kernels)
     if in_both:
         saved_s = predicted_saving_s(in_both)
@@ -381,8 +397,10 @@ def _describe(
 ) -> Verification:
     steps = {flag: [step for one in observed[flag] for step in _read_steps_durations(one)] for flag in (False, True)}
     flags = [flag for flag in (False, True) for _ in steps[flag]]
-    savings = savings_by_kernel(processes, savings_by_name(flags, [*steps[False], *steps[True]]))
-    kernels = describe_kernels(pinned, join_states(processes), (), savings)
+    durations = [*steps[False], *steps[True]]
+    savings = savings_by_kernel(processes, savings_by_name(flags, durations))
+    own_times = savings_by_kernel(processes, own_times_by_name(flags, durations))
+    kernels = describe_kernels(pinned, join_states(processes), (), savings, own_times=own_times)
     step = _judge(observed, lambda one: statistics.median(one.step_times_s))
     device = _judge(observed, _device_time)
     launches_others = not replays and replaced_calls(pinned, kernels)

@@ -33,6 +33,10 @@ KERNELS = (
 FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, PinnedOutputs(2, 143, 3e-4, 1e-4, 3e-2), KERNELS)
 
 
+EDITED = replace(KERNELS[0], config={}, predicted_s=0.0, edit="kernels/mine.py", own_s=2.5e-3)
+DROPPED = replace(EDITED, name="triton_poi_9", state="dropped", reason="its edit changes the outputs", saving_s=None)
+
+
 @pytest.mark.parametrize(
     ("step", "said"),
     [
@@ -194,3 +198,44 @@ def test_without_a_config_in_the_program_nothing_is_proven(kernels: tuple[Applie
 @pytest.mark.parametrize("width", [60, 100, 160])
 def test_lines_fit_the_terminal(width: int) -> None:
     assert all(len(line) <= max(width, 82) for line in text_of(FOUND, width).splitlines())
+
+
+def test_an_edited_kernel_is_shown_with_its_file_and_its_time() -> None:
+    found = replace(FOUND, predicted_s=0.0, kernels=(EDITED,))
+    words = list(detail_words(found))
+    assert words[0] == "1 of 1 edited kernel runs its edit"
+    assert any("between two calls without the edit" in one for one in words)
+    shown = document_text(Document("", blocks=(proof_section(found, 10),)), 100)
+    assert "2.50 ms" in shown and "0.700 ms" in shown and "mine.py" in shown
+    slower = replace(STEP, saving_s=-1e-3, low_s=-2e-3, high_s=-0.5e-3, verdict="slower")
+    assert lead_words(replace(found, step=slower)).startswith("A step is slower with the edit: ")
+
+
+def test_an_edit_that_was_dropped_is_named_and_nothing_is_said_to_agree() -> None:
+    found = replace(FOUND, predicted_s=0.0, kernels=(DROPPED,))
+    assert "no kernel ran its edit" in lead_words(found)
+    words = list(detail_words(found))
+    assert words[0] == "0 of 1 edited kernel runs its edit"
+    assert not any("agree" in one for one in words), "the program was compared with itself"
+    assert list(missed_words(found.kernels)) == ["triton_poi_9: its edit changes the outputs"]
+
+
+def test_configs_and_edits_are_told_apart() -> None:
+    found = replace(FOUND, kernels=(EDITED, DROPPED, *KERNELS))
+    words = list(detail_words(found))
+    assert words[:3] == [
+        "1 of 2 edited kernels runs its edit",
+        "2 of 4 kernels that won something run the config",
+        "What the step saves is of configs and edits together",
+    ]
+    assert "with the configs and the edits" in lead_words(replace(found, step=SAME, device=None))
+    assert "no kernel ran its edit or a config" in lead_words(replace(found, kernels=(DROPPED, KERNELS[2])))
+
+
+def test_a_kernel_that_does_not_run_its_edit_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for kernels, code in (((EDITED,), 0), ((EDITED, DROPPED), 1), (KERNELS, 0)):
+        found = replace(FOUND, kernels=kernels)
+        pinned = PinnedRun(Pins("apply", "", "", None), {}, {})
+        outcome = ApplyOutcome(tmp_path, pinned, kernels, verification=found)
+        monkeypatch.setattr(apply, "run_apply", lambda *_, outcome=outcome: outcome)
+        assert main(["apply", str(tmp_path), "--verify", "--", "true"]) == code

@@ -436,13 +436,15 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     missed = list(missed_words(found.kernels))
     pinned = [one for one in found.kernels if one.state == PINNED]
     others = [one for one in found.kernels if one.state != PINNED]
+    edited = any(one.edit for one in found.kernels)
     columns = (
         kernel_column("kernel", NAME_WIDTH),
-        words("config or file" if any(one.edit for one in found.kernels) else "config", least=24),
+        words("config or file" if edited else "config", least=24),
+        *((Column("time"),) if edited else ()),
         Column("projected"),
         Column("saves"),
     )
-    rows = [_proof_row(one) for one in (*pinned, *others)]
+    rows = [_proof_row(one, edited) for one in (*pinned, *others)]
     table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
     shown = [
         Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
@@ -464,7 +466,8 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     )
 
 
-def _proof_row(kernel: AppliedKernel) -> Row:
+def _proof_row(kernel: AppliedKernel, timed: bool) -> Row:
+    """The row of a kernel, with its own time if it is ``timed``."""
     runs = kernel.state == PINNED
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
     saves = units.seconds(kernel.saving_s) if runs else STATES.get(kernel.state, kernel.state)
@@ -473,6 +476,7 @@ def _proof_row(kernel: AppliedKernel) -> Row:
         (
             Cell(kernel.name, notes=notes(kernel.reason, on=On.PAPER)),
             Cell(config),
+            *((Cell(units.seconds(kernel.own_s), kernel.own_s),) if timed else ()),
             Cell(units.seconds(projected), projected),
             Cell(saves, kernel.saving_s if runs else None),
         )
@@ -550,7 +554,7 @@ def _written(applied: Applied) -> Iterator[Block]:
 
 def _place_of(path: Path) -> str:
     """The path of a file in ``RUN/tuned``."""
-    return path.name if path.parent.name == "tuned" else f"{path.parent.name}/{path.name}"
+    return f"kernels/{path.name}" if path.parent.name == "kernels" else path.name
 
 
 APPLIED_FORMATS = document_formats(applied_document, of="what apply did")

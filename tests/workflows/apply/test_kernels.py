@@ -13,7 +13,7 @@ from inductor_bench.records.retune import RetuneRow, TritonPin
 from inductor_bench.trace.program_trace import StepDurations
 from inductor_bench.workflows import apply
 from inductor_bench.workflows.pins import PinnedRun, Unpinned
-from inductor_bench.workflows.proof import savings_by_kernel, savings_by_name
+from inductor_bench.workflows.proof import own_times_by_name, savings_by_kernel, savings_by_name
 
 
 def process(**names: str) -> PinnedProcess:
@@ -26,6 +26,7 @@ def test_a_saving_is_the_difference_of_the_medians() -> None:
     steps = [StepDurations(5.0, {"a": own, "b": 1.0}) for own in (4.0, 3.0, 2.0, 9.0)]
     found = savings_by_name((False, True, True, False), steps)
     assert found == {"a": pytest.approx(4.0), "b": 0.0}
+    assert own_times_by_name((False, True, True, False), steps) == {"a": 6.5, "b": 1.0}
     assert savings_by_name((True,), steps) == {}, "nothing to compare with"
 
 
