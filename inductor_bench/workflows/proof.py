@@ -245,6 +245,7 @@ def describe_unpinned(left: Unpinned) -> AppliedKernel:
 
 
 NOT_COMPARED = "outputs were compared kernel by kernel only"
+EDITS_NOT_COMPARED = "whole processes were; `kernel FILE --check` compares an edited kernel by itself"
 CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
 EDIT_CHANGES_OUTPUTS = "its edit changes the outputs of its graph, or fails in it"
 NO_SUCH_KERNEL = (
@@ -411,7 +412,7 @@ def _describe(
         predicted_s=predicted_saving_s(kernels),
         step=step,
         device=device,
-        outputs=PinnedOutputs(reason=NOT_COMPARED),
+        outputs=PinnedOutputs(reason=EDITS_NOT_COMPARED if pinned.pins.edits else NOT_COMPARED),
         kernels=kernels,
         notes=tuple(notes),
         created=now(),
@@ -480,8 +481,13 @@ def verify(pinned: PinnedRun, plan: ProofPlan, progress: Progress) -> Verificati
 
 
 def _needs_processes(pinned: PinnedRun) -> bool:
-    """Whether library calls make much of what is to be compared; if savings are unknown, all of it."""
+    """Whether library calls make much of what is to be compared; if savings are unknown, all of it.
+
+    Edits are compared in steps, with their outputs, and library calls run their choice on both sides.
+    """
     pins = pinned.pins
+    if pins.edits:
+        return False
     if not pins.library_pins or not (pins.triton_pins or pins.cpp_pins):
         return bool(pins.library_pins)
     library_s = sum(pinned.predicted_of(kernel_id) for kernel_id in library_calls(pinned))

@@ -437,14 +437,15 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     pinned = [one for one in found.kernels if one.state == PINNED]
     others = [one for one in found.kernels if one.state != PINNED]
     edited = any(one.edit for one in found.kernels)
+    projects = not edited or not all(one.edit for one in found.kernels)
     columns = (
         kernel_column("kernel", NAME_WIDTH),
         words("config or file" if edited else "config", least=24),
         *((Column("time"),) if edited else ()),
-        Column("projected"),
+        *((Column("projected"),) if projects else ()),
         Column("saves"),
     )
-    rows = [_proof_row(one, edited) for one in (*pinned, *others)]
+    rows = [_proof_row(one, edited, projects) for one in (*pinned, *others)]
     table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
     shown = [
         Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
@@ -466,8 +467,8 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     )
 
 
-def _proof_row(kernel: AppliedKernel, timed: bool) -> Row:
-    """The row of a kernel, with its own time if it is ``timed``."""
+def _proof_row(kernel: AppliedKernel, timed: bool, projects: bool) -> Row:
+    """The row of a kernel, with its own time if it is ``timed``, and with what its retune ``projects``."""
     runs = kernel.state == PINNED
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
     saves = units.seconds(kernel.saving_s) if runs else STATES.get(kernel.state, kernel.state)
@@ -477,7 +478,7 @@ def _proof_row(kernel: AppliedKernel, timed: bool) -> Row:
             Cell(kernel.name, notes=notes(kernel.reason, on=On.PAPER)),
             Cell(config),
             *((Cell(units.seconds(kernel.own_s), kernel.own_s),) if timed else ()),
-            Cell(units.seconds(projected), projected),
+            *((Cell(units.seconds(projected), projected),) if projects else ()),
             Cell(saves, kernel.saving_s if runs else None),
         )
     )

@@ -13,6 +13,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.observed import APPLY, COMPARE, Pins
 from inductor_bench.records.base import Category
+from inductor_bench.records.edit_pin import EditPin
 from inductor_bench.records.evidence import DONE, ObservedSteps
 from inductor_bench.records.retune import LibraryPin, Retune, RetuneRow, TritonPin, Verification
 from inductor_bench.store.folder import RunFolder
@@ -122,3 +123,29 @@ def test_what_was_compared_until_an_interruption_is_shown(
     assert "2 of 4 processes were compared" in said.out
     assert said.err.endswith("Error: interrupted; the processes that were compared until then are shown\n")
     assert known or folder.load().verification == found
+
+
+EDIT = EditPin("triton_red_0", "r" * 16, "f" * 16, "triton", "", "mine.py")
+
+
+def test_edits_are_compared_in_steps_with_their_outputs_also_beside_library_calls() -> None:
+    call = LibraryPin("aten_mm_0", "m" * 16, "aten.mm", (), {}, {"backend": "aten"})
+    pins = Pins(APPLY, "digest", "2.11", "3.6", library_pins=(call,))
+    assert proof._needs_processes(PinnedRun(pins, {}, {}))
+    assert not proof._needs_processes(PinnedRun(replace(pins, edits=(EDIT,)), {}, {}))
+
+
+def test_every_second_pair_of_processes_runs_no_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    def start(pinned: PinnedRun, *_: object) -> tuple[ProcessResult, Path]:
+        ran.append(len(pinned.pins.edits))
+        return ProcessResult(0, None, False, 1.0, tmp_path / "log"), tmp_path / "work"
+
+    monkeypatch.setattr(proof, "start", start)
+    monkeypatch.setattr(proof, "read_steps", lambda _: [ObservedSteps(1, "cpu", DONE, step_times_s=(1e-3,) * 5)])
+    pinned = PinnedRun(Pins(APPLY, "digest", "2.11", "3.6", edits=(EDIT,)), {}, {})
+    found = proof.verify(pinned, ProofPlan(RunFolder(tmp_path), ["python"], {}, replays=True), Silent())
+    assert ran == [0, 1, 1, 0]
+    assert [(one.name, one.state, one.edit) for one in found.kernels] == [("triton_red_0", "missing", "mine.py")]
+    assert "--check" in found.outputs.reason, "whole processes tell nothing of outputs"
