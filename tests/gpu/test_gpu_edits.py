@@ -154,6 +154,18 @@ def test_a_wrong_edit_is_dropped_and_one_that_does_not_compile_leaves_the_origin
     assert reasons["broken.py"][0] == "refused" and "absent" in reasons["broken.py"][1]
 
 
+def test_kernels_with_unchanged_sources_make_no_difference(trained: RunFolder, program: Path, tmp_path: Path) -> None:
+    files = [write_edit(trained, one, tmp_path / f"{one.kernel_id}.py").path for one in kernels_of(trained)]
+    words = [word for path in files for word in ("--kernel", path)]
+    more = ("--verify", "--stop", "--format", "json", "--", sys.executable, program)
+    done = apply(trained.path, *words, *more, STEPS="100000")
+    assert done.code == 0, done.printed
+    found = json.loads(done.stdout)["verification"]
+    assert {kernel["state"] for kernel in found["kernels"]} == {"pinned"}
+    assert {found["step"]["verdict"], found["device"]["verdict"]} <= {"no difference", "undecided"}
+    assert found["outputs"]["difference"] <= found["outputs"]["tolerance"]
+
+
 def test_a_kernel_of_every_kind_goes_through_an_edit_unchanged_and_back(gpu_run: Path, tmp_path: Path) -> None:
     folder = RunFolder(gpu_run)
     ran = {

@@ -120,11 +120,23 @@ def test_a_kernel_runs_its_edit_and_inductors_source_in_turn() -> None:
     own.run(stream=0)
     own.run(stream=0)
     assert kernel.state().state == PINNED and kernel.state().event_name == ELSEWHERE
-    kernel.use(True)
     assert own.run == tuned.run, "later launches take no detour"
+    kernel.use(True)
+    assert own.run == tuned.run
     kernel.use(False)
     own.run(stream=0)
     assert own.ran == ["own", "own"] and tuned.ran == ["edited"] * 2
+
+
+@pytest.mark.parametrize("compares", [False, True])
+def test_an_unchanged_source_is_the_same_object_and_runs_once_a_launch(compares: bool) -> None:
+    same = Autotuner("same")
+    kernel = EditedAutotuner(EDIT, ELSEWHERE, same, same if compares else None)
+    for tuned in (False, True, False, True):
+        kernel.use(tuned)
+        same.run(stream=0)
+        assert kernel.state().state == (PINNED if tuned or not compares else REPLACED)
+    assert same.ran == ["same"] * 4
 
 
 @dataclass

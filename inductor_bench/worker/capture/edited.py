@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
@@ -38,22 +38,31 @@ class EditedAutotuner:
     reason: str = ""  # why the edited source did not compile
     ran: bool = False  # whether the edited kernel has been launched
 
+    _launch: Callable[..., Any] | None = field(init=False, default=None)  # launches the edited kernel
+
     def __post_init__(self) -> None:
-        if self.tuned is not None:
+        if self.tuned is None:
+            return
+        self._launch = self.tuned.run
+        if self.own is None:
             self.tuned.run = self._run_first
 
     def _run_first(self, *arguments: Any, **keywords: Any) -> Any:
         """The first launch of the edited kernel; later ones take no detour."""
+        assert self._launch is not None
         self.ran = True
-        vars(self.tuned).pop("run", None)
-        return self.tuned.run(*arguments, **keywords)
+        if self.own is None:
+            vars(self.tuned).pop("run", None)
+        else:
+            self.own.run = self._launch
+        return self._launch(*arguments, **keywords)
 
     def use(self, tuned: bool) -> None:
-        """As in ``PinnedKernel``."""
+        """As in ``PinnedKernel``. An unchanged source is the same object of Inductor's."""
         if self.tuned is None or self.own is None:
             return
         if tuned:
-            self.own.run = self.tuned.run
+            self.own.run = self._launch if self.ran else self._run_first
         else:
             vars(self.own).pop("run", None)
 
