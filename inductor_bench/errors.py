@@ -70,8 +70,8 @@ ERROR_IDS = {
     "worker-lost": "a process that measures crashed, or gave no answer in time",
     # configs and settings
     "no-retunes": "the RUN has no retunes, whose configs could be applied",
-    "elsewhere": "the configs were found with another torch, Triton or device",
-    "nothing-applied": "no config could be put into the program",
+    "elsewhere": "the configs or edits are for another torch, Triton or device",
+    "nothing-applied": "no config and no edit could be put into the program",
     "applied-already": "the process has the configs of a RUN already",
     "nothing-proven": "the search has proven no setting",
     # queries

@@ -127,13 +127,13 @@ def _check_kernels(request: ApplyRequest) -> None:
     hint = "give the RUN that the file was written from: inductor-bench apply RUN --kernel FILE"
     if request.run is None or OptimizationFolder(request.run).exists():
         if request.kernels:
-            raise UsageError("--kernel is for the kernels of a RUN", hint)
+            raise UsageError("--kernel is for the kernels of a RUN", hint, "misplaced-option")
     elif is_tuned(request.run):
         if request.kernels:
-            raise UsageError(f"{request.run} holds its own edits", hint)
+            raise UsageError(f"{request.run} holds its own edits", hint, "misplaced-option")
         if not request.command:
             example = f"inductor-bench apply {shlex.quote(str(request.run))} -- python train.py"
-            raise UsageError(f"{request.run} is there already, and no program was given", example)
+            raise UsageError(f"{request.run} is there already, and no program was given", example, "missing-target")
 
 
 def _check(request: ApplyRequest, known: bool, fail_above: float | None) -> None:

@@ -71,8 +71,9 @@ TOOLS = (
     Tool(
         "apply",
         "apply",
-        "With `command` and `verify`: prove what the configs of a RUN's retunes save. With RUN/optimized and "
-        "`command`: run the program with the settings that optimize has proven.",
+        "With `command` and `verify`: prove what the configs of a RUN's retunes save, or with `kernel` what files of "
+        "edited kernels save. Without `command`: keep them in RUN/tuned. With RUN/tuned or RUN/optimized and "
+        "`command`: run the program with what is kept there.",
     ),
     Tool(
         "kernel",

@@ -265,10 +265,12 @@ def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
         require_made_for(edit, run.environment)
         if edit.kernel_id not in known:
             hint = "give the RUN that it was written from, or write it anew: inductor-bench kernel RUN#NAME --edit FILE"
-            raise UsageError(f"{path} is an edit of {edit.kernel}, and the RUN has no such kernel", hint)
+            words = f"{path} is an edit of {edit.kernel}, and the RUN has no such kernel"
+            raise UsageError(words, hint, "no-fitting-kernel")
         other = found.setdefault(edit.kernel_id, edit)
         if other is not edit:
-            raise UsageError(f"{other.path} and {path} are both edits of {edit.kernel}", "give one of them")
+            words = f"{other.path} and {path} are both edits of {edit.kernel}"
+            raise UsageError(words, "give one of them", "conflicting-options")
     return tuple(found.values())
 
 
