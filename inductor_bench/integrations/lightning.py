@@ -10,7 +10,7 @@ if "pytorch_lightning" in sys.modules:  # the older name of the same library
     from pytorch_lightning import Callback
 else:
     try:
-        from lightning.pytorch import Callback
+        from lightning.pytorch import Callback  # type: ignore[assignment, unused-ignore]
     except ImportError:
         from pytorch_lightning import Callback
 
