@@ -57,7 +57,7 @@ def with_constant(value: str) -> Callable[[str], str]:
 
 
 def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_named(tmp_path: Path) -> None:
-    folder = RunFolder(copy_of(factory(), "edited"))
+    folder = RunFolder(copy_of(factory(), "with-edits"))
     good = write_edit(folder, kernel_with(folder, "tanh("), tmp_path / "good.py", with_constant("1"))
     twice = kernel_with(folder, "(1.0)")
     wrong = write_edit(folder, twice, tmp_path / "wrong.py", lambda text: text.replace("(1.0)", "(2.0)"))
