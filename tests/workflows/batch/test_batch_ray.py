@@ -54,6 +54,7 @@ class Listener(Silent):
         self.printed.append(line)
 
 
+SMALL: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000}
 QUICK_TO_SEE_LOSSES = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}
 
 
@@ -64,10 +65,9 @@ class TwoNodes:
         from ray.cluster_utils import Cluster
 
         self._folder = folder
-        small = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000}
-        head = {**small, "include_dashboard": False, "_system_config": QUICK_TO_SEE_LOSSES}
+        head = {**SMALL, "include_dashboard": False, "_system_config": QUICK_TO_SEE_LOSSES}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
-        self._second = self._cluster.add_node(**small)
+        self._second = self._cluster.add_node(**SMALL)
         self.address: str = self._cluster.address
 
     @property
@@ -102,6 +102,10 @@ class TwoNodes:
         self._cluster.remove_node(self._second, allow_graceful=False)
         psutil.wait_procs([psutil.Process(model)] if psutil.pid_exists(model) else [], timeout=600)
         return name
+
+    def replace_second(self) -> None:
+        """Adds a node in the place of one that was lost, for the tests that follow."""
+        self._second = self._cluster.add_node(**SMALL)
 
     def shutdown(self) -> None:
         self._cluster.shutdown()
@@ -181,7 +185,10 @@ def test_a_model_of_a_lost_node_runs_elsewhere(nodes: TwoNodes, tmp_path: Path) 
         nodes.let_go()
 
     listener = Listener("awaits-1 awaits-2", lose)
-    found = run(tmp_path, nodes, "awaits-1|awaits-2", listener)
+    try:
+        found = run(tmp_path, nodes, "awaits-1|awaits-2", listener)
+    finally:
+        nodes.replace_second()
     assert set(statuses(found).values()) == {"done"}
     (name,) = lost
     begun = [words[1] for words in nodes.events if words[0] == "begin"]
