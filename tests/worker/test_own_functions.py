@@ -53,6 +53,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     torch._dynamo.reset()
     yield found
     torch._dynamo.reset()
+    for name in [name for name in globals() if "__inductor_bench_call" in name]:
+        del globals()[name]  # that of a function whose turn a test left unfinished
 
 
 def turns_of(folder: Path, *switches: VariantSwitch, alternates: bool = True) -> Turns:

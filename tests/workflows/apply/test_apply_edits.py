@@ -51,6 +51,11 @@ def sine(run: RunFolder, path: Path) -> KernelEdit:
     return write_edit(run, kernel_with(run, "tanh("), path, lambda text: text.replace("tanh(", "sin("))
 
 
+def own_cache(folder: Path) -> dict[str, str]:
+    """A program's cache: from the user's, torch may load what another session compiled for other vectors."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+
+
 def with_constant(value: str) -> Callable[[str], str]:
     """Adds a constant of its own to a C++ kernel."""
     return lambda text: text.replace(ENTRY, f"constexpr int edited = {value};\n{ENTRY}")
@@ -68,7 +73,8 @@ def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_n
         "inductor-bench apply runs/train --kernel mine.py --verify --fail-above 0% -- python train.py", places
     )
     files = ("--kernel", wrong.path, "--kernel", broken.path)
-    done = run(command(*with_options(words, *files, "--stop", "--format", "json")), folder.path, **forks())
+    words = command(*with_options(words, *files, "--stop", "--format", "json"))
+    done = run(words, folder.path, **forks(), **own_cache(tmp_path))
     assert done.code == 1, "an edit that does not run is a failure"
     found = json.loads(done.stdout)["verification"]
     assert found["way"] == "steps" and found["step"]["pairs"] >= 9
@@ -98,7 +104,7 @@ def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
     path.write_text(SINE)
     places = {"runs/train/tuned": moved, "python": interpreter(), "train.py": path}
     words = documented("inductor-bench apply runs/train/tuned -- python train.py", places)
-    done = run(command(*words), folder.path, **forks())
+    done = run(command(*words), folder.path, **forks(), **own_cache(tmp_path))
     assert done.code == 7, "the program's"
     assert done.stdout == "sine True\ntangent False\n"
     assert "1 of 1 edited kernel ran its edit" in done.stderr
