@@ -264,5 +264,7 @@ def gpu_is_there() -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("corner") and os.environ.get("CI"):
+        pytest.skip("takes long and guards a corner: CI has 15 minutes; scripts/test runs it")
     if item.get_closest_marker("gpu") and not gpu_is_there():
         pytest.skip("no CUDA GPU on this machine")

@@ -275,6 +275,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.corner
 @pytest.mark.parametrize("how", ["signal", "budget"])
 def test_nothing_is_lost(tmp_path: Path, how: str) -> None:
     """The process that measures crashes once, and is stopped in the midst of the next."""

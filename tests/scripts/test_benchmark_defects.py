@@ -141,6 +141,7 @@ def test_programs_for_which_there_is_no_time_or_no_gpu_are_listed(tmp_path: Path
     assert (tmp_path / "table.json").is_file() and "recall - (none)" not in "".join(benchmark_defects.summary(rows))
 
 
+@pytest.mark.corner
 def test_a_sleep_costs_what_it_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = benchmark_defects.environment_of(["python"]) | {"SMALL": "1", "TORCHDYNAMO_DISABLE": "1"}
     found = cost_alone(PROGRAMS["sleep"], environment | {"STEPS": "6"}, 300.0)

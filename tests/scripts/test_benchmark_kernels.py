@@ -90,6 +90,7 @@ def test_a_bad_file_costs_only_itself(tmp_path: Path, jobs: str) -> None:
     assert "a word of the kernel's own" not in ended.stdout
 
 
+@pytest.mark.corner
 def test_a_file_that_hangs_is_given_up(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"hangs.py": HANGS, "good.py": GOOD})
     ended = subprocess.run(command(run, "--limit", "5"), capture_output=True, text=True, timeout=600)

@@ -112,6 +112,7 @@ def test_a_program_for_which_no_time_is_left_is_listed(capsys: pytest.CaptureFix
     assert "not run: no time was left" in capsys.readouterr().out
 
 
+@pytest.mark.corner
 def test_a_program_writes_its_laps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SMALL", "1")
     monkeypatch.setenv("STEP_ENDS", str(tmp_path))

@@ -55,6 +55,7 @@ def test_every_rank_s_line_is_kept_in_the_order_of_the_ranks() -> None:
     assert slowest(printed(log))["rank"] == 0
 
 
+@pytest.mark.corner
 def test_both_ranks_of_a_small_program_print_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMALL", "1")
     found = stopwatch(

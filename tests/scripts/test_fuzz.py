@@ -177,6 +177,7 @@ def test_a_planted_fault_is_seen(fault: Callable[[list[str]], int], found: dict[
     assert PLANTED[fault] <= seen if PLANTED[fault] else not seen
 
 
+@pytest.mark.corner
 @pytest.mark.parametrize("option", [("--count", "2", "--kind", "evidence"), ("--only", "3")])
 def test_an_input_is_the_same_again(option: tuple[str, ...], tmp_path: Path) -> None:
     words = ("scripts/fuzz.py", "--seed", "5", *option)

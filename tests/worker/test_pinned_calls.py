@@ -138,6 +138,7 @@ def test_calls_are_told_apart_by_sizes_layouts_and_settings(tmp_path: Path) -> N
     assert pins[8].name in states[other.kernel_id].reason, "of two pins for one call the first is taken"
 
 
+@pytest.mark.corner
 @needs_template
 def test_the_wrapper_in_cpp_runs_with_pins_too(tmp_path: Path) -> None:
     first = "from torch._inductor import config\nconfig.cpp_wrapper = True\n"
@@ -154,6 +155,7 @@ def test_a_wrapper_that_is_no_text_has_no_mark(tmp_path: Path) -> None:
     assert not modules_in(tmp_path / "cache")
 
 
+@pytest.mark.corner
 @needs_template
 def test_a_package_that_is_compiled_ahead_of_time_has_the_choice(tmp_path: Path) -> None:
     first = """

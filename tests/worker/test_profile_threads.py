@@ -45,6 +45,7 @@ print("ended")
 """
 
 
+@pytest.mark.corner
 @pytest.mark.parametrize("begin", ["in_thread(begin)", "atexit.register(end_left_profile); begin()"])
 def test_a_profile_that_another_thread_should_end_crashes_nothing(begin: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"

@@ -176,6 +176,7 @@ def test_an_interruption_leaves_nothing_on_the_cluster(nodes: TwoNodes, tmp_path
     assert statuses(stored) == {"awaits-1": "waiting", "awaits-2": "waiting"}
 
 
+@pytest.mark.corner
 @pytest.mark.xdist_group("ray")
 def test_a_model_of_a_lost_node_runs_elsewhere(nodes: TwoNodes, tmp_path: Path) -> None:
     lost: list[str] = []

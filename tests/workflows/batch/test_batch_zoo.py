@@ -148,6 +148,7 @@ for name in ("efficientnet_b1", "r3d_18", "lraspp_mobilenet_v3_large", "ssd300_v
 """
 
 
+@pytest.mark.corner
 @pytest.mark.slow
 @pytest.mark.usefixtures("timm_imports")
 def test_models_of_torchvision() -> None:

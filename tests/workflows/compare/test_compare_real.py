@@ -37,6 +37,7 @@ def recorded(name: str, folder: Path) -> Path:
     return run_breakdown(options, Silent()).folder
 
 
+@pytest.mark.corner
 def test_two_compilations_of_one_model_differ_in_configs_alone(tmp_path: Path) -> None:
     a, b = (recorded(name, tmp_path / name) for name in ("mixnet_l_train", "mixnet_l_p10"))
     found = inductor_bench.compare(a, b)
