@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -16,12 +15,8 @@ else:
 
 from .training import ObservedTraining
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..report.run.observed_run import ObservedRun
 
-
-class InductorBenchCallback(Callback):  # type: ignore[misc, unused-ignore]
+class InductorBenchCallback(ObservedTraining, Callback):  # type: ignore[misc, unused-ignore]
     """Observes the steps of a training until they are measured, writes a RUN, and prints its screen.
 
     The training waits for some seconds meanwhile, in which each compiled module runs by itself in another process. A
@@ -34,33 +29,19 @@ class InductorBenchCallback(Callback):  # type: ignore[misc, unused-ignore]
         InductorBenchError: at the begin of the training: another block is observed, or the folder is in use.
     """
 
-    def __init__(
-        self,
-        output: str | os.PathLike[str] | None = None,
-        *,
-        name: str = "",
-        force: bool = False,
-        samples: bool = True,
-    ) -> None:
-        self._training = ObservedTraining(output, name=name, force=force, samples=samples)
-        self._steps = 0
-
-    @property
-    def run(self) -> ObservedRun | None:
-        """What was observed, as ``inductor_bench.observe`` gives it; ``None`` before the training."""
-        return self._training.run
+    _steps = 0  # those of the optimizer, when the last batch ended
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps = trainer.global_step
-        self._training.begin()
+        self.begin()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step != self._steps:
             self._steps = trainer.global_step
-            self._training.step()
+            self.step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._training.end()
+        self.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._training.end(exception)
+        self.end(exception)

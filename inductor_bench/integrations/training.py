@@ -11,12 +11,25 @@ if TYPE_CHECKING:
 
 
 class ObservedTraining:
-    """The block of a training. It ends as soon as its steps are measured, and prints the screen of the run.
+    """What the callbacks have in common: the block of a training, which ends as soon as its steps are measured.
 
-    A second training with the same callback is not observed. The arguments are those of ``inductor_bench.observe``.
+    It prints the screen of the run then. A second training with the same callback is not observed.
+
+    Args:
+        output, name, force, samples: as for ``inductor_bench.observe``.
+
+    Attributes:
+        run: what was observed, as ``inductor_bench.observe`` gives it; ``None`` before the training.
     """
 
-    def __init__(self, output: str | os.PathLike[str] | None, *, name: str, force: bool, samples: bool) -> None:
+    def __init__(
+        self,
+        output: str | os.PathLike[str] | None = None,
+        *,
+        name: str = "",
+        force: bool = False,
+        samples: bool = True,
+    ) -> None:
         self._output, self._name, self._force, self._samples = output, name, force, samples
         self._block: ObservedBlock | None = None
         self.run: ObservedRun | None = None
