@@ -32,17 +32,22 @@ def write(target: str, place: Path) -> str:
     return place.read_text()
 
 
+def assert_head_says(text: str, *words: str) -> None:
+    """Asserts that the head of a file says all of this."""
+    head = ast.get_docstring(ast.parse(text)) or ""
+    assert [said for said in words if said not in head] == []
+
+
 def test_a_cpp_kernel_is_written_with_what_its_writer_needs(runs: Path, tmp_path: Path) -> None:
     text = write(f"{runs}/cpu#cpp_fused_relu_0", tmp_path / "mine.py")
-    about = ast.get_docstring(ast.parse(text)) or ""
-    for said in (
+    assert_head_says(
+        text,
         "inductor-bench kernel mine.py --check",
         "in_out_ptr0: float32 [32, 128], strides [128, 1], aligned to 64 bytes, written",
         "made for: torch 2.13.0",
         "before:   aten.addmm",
         "after:    aten.addmm",
-    ):
-        assert said in about
+    )
     edit = read_edit(tmp_path / "mine.py")
     assert not edit.changed
     assert is_edit_file(str(tmp_path / "mine.py"))
@@ -63,16 +68,15 @@ def test_a_changed_cpp_kernel_is_checked_with_the_flags_of_the_original(runs: Pa
 
 def test_a_triton_kernel_is_written_with_its_roof_and_the_same_in_pytorch(runs: Path, tmp_path: Path) -> None:
     text = write(f"{runs}/gpu#{RED}", tmp_path / "mine.py")
-    about = ast.get_docstring(ast.parse(text)) or ""
-    for said in (
+    assert_head_says(
+        text,
         "in_out_ptr0: float32 [32768, 1]",
         "limited by DRAM bandwidth, reaches",
         "registers",
         "config:",
         "before:   aten.addmm",
         "The function reference below computes the same",
-    ):
-        assert said in about
+    )
     edit = read_edit(tmp_path / "mine.py")
     assert roles_of(edit).output_only == (4, 5)
     assert (
