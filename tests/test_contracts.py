@@ -147,7 +147,7 @@ EDGES: dict[str, tuple[str, ...]] = {
 BROAD_EXCEPT = {
     "worker/__main__.py",
     "cli/main.py",
-    "worker/capture/edited.py",
+    "worker/capture/edited_kernels.py",
     "worker/capture/pinned.py",
     "worker/capture/variants/checks.py",
     "worker/capture/variants/turns.py",

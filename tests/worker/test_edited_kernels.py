@@ -22,7 +22,7 @@ from inductor_bench.source.edited import passed_form
 from inductor_bench.source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
 from inductor_bench.source.module_reader import read_module
 from inductor_bench.store import codec
-from inductor_bench.worker.capture.edited import (
+from inductor_bench.worker.capture.edited_kernels import (
     NOT_RUN,
     UNLIKE,
     EditedAutotuner,

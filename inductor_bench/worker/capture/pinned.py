@@ -34,7 +34,7 @@ from ...source.generated_text import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
-from .edited import NOT_RUN, OWN_SOURCE, EditedSources, attempt, compile_triton
+from .edited_kernels import NOT_RUN, OWN_SOURCE, EditedSources, attempt, compile_triton
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
 
