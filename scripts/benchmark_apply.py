@@ -1,7 +1,16 @@
-"""What ``apply --verify`` finds if nothing is pinned: ``python scripts/benchmark_apply.py [PROGRAM]``.
+"""What ``apply --verify`` finds if nothing is changed, and whether edited files that nobody edited are taken.
 
-PROGRAM is a file of ``scripts/programs`` (``changed.py``). One of its kernels is retuned, the record says that nothing
-won, and the program is compared with itself, ``--times`` times. No difference may be found.
+``python scripts/benchmark_apply.py [--edits] [--times N] [--within S] [--output FOLDER] [PROGRAM...]``, where PROGRAM is
+a file of ``scripts/programs`` without ``.py`` (``changed``). Each is broken down once and then compared with itself
+``--times`` times. No difference may be found.
+
+Without ``--edits``, one kernel is retuned, and the record says that nothing won. With ``--edits``, each Triton and C++
+kernel of the RUN is written to a file as ``kernel RUN#NAME --edit`` does, and all files are put into the program as they
+are. ``files`` counts the files of the kernels that have a source, ``taken`` those that the program ran, ``equal``
+whether no bit of outputs and gradients differs, and ``proof`` the seconds of the command.
+
+``FOLDER`` gets ``table.json`` and each comparison. ``--within`` limits everything. ``SMALL=1`` makes the programs small
+enough for a CPU.
 """
 
 from __future__ import annotations
@@ -9,48 +18,141 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench import units
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.retune import SAVES, SLOWER, Retune, Saving
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.kernels.edit_files import write_edit
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = "100000"
+STEPS = "1000000"
 """Steps of a program that is ended once its steps are compared."""
+
+LEAST_S = 20.0
+"""Seconds that must be left for a command to be started."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", nargs="?", default="changed.py")
-    parser.add_argument("--times", type=int, default=10, help="comparisons of the program with itself (10)")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", default=["changed"])
+    parser.add_argument("--edits", action="store_true", help="puts all kernels in as files that nobody edited")
+    parser.add_argument("--times", type=int, default=10, help="comparisons of each program with itself (10)")
+    parser.add_argument("--within", type=float, default=3600.0, help="seconds for everything")
+    parser.add_argument("--output", type=Path, default=Path("runs/apply"), help="the folder for the results")
     options = parser.parse_args()
-    program = str(ROOT / "scripts" / "programs" / options.program)
-    with tempfile.TemporaryDirectory() as temporary:
-        run = Path(temporary) / "run"
-        retune = ("--autotune", "coordesc", "--top", "1", "--no-verify", "--remeasure")
-        call("breakdown", *retune, "--stop", "--no-plots", "-o", str(run), program)
-        pin_nothing(RunFolder(run))
-        results = list(compare(run, program, options.times))
-    print(f"{sum(results)} of {len(results)} without a difference")
-    return 0 if all(results) else 1
+    options.output.mkdir(parents=True, exist_ok=True)
+    end_s = time.monotonic() + options.within
+    rows = []
+    for name in options.programs:
+        rows += compare(name, options, end_s)
+        (options.output / "table.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    same = [row for row in rows if row["same"]]
+    print(f"{len(same)} of {len(rows)} without a difference")
+    if options.edits:
+        by_program = {row["program"]: row for row in rows}.values()
+        taken, files = (sum(row[key] for row in by_program) for key in ("taken", "files"))
+        print(f"{taken} of {files} files taken; {sum(row['equal'] for row in rows)} of {len(rows)} bit-equal")
+    return 0 if rows and len(same) == len(rows) else 1
 
 
-def call(*words: str) -> str:
-    """Runs the tool, and returns what it prints."""
-    command = [sys.executable, "-m", "inductor_bench", *words]
-    environment = {"STEPS": STEPS, **os.environ}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        sys.exit(f"{' '.join(words)} failed:\n{ended.stdout}{ended.stderr}")
-    return ended.stdout
+def compare(name: str, options: argparse.Namespace, end_s: float) -> Iterator[dict[str, Any]]:
+    """Compares a program with itself; yields a row for each comparison, and prints it."""
+    program, run = str(ROOT / "scripts" / "programs" / f"{name}.py"), options.output / name
+    retune = () if options.edits else ("--autotune", "coordesc", "--top", "1", "--no-verify", "--remeasure")
+    words = ["breakdown", *retune, "--stop", "--no-plots", "--force", "-o", str(run), "--", sys.executable, program]
+    if (failed := call(words, end_s).stderr) and not (run / "record.json").exists():
+        print(f"{name}: no RUN: {failed[-600:]}", flush=True)
+        return
+    folder = RunFolder(run)
+    files, refused = write_edits(folder) if options.edits else ([], [])
+    for kernel, reason in refused:
+        print(f"{name}: {kernel} has no file: {reason}", flush=True)
+    if not options.edits:
+        pin_nothing(folder)
+    edits = [word for file in files for word in ("--kernel", str(file))]
+    words = ["apply", str(run), *edits, "--verify", "--stop", "--format", "json", "--", sys.executable, program]
+    for number in range(1, options.times + 1):
+        begin_s = time.monotonic()
+        ended = call(words, end_s)
+        output = options.output / f"{name}-{number}.json"
+        output.write_text(ended.stdout or ended.stderr, encoding="utf-8")
+        try:
+            found = json.loads(ended.stdout)["verification"]
+        except (ValueError, KeyError):
+            print(f"{name}: {ended.stderr.strip()[-600:]}", flush=True)
+            return
+        row = row_of(found) | {"program": name, "files": len(files) + len(refused), "proof_s": time.monotonic() - begin_s}
+        print(f"{name} {number:2}  {row['words']}", flush=True)
+        yield row
+
+
+def call(words: Sequence[str], end_s: float) -> subprocess.CompletedProcess[str]:
+    """Runs the tool within the time that is left."""
+    command, left_s = [sys.executable, "-m", "inductor_bench", *words], end_s - time.monotonic()
+    if left_s < LEAST_S:
+        return subprocess.CompletedProcess(command, 1, "", "no time was left")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {"STEPS": STEPS, **os.environ, "PYTHONPATH": path}
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=left_s
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", "no time was left")
+
+
+def write_edits(folder: RunFolder) -> tuple[list[Path], list[tuple[str, str]]]:
+    """Writes each kernel that has a source to a file. Returns the files, and the kernels without one with the reason."""
+    names = {
+        kernel.kernel_id: Path(kernel.file).stem if kernel.file else kernel.name
+        for module in folder.load().modules
+        for kernel in module.kernels
+        if kernel.kernel_id and kernel.calls and kernel.name.startswith(("triton_", "cpp_"))
+    }
+    place = folder.path / "unedited"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    files, refused = [], []
+    for kernel_id, name in names.items():
+        file = place / f"{name}-{kernel_id[:12]}.py"
+        try:
+            write_edit(f"{folder.path}#{name}", file)
+            files.append(file)
+        except InductorBenchError as error:
+            refused.append((name, error.message))
+    return files, refused
+
+
+def row_of(found: dict[str, Any]) -> dict[str, Any]:
+    """A comparison in a row of the table."""
+    savings = {name: codec.decode(Saving, found[name]) for name in ("step", "device") if found[name]}
+    words = [
+        f"{name} {units.seconds(one.own_s)}, saves {1e6 * one.saving_s:+.2f} µs "
+        f"({1e6 * one.low_s:+.2f} to {1e6 * one.high_s:+.2f}), {one.verdict}"
+        for name, one in savings.items()
+    ]
+    outputs = found.get("outputs") or {}
+    states = [kernel["state"] for kernel in found.get("kernels") or ()]
+    return {
+        "same": bool(savings) and not any(one.verdict in (SAVES, SLOWER) for one in savings.values()),
+        "taken": states.count("pinned"),
+        "equal": outputs.get("difference") == 0,
+        "verdicts": {name: one.verdict for name, one in savings.items()},
+        "difference": outputs.get("difference"),
+        "reasons": sorted({kernel.get("reason") or "" for kernel in found.get("kernels") or ()} - {""}),
+        "words": "; ".join(words),
+    }
 
 
 def pin_nothing(folder: RunFolder) -> None:
@@ -64,21 +166,6 @@ def _as_it_was(retune: Retune) -> Retune:
     if kernel is None or kernel.tuning is None:
         return retune
     return replace(retune, kernel=replace(kernel, tuning=replace(kernel.tuning, verdict="same", speedup=1.0)))
-
-
-def compare(run: Path, program: str, times: int) -> Iterator[bool]:
-    """Compares the program with itself; yields whether no difference was found."""
-    for number in range(1, times + 1):
-        printed = call("apply", str(run), "--verify", "--stop", "--format", "json", "--", sys.executable, program)
-        found = json.loads(printed)["verification"]
-        savings = {name: codec.decode(Saving, found[name]) for name in ("step", "device") if found[name]}
-        words = [
-            f"{name} {units.seconds(one.own_s)}, saves {1e6 * one.saving_s:+.2f} µs "
-            f"({1e6 * one.low_s:+.2f} to {1e6 * one.high_s:+.2f}), {one.verdict}"
-            for name, one in savings.items()
-        ]
-        print(f"{number:2}  {'; '.join(words)}", flush=True)
-        yield bool(savings) and not any(one.verdict in (SAVES, SLOWER) for one in savings.values())
 
 
 if __name__ == "__main__":

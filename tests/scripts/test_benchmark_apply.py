@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from inductor_bench.records.retune import Saving
@@ -22,19 +19,16 @@ from scripts import benchmark_apply
         (None, None, False),
     ],
 )
-def test_a_sure_verdict_is_a_difference(
-    step: str | None,
-    device: str | None,
-    good: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_sure_verdict_is_a_difference(step: str | None, device: str | None, good: bool) -> None:
     def saving(verdict: str | None) -> object:
         return codec.encode(Saving(1e-3, 1e-3, 2e-6, -1e-6, 5e-6, 10, verdict)) if verdict else None
 
-    printed = json.dumps({"verification": {"step": saving(step), "device": saving(device)}})
-    monkeypatch.setattr(benchmark_apply, "call", lambda *words: printed)
-    assert list(benchmark_apply.compare(Path("run"), "program.py", 2)) == [good, good]
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    assert step is None or f"step 1.00 ms, saves +2.00 µs (-1.00 to +5.00), {step}" in lines[0]
+    row = benchmark_apply.row_of({"step": saving(step), "device": saving(device)})
+    assert row["same"] is good
+    assert step is None or f"step 1.00 ms, saves +2.00 µs (-1.00 to +5.00), {step}" in row["words"]
+
+
+def test_bits_and_files_that_were_taken_are_counted() -> None:
+    kernels = [{"state": "pinned", "reason": None}, {"state": "missing", "reason": "it did not run"}]
+    row = benchmark_apply.row_of({"step": None, "device": None, "outputs": {"difference": 1e-9}, "kernels": kernels})
+    assert (row["taken"], row["equal"], row["reasons"]) == (1, False, ["it did not run"])
