@@ -30,5 +30,7 @@ def test_a_sure_verdict_is_a_difference(step: str | None, device: str | None, go
 
 def test_bits_and_files_that_were_taken_are_counted() -> None:
     kernels = [{"state": "pinned", "reason": None}, {"state": "missing", "reason": "it did not run"}]
-    row = benchmark_apply.row_of({"step": None, "device": None, "outputs": {"difference": 1e-9}, "kernels": kernels})
+    outputs = {"difference": 1e-9, "own_difference": 0.0, "tensors": 3}
+    row = benchmark_apply.row_of({"step": None, "device": None, "outputs": outputs, "kernels": kernels})
     assert (row["taken"], row["equal"], row["reasons"]) == (1, False, ["it did not run"])
+    assert benchmark_apply.row_of({"step": None, "device": None, "outputs": outputs | {"tensors": 0}})["equal"] is None

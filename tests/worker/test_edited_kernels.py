@@ -62,6 +62,7 @@ class Autotuner:
 
     name: str
     ran: list[str] = field(default_factory=list)
+    launchers: list[Any] = field(default_factory=list)
 
     def run(self, *arguments: Any, stream: int) -> None:
         self.ran.append(self.name)
@@ -126,6 +127,32 @@ def test_a_kernel_runs_its_edit_and_inductors_source_in_turn() -> None:
     kernel.use(False)
     own.run(stream=0)
     assert own.ran == ["own", "own"] and tuned.ran == ["edited"] * 2
+
+
+def launcher(warps: int) -> Any:
+    return SimpleNamespace(config=SimpleNamespace(kwargs={"XBLOCK": 8}, num_warps=warps, num_stages=1))
+
+
+@pytest.mark.parametrize(("keeps", "chosen", "warps"), [(True, [4], [4]), (False, [4], [2, 4]), (True, [2, 4], [2, 4])])
+def test_an_edit_with_the_same_hints_takes_the_config_that_inductor_has_chosen(
+    keeps: bool, chosen: list[int], warps: list[int]
+) -> None:
+    """Else two configs that take equally long would be a difference between the sources."""
+    own, tuned = Autotuner("own", launchers=list(map(launcher, chosen))), Autotuner("edited")
+    tuned.launchers = [launcher(2), launcher(4)]
+    kernel = EditedAutotuner(EDIT, ELSEWHERE, tuned, own, keeps_config=keeps)
+    kernel.use(True)
+    own.run(stream=0)
+    assert tuned.ran == ["edited"]
+    assert [one.config.num_warps for one in tuned.launchers] == warps
+
+
+def test_other_hints_let_inductor_choose() -> None:
+    hinted = SOURCE.replace("    filename=__file__", "    min_elem_per_thread=4,\n    filename=__file__")
+    for source, keeps in ((EDIT.source, True), (hinted, False)):
+        edit = edit_of(TRITON, KERNEL.name, SOURCE, source)
+        _, join = compile_triton(edit, Compiler(), KERNEL.name, SOURCE, compares=True)
+        assert join().keeps_config is keeps
 
 
 @pytest.mark.parametrize("compares", [False, True])

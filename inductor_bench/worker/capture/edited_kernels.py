@@ -9,6 +9,7 @@ from typing import Any
 
 from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
 from ...records.edit_pin import TRITON, EditPin
+from ...source.edit_rules import has_same_decorators
 from ...source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
 from ..upstream import pinning
 
@@ -37,6 +38,7 @@ class EditedAutotuner:
     own: Any = None  # the object of Inductor's source; ``None`` where only the edited one is compiled
     reason: str = ""  # why the edited source did not compile
     ran: bool = False  # whether the edited kernel has been launched
+    keeps_config: bool = False  # whether the edited source has the decorators, and so the configs, of Inductor's
 
     _launch: Callable[..., Any] | None = field(init=False, default=None)  # launches the edited kernel
 
@@ -54,6 +56,9 @@ class EditedAutotuner:
         if self.own is None:
             vars(self.tuned).pop("run", None)
         else:
+            # Inductor times its configs anew for each source, and a tie would be counted as the edit's difference.
+            if self.keeps_config:
+                pinning.take_config(self.tuned, self.own)
             self.own.run = self._launch
         return self._launch(*arguments, **keywords)
 
@@ -127,13 +132,15 @@ def compile_triton(
         The work in another process, if there is any, and what makes the kernel; it has Inductor's own source, too, if
         the edited one does not compile.
     """
-    tuned, failed = attempt(lambda: compile_source(source_for(edit, name, source)))
+    text = source_for(edit, name, source)
+    tuned, failed = attempt(lambda: compile_source(text))
     own = compile_source(source) if compares or failed else None
 
     def join() -> EditedAutotuner:
         compiled, reason = (None, failed) if failed else attempt(lambda: pinning.result_of(tuned))
         inductors = compile_source(source) if reason and own is None else own
-        return EditedAutotuner(edit, name, compiled, pinning.result_of(inductors), reason)
+        keeps = not reason and has_same_decorators(text, source)
+        return EditedAutotuner(edit, name, compiled, pinning.result_of(inductors), reason, keeps_config=keeps)
 
     return getattr(own if failed else tuned, "future", None), join
 

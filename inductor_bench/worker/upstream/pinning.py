@@ -150,6 +150,19 @@ def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
     return found[0]
 
 
+def take_config(autotuner: Any, other: Any) -> None:
+    """Makes a kernel launch the configuration that another kernel has chosen.
+
+    If that one has chosen none yet, or it does not compile for this kernel, the kernel chooses by itself. (2.11, 2.13)
+    """
+    if autotuner is other or len(other.launchers) != 1 or not autotuner.launchers:
+        return
+    with contextlib.suppress(*launcher_errors()):
+        launcher = find_launcher(autotuner, values_of(other.launchers[0].config), keep=False)
+        settle(launcher.config)
+        set_launchers(autotuner, [launcher])
+
+
 def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
     """Makes the Triton kernels of a loaded module run in these configurations, whatever Inductor would choose.
 

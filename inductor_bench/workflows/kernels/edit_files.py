@@ -256,6 +256,9 @@ def buffer_roles(kernel: KernelDefinition, launch: Launch, unread: Collection[in
     if pointers is None or len(pointers) != len(places):
         return BufferRoles()
     uses = list(zip(places, (pointer.use for pointer in pointers), strict=True))
+    # A kernel without a result would not be there: if nobody seems to read any, where they are read was not seen.
+    if {place for place, use in uses if not use.name.startswith("in_ptr")} <= set(unread):
+        unread = ()
     # The rows that a mixed-order reduction leaves in its workspace are summed by another kernel: they are results.
     keeps = "MixOrderReductionGrid" in kernel.source
     return BufferRoles(
@@ -324,15 +327,21 @@ def unread_places(text: str, kernel: str) -> frozenset[int]:
     there is for itself."""
     lines, found = text.splitlines(), list[set[int]]()
     for number, variables in _passed(text, kernel):
-        indent = len(lines[number]) - len(lines[number].lstrip())
+        calls = re.compile(r"\s*(async )?def ")
+        begins = next((_indent(line) for line in reversed(lines[:number]) if calls.match(line)), -1)
         rest = []
+        # A graph's results are returned after the block of its device, so that only the function's end counts.
         for line in lines[number + 1 :]:
-            if line.strip() and len(line) - len(line.lstrip()) < indent:
+            if line.strip() and _indent(line) <= begins:
                 break
             rest.append(re.sub(r"^\s*del \w+$|#.*$", "", line))
         left = "\n".join(rest)
         found.append({place for place, name in enumerate(variables) if name and not re.search(rf"\b{name}\b", left)})
     return frozenset(set.intersection(*found)) if found else frozenset()
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 # What a writer needs to know.

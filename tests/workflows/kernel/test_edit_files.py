@@ -12,7 +12,14 @@ from source_data import CPU, DATA
 from inductor_bench.errors import UsageError
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.source.edited import BEGIN, END, read_edit
-from inductor_bench.workflows.kernels.edit_files import check_texts, find_run_kernel, is_edit_file, roles_of, run_edit
+from inductor_bench.workflows.kernels.edit_files import (
+    check_texts,
+    find_run_kernel,
+    is_edit_file,
+    roles_of,
+    run_edit,
+    unread_places,
+)
 
 RED = "triton_red_fused_gelu_native_layer_norm_0"
 
@@ -54,6 +61,29 @@ def test_a_cpp_kernel_is_written_with_what_its_writer_needs(runs: Path, tmp_path
     ((original, edited),) = check_texts(edit)
     assert original == edited
     assert "RECORD_FUNCTION" not in edit.source
+
+
+def test_what_is_returned_after_the_block_of_its_device_is_a_result() -> None:
+    """A module for a GPU returns its results below the block in which it launches its kernels."""
+    text = """
+class Runner:
+    def call(self, args):
+        arg0_1, = args
+        with torch.cuda._DeviceGuard(0):
+            buf0 = empty_strided_cuda((8,), (1,), torch.float32)
+            buf1 = empty_strided_cuda((8,), (1,), torch.float32)
+            buf2 = empty_strided_cuda((8,), (1,), torch.float32)
+            triton_poi_fused_0.run(arg0_1, buf0, buf1, buf2, 8, stream=stream0)
+            del arg0_1
+            triton_poi_fused_1.run(buf1, 8, stream=stream0)
+            del buf2
+        return (buf0, buf1, )
+
+def benchmark_compiled_module(times=10):
+    return buf2
+"""
+    assert unread_places(text, "triton_poi_fused_0") == {0, 3}
+    assert unread_places(text, "triton_poi_fused_1") == frozenset()
 
 
 def test_a_changed_cpp_kernel_is_checked_with_the_flags_of_the_original(runs: Path, tmp_path: Path) -> None:
