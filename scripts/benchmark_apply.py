@@ -1,14 +1,14 @@
 """What ``apply --verify`` finds if nothing is changed, and whether edited files that nobody edited are taken.
 
-``python scripts/benchmark_apply.py [--edits] [--times N] [--within S] [--output FOLDER] [PROGRAM...]``, where PROGRAM is
-a file of ``scripts/programs`` without ``.py`` (``changed``). Each is broken down once and then compared with itself
+``python scripts/benchmark_apply.py [--edits] [--times N] [--within S] [--output FOLDER] [PROGRAM...]``, where PROGRAM
+is a file of ``scripts/programs`` without ``.py`` (``changed``). Each is broken down once and then compared with itself
 ``--times`` times. No difference may be found.
 
 Without ``--edits``, one kernel is retuned, and the record says that nothing won. With ``--edits``, each Triton and C++
-kernel of the RUN is written to a file as ``kernel RUN#NAME --edit`` does, and all files are put into the program as they
-are. ``files`` counts the files of the kernels that have a source, ``taken`` those that the program ran, and ``equal``
-says whether outputs and gradients differ by no more than those of the program from run to run; it is empty if whole
-processes were compared. ``proof_s`` is the seconds of the command.
+kernel of the RUN is written to a file as ``kernel RUN#NAME --edit`` does, and all files are put into the program as
+they are. ``files`` counts the files of the kernels that have a source, ``taken`` those that the program ran, and
+``equal`` says whether outputs and gradients differ by no more than those of the program from run to run; it is empty if
+whole processes were compared. ``proof_s`` is the seconds of the command.
 
 ``FOLDER`` gets ``table.json`` and each comparison. ``--within`` limits everything. ``SMALL=1`` makes the programs small
 enough for a CPU.
@@ -119,7 +119,7 @@ def call(words: Sequence[str], end_s: float) -> subprocess.CompletedProcess[str]
 
 
 def write_edits(folder: RunFolder) -> tuple[list[Path], list[tuple[str, str]]]:
-    """Writes each kernel that has a source to a file. Returns the files, and the kernels without one with the reason."""
+    """Writes each kernel that has a source to a file. Returns the files, and why a kernel has none."""
     names = {
         kernel.kernel_id: Path(kernel.file).stem if kernel.file else kernel.name
         for module in folder.load().modules

@@ -22,7 +22,7 @@ from inductor_bench.records.optimization import (
     MenuRow,
     ProgramSetting,
 )
-from inductor_bench.records.run import EAGER, CompiledFunction, LayerTime, Part, Run
+from inductor_bench.records.run import EAGER, Capture, CompiledFunction, LayerTime, Part, Run
 from inductor_bench.store import codec
 
 
@@ -154,12 +154,28 @@ def test_less_memory_is_tried_only_if_something_is_recomputed_or_waits_for_memor
 
 def test_limits_of_dynamo_are_tried_if_they_were_reached() -> None:
     assert menu_of("train")["recompile-limit"].reason.startswith("no function was compiled so often")
-    assert menu_of("train")["static"].reason == "nothing was compiled again"
     run = recorded("train")
     function = CompiledFunction("train.py:3 step", reached_limit=True)
-    capture = replace(run.capture, functions=(function,), recompiles=("Recompiling function step",))
-    rows = {row.slug: row for row in make_menu(StepFacts(replace(run, capture=capture)))}
-    assert not rows["recompile-limit"].reason and not rows["static"].reason and not rows["dynamic"].reason
+    rows = menu_after(run, replace(run.capture, functions=(function,)))
+    assert not rows["recompile-limit"].reason
+
+
+def menu_after(run: Run, capture: Capture) -> dict[str, MenuRow]:
+    """The menu of a run with another capture."""
+    return {row.slug: row for row in make_menu(StepFacts(replace(run, capture=capture)))}
+
+
+def test_shapes_are_a_question_only_if_a_size_changed() -> None:
+    run = recorded("train")
+    config = "train.py:3 step: 0/0: model.config.problem_type is None"
+    size = "train.py:3 step: 0/0: tensor 'x' size mismatch at index 0. expected 8, actual 7"
+    rows = menu_after(run, replace(run.capture, recompiles=(config,)))
+    assert rows["dynamic"].reason == "nothing was compiled again for another size"
+    assert rows["static"].reason == "no graph is for any shape"
+    assert not menu_after(run, replace(run.capture, recompiles=(size,)))["dynamic"].reason
+    dynamic = replace(run, modules=tuple(replace(module, dynamic=True) for module in run.modules))
+    rows = menu_after(dynamic, run.capture)
+    assert not rows["dynamic"].reason and not rows["static"].reason and rows["static"].bound
 
 
 def test_guards_are_only_named() -> None:

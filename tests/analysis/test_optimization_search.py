@@ -12,6 +12,7 @@ from inductor_bench.analysis.optimization.search import (
     MOST_FINALISTS,
     NO_TIME,
     NOT_COMBINED,
+    NOT_RUN,
     OptimizationSearch,
 )
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan, conflict
@@ -81,7 +82,7 @@ def test_a_claim_rests_on_fresh_processes() -> None:
     asked = [(plan.purpose, plan.slugs) for plan in program.asked]
     assert asked[0] == (SCREEN, ("placebo", *(row.slug for row in ROWS)))
     assert [purpose for purpose, _ in asked[1:3]] == [PROVE] * 2 and all("row-3" in slugs for _, slugs in asked[1:3])
-    assert asked[-4:] == [(CONFIRM, (name,)) for name in (ORIGINAL, "row-3", "row-3", ORIGINAL)]
+    assert asked[-4:] == [(CONFIRM, (name,)) for name in ("row-3", ORIGINAL, ORIGINAL, "row-3")]
     assert [plan.cold for plan in program.asked][-4:] == [True, True, False, False]
 
 
@@ -262,8 +263,9 @@ def compiling_program(seed: int, savings: dict[str, float], compile_s: float = 1
     return DrawnProgram(seed, savings, compile_s=compile_s, cached=0.1, start_s=10.0, check_s=2.0, **more)
 
 
-def promising_rows() -> list[MenuRow]:
-    graphs = replace(menu_row("cudagraphs"), group="cudagraphs", bound=0.6)
+def promising_rows(group: str = "cudagraphs") -> list[MenuRow]:
+    """Rows of which one promises much; ``loader`` is a group whose rows are claimed without a run from the start."""
+    graphs = replace(menu_row("cudagraphs"), group=group, bound=0.6)
     return [*(menu_row(f"row-{number}") for number in range(8)), graphs]
 
 
@@ -319,10 +321,10 @@ def test_what_excludes_a_proven_setting_that_saves_more_is_not_proven() -> None:
 
 def test_what_there_is_no_time_to_combine_is_left_to_a_longer_search() -> None:
     program = compiling_program(0, {"cudagraphs": 0.5, "row-3": 0.3}, 30.0)
-    found = searched(program, promising_rows(), 1200.0)
+    found = searched(program, promising_rows("loader"), 1200.0)
     assert found.winner is not None and found.winner.slugs == ("cudagraphs", "row-3")
     begun = next(plan for plan in program.asked if plan.purpose == COMBINE)
-    search = OptimizationSearch(promising_rows(), program.step_s, 1200.0)
+    search = OptimizationSearch(promising_rows("loader"), program.step_s, 1200.0)
     plans, program = search.plans(), compiling_program(0, {"cudagraphs": 0.5, "row-3": 0.3}, 30.0)
     asked = next(plans)
     with pytest.raises(StopIteration):
@@ -457,12 +459,12 @@ def confirmed(program: DrawnProgram) -> list[tuple[str, bool]]:
     ("budget_s", "from_start", "runs"),
     [
         (250.0, NOT_YET, []),
-        (285.0, SHARED_CACHES, [(ORIGINAL, False), ("cudagraphs", False)]),
-        (365.0, EMPTY_CACHES, [(ORIGINAL, True), ("cudagraphs", True)]),
+        (285.0, SHARED_CACHES, [("cudagraphs", False), (ORIGINAL, False)]),
+        (365.0, EMPTY_CACHES, [("cudagraphs", True), (ORIGINAL, True)]),
         (
             420.0,
             EMPTY_CACHES,
-            [(ORIGINAL, True), ("cudagraphs", True), ("cudagraphs", False), (ORIGINAL, False)],
+            [("cudagraphs", True), (ORIGINAL, True), (ORIGINAL, False), ("cudagraphs", False)],
         ),
     ],
 )
@@ -471,7 +473,7 @@ def test_a_result_runs_from_the_start_as_far_as_there_is_time(
 ) -> None:
     for seed in range(3):
         program = trainer(seed)
-        search = searched(program, promising_rows(), budget_s, ahead=CompileAhead(0, 40.0))
+        search = searched(program, promising_rows("loader"), budget_s, ahead=CompileAhead(0, 40.0))
         assert search.winner is not None and search.winner.slugs == ("cudagraphs",)
         assert (search.winner.from_start, confirmed(program)) == (from_start, runs)
         assert search.spent_s <= budget_s and states(search)["cudagraphs"] == KEPT
@@ -494,7 +496,7 @@ def test_runs_from_the_start_are_expected_to_take_what_they_take() -> None:
             asked = plans.send(trials)
     assert len(expected) == 4
     for expected_s, took_s in expected:
-        assert 0.85 * took_s < expected_s < 1.25 * took_s
+        assert 0.8 * took_s < expected_s < 1.25 * took_s
 
 
 def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared() -> None:
@@ -507,6 +509,16 @@ def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared(
     assert search.winner is not None and search.winner.from_start == SHARED_CACHES
 
 
+def test_cuda_graphs_are_not_claimed_without_a_run_from_the_start() -> None:
+    """With gradients that accumulate they end in an error from the start, and in no process that changes over."""
+    search = searched(trainer(0), promising_rows(), 250.0, ahead=CompileAhead(0, 40.0))
+    row = next(row for row in search.rows if row.slug == "cudagraphs")
+    assert search.winner is None and row.proven is not None
+    assert (row.state, row.reason) == (UNPROVEN, NOT_RUN)
+    search = searched(trainer(0, kills={"cudagraphs": CONFIRM}), promising_rows(), 600.0, ahead=CompileAhead(0, 40.0))
+    assert search.winner is None and states(search)["cudagraphs"] == FAILED
+
+
 def test_what_was_not_compared_is_not_claimed_without_a_run_from_the_start() -> None:
     search = searched(trainer(0, is_compared=False), promising_rows(), 250.0, ahead=CompileAhead(0, 40.0))
     assert search.winner is None and states(search)["cudagraphs"] == UNPROVEN
@@ -514,12 +526,12 @@ def test_what_was_not_compared_is_not_claimed_without_a_run_from_the_start() -> 
 
 def test_a_longer_time_limit_only_runs_the_result_from_the_start() -> None:
     first = trainer(0)
-    short = searched(first, promising_rows(), 250.0, ahead=CompileAhead(0, 40.0))
+    short = searched(first, promising_rows("loader"), 250.0, ahead=CompileAhead(0, 40.0))
     assert short.winner is not None and short.winner.missing_s is not None
     needed_s = short.spent_s + 1.1 * short.winner.missing_s
     for longer_s in (needed_s, 1200.0):
         again = trainer(0)
-        search = searched(again, promising_rows(), 250.0, ahead=CompileAhead(0, 40.0), confirming_s=longer_s)
+        search = searched(again, promising_rows("loader"), 250.0, ahead=CompileAhead(0, 40.0), confirming_s=longer_s)
         assert again.asked[: len(first.asked)] == first.asked
         assert {plan.purpose for plan in again.asked[len(first.asked) :]} == {CONFIRM}
         assert search.winner is not None and search.winner.from_start == EMPTY_CACHES
@@ -527,7 +539,7 @@ def test_a_longer_time_limit_only_runs_the_result_from_the_start() -> None:
 
 
 def test_a_search_that_is_stopped_claims_what_was_proven_until_then() -> None:
-    rows = [*promising_rows()[:4], promising_rows()[-1]]
+    rows = [*promising_rows("loader")[:4], promising_rows("loader")[-1]]
     for count, claims in ((2, False), (3, True), (4, True)):
         program = trainer(0)
         search = OptimizationSearch(rows, program.step_s, 1200.0, ahead=CompileAhead(0, 40.0))

@@ -59,8 +59,12 @@ def _needs_inference(facts: StepFacts) -> str:
     return _needs_graphs(facts) or ("it is for inference" if facts.trains else "")
 
 
-def _needs_recompilation(facts: StepFacts) -> str:
-    return _needs_graphs(facts) or ("" if facts.run.capture.recompiles else "nothing was compiled again")
+def _needs_sizes(facts: StepFacts) -> str:
+    return _needs_graphs(facts) or ("" if facts.sizes_change else "nothing was compiled again for another size")
+
+
+def _needs_dynamic(facts: StepFacts) -> str:
+    return _needs_graphs(facts) or ("" if facts.dynamic is None or facts.dynamic > 0 else "no graph is for any shape")
 
 
 def _needs_limit(facts: StepFacts) -> str:
@@ -418,7 +422,7 @@ MENU = (
         SUMS,
         "compilations for new shapes",
         lambda facts: None,
-        _needs_recompilation,
+        _needs_sizes,
         "kernels for any shape are slower",
         "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
     ),
@@ -429,8 +433,8 @@ MENU = (
         "dynamic",
         SUMS,
         "kernels for any shape",
-        lambda facts: None,
-        _needs_recompilation,
+        lambda facts: facts.dynamic,
+        _needs_dynamic,
         "many shapes compile many times, up to the limit",
         "https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html",
     ),

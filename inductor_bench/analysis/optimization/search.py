@@ -82,6 +82,10 @@ save, and the seconds of a compilation from which on it is a single one."""
 CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""
 
+FROM_START = ("cudagraphs",)
+"""Groups whose rows are only claimed if they ran from the program's start. Gradients that accumulate and outputs that
+are kept let programs fail with CUDA graphs, and not those that change over to them within a process."""
+
 NO_TIME = "no time was left for it: a longer --budget tries it"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
 NOT_RUN = "it is faster by itself; nothing was run from the program's start with it yet"
@@ -434,7 +438,7 @@ class OptimizationSearch(SearchRounds):
         """Runs the program with the result and without in turn, if there is time; returns the rows that have to go."""
         full = name_of(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
-        names = [ORIGINAL, full, *(name_of(without(kept, slug)) for slug in alone)]
+        names = [full, ORIGINAL, *(name_of(without(kept, slug)) for slug in alone)]
         trials = yield from self._run_in_turn(names, alone)
         whole = judge_alone(trials, full, noise=self.trials)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
@@ -474,7 +478,7 @@ class OptimizationSearch(SearchRounds):
         """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide.
 
         With shared caches if there is time for these only; nothing is begun that would not end in time, and the first
-        of each begin together or not at all.
+        of each begin together or not at all. What may fail comes first.
         """
         begun = len(self.trials)
         turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
@@ -488,7 +492,7 @@ class OptimizationSearch(SearchRounds):
             yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
         for _ in range(LOOKS - 1 if alone else 0):
             trials = self.trials[begun:]
-            gains = [judge_alone(trials, names[1], name, self.trials) for name in names if name != names[1]]
+            gains = [judge_alone(trials, names[0], name, self.trials) for name in names[1:]]
             if all(is_faster(gain) for gain in gains) or not self._has_time(
                 CONFIRM, self._rounds_s_of(turns, range(len(turns)))
             ):
@@ -508,13 +512,14 @@ class OptimizationSearch(SearchRounds):
         """Claims what fresh processes agree on, where there was no time to run it from the program's start.
 
         Only what changes nothing in the numbers, and was compared, is claimed. Several rows are if they were measured
-        together, and their memory has no limit; else the best of them is.
+        together, and their memory has no limit; else the best of them is. Rows of :data:`FROM_START` are not.
         """
         left = [slug for slug in kept if self._rows[slug].state == UNPROVEN]
-        sure = [slug for slug in left if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]
+        same = [slug for slug in left if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]
+        sure = [slug for slug in same if self._rows[slug].group not in FROM_START]
         for slug in left:
-            row = self._rows[slug]
-            self._set(slug, reason=NOT_COMBINED if slug in sure else NO_LOSSES.format(numbers=row.numbers))
+            losses = NO_LOSSES.format(numbers=self._rows[slug].numbers)
+            self._set(slug, reason=NOT_COMBINED if slug in sure else NOT_RUN if slug in same else losses)
         together = sure == list(kept) and all(self._rows[slug].alternates for slug in sure)
         if not (together and is_faster(gain)) or (len(sure) > 1 and self._max_memory_bytes is not None):
             sure = sorted(sure, key=self._share)[-1:]

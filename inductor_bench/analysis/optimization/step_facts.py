@@ -249,6 +249,17 @@ class StepFacts:
         return any(graph_use(self.run, module).replayed for module in self.run.modules)
 
     @cached_property
+    def dynamic(self) -> float | None:
+        """The time in graphs for any shape; of a step that is not profiled, nothing if no graph is such."""
+        graphs = [module for module in self.run.modules if module.dynamic]
+        return self.share(sum(graph_use(self.run, module).time_s for module in graphs)) if graphs else 0.0
+
+    @cached_property
+    def sizes_change(self) -> bool:
+        """Whether something was compiled again for another size."""
+        return bool(self.dynamic != 0 or any("size mismatch" in one for one in self.run.capture.recompiles))
+
+    @cached_property
     def threads(self) -> int | None:
         return self.run.environment.host.threads
 
