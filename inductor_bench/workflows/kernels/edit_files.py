@@ -284,6 +284,8 @@ def _reference(found: RunKernel) -> str:
     for place, (name, argument) in enumerate(zip(names, launch.arguments, strict=False)):
         view = argument.tensor
         written = place in roles.output_only + roles.cleared + roles.scratch
+        # A buffer that is updated in place, and that the kernel never loads, holds nothing for it.
+        written = written or not re.search(rf"\btl\.(load|atomic_\w+)\(\s*{name}\b", found.kernel.source)
         parameters.append(
             Parameter(
                 name,
