@@ -37,7 +37,7 @@ from ..records.run import (
 )
 from ..records.traced import Activity, GraphCall, HostOp, OperatorCall, ProgramTrace, Work
 from ..trace.program_trace import Markers
-from ..trace.program_works import KnownGraph, ProgramWorks
+from ..trace.program_works import KnownGraph, ProgramWorks, kernel_spans
 from ..trace.stored_traces import EventKey, EventNote, event_key, pair_calls
 from .call_work import EagerOperators, dtype_of, find_operators, find_parts
 from .evidence_files import EvidenceFiles, read_traced_steps
@@ -214,6 +214,8 @@ def describe_process(observed: StepEvidence, evidence: Evidence, files: Evidence
     steps = RankSteps(
         *(seen.rank, seen.pid, seen.device, times, level.time_s),
         level=(level.begin, level.end),
+        step_numbers=seen.step_numbers,
+        steps_before_profile=seen.steps_before_profile,
     )
     if observed.problem:
         return DescribedProcess(steps, observed, (_unusable(observed.problem),))
@@ -281,7 +283,7 @@ def _with_ledger(
         observed,
         tuple(notes),
         step_kernels(by_slug, found.window.steps),
-        lanes_of(described, found.host_works, observed.steps.rank),
+        _timeline(found, described, observed, trace),
         None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:]),
         _notes_of_events(trace, found, modules, places, files),
         tuple(find_stretches(described)),
@@ -289,6 +291,12 @@ def _with_ledger(
         None if queue is None else _queued(queue, found, described, observed),
         tuple(_operator_calls(found, modules, files)),
     )
+
+
+def _timeline(found: ProgramWorks, steps: Steps, observed: StepEvidence, trace: ProgramTrace) -> Timeline:
+    slugs = {number: name.slug or "" for number, name in steps.names.items()}
+    kernels = tuple(kernel_spans(found, slugs, trace.trace.host_ops, on_host=steps.on_host))
+    return replace(lanes_of(steps, found.host_works, observed.steps.rank), kernels=kernels)
 
 
 def _operator_calls(

@@ -269,6 +269,9 @@ class RankSteps:
     waits: tuple[HostStretch, ...] = ()
     # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
     level: tuple[int, int] = (0, 0)
+    # the number of each of ``step_times_s`` as the program counts its steps from 0; empty in older records
+    step_numbers: tuple[int, ...] = ()
+    steps_before_profile: int = 0  # the number of them that came before the profiled ones
 
 
 @dataclass(frozen=True)
@@ -333,6 +336,16 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class KernelSpans:
+    """When a kernel of a compiled graph ran in the step of a timeline."""
+
+    graph: str  # the slug of the graph's module
+    name: str  # the name of the kernel
+    lane: str  # the lane that it is drawn below
+    spans_s: tuple[tuple[float, float], ...]  # begin and end of each call, in seconds from the step's begin
+
+
+@dataclass(frozen=True)
 class Timeline:
     """One profiled step of the process that sets the pace, for a picture: ``RUN/traces/step.timeline.json``."""
 
@@ -341,6 +354,8 @@ class Timeline:
     # merged.
     intervals: tuple[Interval, ...] = ()
     rank: int | None = None  # the rank of the process; ``None`` in a program of one process
+    # the kernels of compiled graphs in this step, at most :data:`MOST_INTERVALS` calls, of more the longest
+    kernels: tuple[KernelSpans, ...] = ()
 
 
 MOST_INTERVALS = 5000

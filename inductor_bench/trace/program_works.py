@@ -25,16 +25,19 @@ from ..records.run import (
     GUARDS,
     HOST_LANE,
     LAUNCHING,
+    MOST_INTERVALS,
     OPTIMIZER,
     OPTIMIZING,
     PYTHON,
     SYNCHRONISING,
+    KernelSpans,
 )
 from ..records.traced import (
     Activity,
     DeviceEvent,
     GraphCall,
     HostActivity,
+    HostOp,
     Iteration,
     ProgramTrace,
     StepWindow,
@@ -532,3 +535,35 @@ def _count_optimizers(units: Owners, window: StepWindow) -> dict[str, int]:
         if window.launched(one.start_s) and one.name.startswith("Optimizer.step#"):
             counts[name] += 1
     return dict(counts)
+
+
+def kernel_spans(
+    found: ProgramWorks, slugs: Mapping[int, str], host_ops: Sequence[HostOp], *, on_host: bool
+) -> Iterator[KernelSpans]:
+    """When the kernels of compiled graphs ran in the last step; on a CPU the outermost operators of the graphs.
+
+    Args:
+        found: the works of the profile.
+        slugs: the module of each graph, by its number.
+        host_ops: the operators of the trace.
+        on_host: whether the device is the host itself.
+    """
+    start_s, end_s = found.window.bounds[-2:]
+    if on_host:
+        calls = [
+            (number, HOST_LANE, one.name, host_ops[one.instance].start_s, one.duration_s)
+            for number, activities in found.activities.items()
+            for one in activities
+        ]
+    else:
+        calls = [
+            (work.graph, work.lane, work.activity.name, work.start_s, work.duration_s)
+            for work in found.works
+            if work.graph is not None and work.activity is not None
+        ]
+    inside = sorted((call for call in calls if start_s <= call[3] < end_s), key=lambda call: -call[4])[:MOST_INTERVALS]
+    spans: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for number, lane, name, at_s, duration_s in sorted(inside, key=lambda call: call[3]):
+        begin_s = round(at_s - start_s, 9)
+        spans.setdefault((slugs.get(number, ""), name, lane), []).append((begin_s, round(begin_s + duration_s, 9)))
+    yield from (KernelSpans(*key, tuple(times)) for key, times in spans.items())

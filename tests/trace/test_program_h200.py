@@ -25,7 +25,7 @@ from inductor_bench.store import codec
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.program_trace import read_program_trace
-from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works
+from inductor_bench.trace.program_works import KnownGraph, ProgramWorks, find_works, kernel_spans
 from inductor_bench.trace.rows import read_trace
 from inductor_bench.trace.stored_traces import pair_calls, read_user_calls
 from tests.support.h200 import FOLDER
@@ -205,3 +205,19 @@ def test_eager_operators_stand_between_the_graph_calls_of_a_step() -> None:
     between = eager_bytes(found, (), 9e12)
     assert between == {0: batch + 4, 1: 1, 2: squares + 12}, "the copy of a batch, a condition, the loss"
     assert eager_bytes(found, [(1, batch), (2, batch)], 9e12) == {0: 4, 1: 1, 2: 12}
+
+
+@pytest.mark.parametrize("name", ["decode", "breaks"])
+def test_the_kernels_of_a_timeline_are_those_of_graphs_in_its_step(name: str) -> None:
+    found = works_of(name)
+    start_s, end_s = found.window.bounds[-2:]
+    kernels = list(kernel_spans(found, {number: f"graph-{number}" for number in range(8)}, (), on_host=False))
+    known = [work for work in found.works if work.activity is not None and start_s <= work.start_s < end_s]
+    assert known and sum(len(one.spans_s) for one in kernels) == len(known)
+    spans = [span for one in kernels for span in one.spans_s]
+    assert all(0 <= begin < end for begin, end in spans)
+    assert math.fsum(end - begin for begin, end in spans) == pytest.approx(
+        math.fsum(work.duration_s for work in known), rel=1e-3
+    )
+    assert {one.lane for one in kernels} == {work.lane for work in known}
+    assert {one.name for one in kernels} == {work.activity.name for work in known if work.activity}
