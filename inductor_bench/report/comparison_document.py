@@ -64,6 +64,7 @@ from .document import (
 )
 from .formats import View, document_formats, table_text
 from .run.run_tables import source_file
+from .waterfall import Fall, waterfall
 
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60
@@ -149,7 +150,11 @@ def _parts(comparison: RunComparison) -> tuple[Block, ...]:
         cut_on=On.TERMINAL,
         rest=_part_row(comparison, others, 0.0),
     )
-    return (Sentence("Bars: to the left B takes less, to the right more.", NOTE, on=On.PAGE), table)
+    falls = [Fall(part_name(part), part.delta_s, part.verdict in TONES) for part in large]
+    if small:
+        falls.append(Fall(others.label, others.delta_s, False))
+    picture = waterfall((f"A: the {step.currency}", step.a_s), falls, (f"B: the {step.currency}", step.b_s))
+    return (*picture, Sentence("Bars: to the left B takes less, to the right more.", NOTE, on=On.PAGE), table)
 
 
 def _sum(label: str, parts: Sequence[PartChange]) -> PartChange:

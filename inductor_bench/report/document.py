@@ -36,6 +36,9 @@ THEME_COLOURS = ("good", "bad", "muted", "interval")
 FEW_ROWS = 12
 """Number of rows up to which a table needs no filter."""
 
+FIRST_ROWS, ROWS_SHOWN = 20, 30
+"""A table of more than the second number of rows shows the first number of them on a page, until all are asked for."""
+
 MOST_ROWS = 1000
 """The most rows of a table that a terminal, Markdown or a page shows. The CSV file has all rows."""
 
@@ -70,7 +73,7 @@ class Item:
     log: str = ""  # lines that a page shows on demand, and a terminal the last of
     place: str = ""  # the file with the whole log, for a terminal
     on: On = On.EVERYWHERE
-    command: str = ""  # what tries it, for the brief form
+    command: str = ""  # what tries it, for the brief form and to copy from a page
 
     @property
     def numbered(self) -> str:
@@ -87,6 +90,15 @@ class Items(Block):
 
     macro: ClassVar[str] = "items"
     entries: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Answers(Block):
+    """Questions that a reader has, each with its answer."""
+
+    macro: ClassVar[str] = "answers"
+    entries: tuple[tuple[str, Item], ...]
+    on: On = field(default=On.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -111,13 +123,49 @@ class Bar(Block):
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Something that runs several times within a timeline, and has a row in a table of the page."""
+
+    title: str
+    anchor: str  # of its row; empty if it has none
+    colour: str
+    lane: str  # the name of the lane that it is drawn below
+    spans: tuple[tuple[float, float], ...]  # begin and length of each time, as shares of the axis
+
+
+@dataclass(frozen=True)
 class TimelineChart(Block):
-    """Lanes over one time axis. ``start`` and length of a stretch are shares of the axis."""
+    """Lanes over one time axis. ``start`` and length of a stretch are shares of the axis. A page zooms into them."""
 
     macro: ClassVar[str] = "timeline"
     lanes: tuple[tuple[str, tuple[Stretch, ...]], ...]  # the name and the stretches of each lane
     ticks: tuple[tuple[float, str], ...]  # the place, as a share, and the text of each tick
     legend: tuple[tuple[str, str], ...]  # a colour and its meaning
+    title: str = ""  # what it shows, for who does not see it
+    marks: tuple[Mark, ...] = ()
+    span_s: float = 0.0  # the seconds of the axis, for what a page says of marks
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one kind: their name, colour, and places as shares of the width and of the height."""
+
+    title: str
+    colour: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Sparkline(Block):
+    """Points over an axis, in a small picture."""
+
+    macro: ClassVar[str] = "sparkline"
+    title: str  # what it shows, for who does not see it
+    series: tuple[Series, ...]
+    low: str  # the text at the lower end of the vertical axis
+    high: str
+    ends: tuple[str, str]  # the texts at the ends of the horizontal axis
+    on: On = field(default=On.PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -126,6 +174,7 @@ class FlameGraph(Block):
 
     macro: ClassVar[str] = "flame"
     levels: tuple[tuple[Stretch, ...], ...]  # from the outermost function; ``left`` and length are shares of the width
+    title: str = ""  # what it shows, for who does not see it
     on: On = field(default=On.PAGE, kw_only=True)
 
 
@@ -277,6 +326,7 @@ class Section(Block):
     short: str = ""  # its name in the page's list of sections
     note: str = ""  # what all that is below it refers to
     quiet: bool = False  # whether a terminal leaves the heading out, because the first sentence says as much
+    beside: bool = False  # whether a page shows its blocks beside each other
 
 
 @dataclass(frozen=True)
@@ -316,7 +366,7 @@ def is_empty(block: object, form: On) -> bool:
     """Whether a format has nothing to show of a block."""
     if isinstance(block, Section | Fold):
         return not shown_on(block.blocks, form)
-    if isinstance(block, Items | Commands):
+    if isinstance(block, Items | Commands | Answers):
         return not block.entries
     if isinstance(block, Table | Facts):
         return not block.rows

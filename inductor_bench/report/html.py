@@ -19,8 +19,11 @@ from .. import units
 from . import names, palette
 from .document import (
     FEW_ROWS,
+    FIRST_ROWS,
+    ROWS_SHOWN,
     THEME_COLOURS,
     Document,
+    Mark,
     On,
     Row,
     Section,
@@ -38,6 +41,10 @@ _PLAIN = re.compile(r"[\w .#%/:()-]")
 
 BETWEEN = "\n\n"
 """What separates the blocks of a file. Files of kernels share most blocks, which are packed once."""
+
+
+MOST_SAID = 5
+"""The most stretches of a lane that are named to who does not see it."""
 
 
 def document_page(document: Document) -> str:
@@ -69,10 +76,11 @@ def environment(folder: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["few_rows"] = FEW_ROWS
+    made.globals.update(few_rows=FEW_ROWS, first_rows=FIRST_ROWS, rows_shown=ROWS_SHOWN)
     made.filters.update(clean=names.clean, prose=_prose, lines=_lines, css=_css_text, base64=_base64)
     made.filters.update(shown=_shown, places=_places, rows=_rows, texts=_texts, words=_words, bar_words=bar_words)
-    made.filters.update(left_out=_left_out, colour=css_colour, ink=_ink)
+    made.filters.update(left_out=_left_out, colour=css_colour, ink=_ink, breakable=_breakable)
+    made.filters.update(lane_words=_lane_words, marked=_marked, dots=_dots)
     return made
 
 
@@ -125,6 +133,39 @@ def _prose(text: str) -> markupsafe.Markup:
         return markupsafe.escape("`").join(pieces)
     pieces[1::2] = [markupsafe.Markup("<code>{}</code>").format(piece) for piece in pieces[1::2]]
     return markupsafe.Markup("").join(pieces)
+
+
+def _breakable(text: str) -> markupsafe.Markup:
+    """One line, which a narrow page breaks after the parts of a path or a name."""
+    pieces = re.split(r"(?<=[_/.:-])(?=\w)", names.clean(text))
+    return markupsafe.Markup("<wbr>").join(map(markupsafe.escape, pieces))
+
+
+def _lane_words(stretches: Sequence[Stretch]) -> str:
+    """The longest stretches of a lane, for who does not see it."""
+    longest = sorted(stretches, key=lambda one: -one.share)[:MOST_SAID]
+    more = len(stretches) - len(longest)
+    return ", ".join([*map(_words, longest), *([f"and {more:,} more"] if more else [])])
+
+
+def _marked(marks: Iterable[Mark]) -> markupsafe.Markup:
+    """The marks as JSON: ``[title, anchor, colour, [[begin, length], …], colour of its text]`` of each."""
+    data = [
+        [
+            names.clean(mark.title),
+            mark.anchor,
+            css_colour(mark.colour),
+            [[round(number, 7) for number in span] for span in mark.spans],
+            _ink(mark.colour),
+        ]
+        for mark in marks
+    ]
+    return jinja2.utils.htmlsafe_json_dumps(data, separators=(",", ":"))
+
+
+def _dots(points: Iterable[tuple[float, float]]) -> str:
+    """A path of lines without length, which round ends make dots."""
+    return "".join(f"M{1000 * x:.5g} {100 - 100 * y:.4g}h0" for x, y in points)
 
 
 def _lines(text: str) -> str:

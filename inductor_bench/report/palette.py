@@ -84,6 +84,12 @@ def short_title(category: Category) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Returns black or white, whichever is readable on ``colour`` (``#rrggbb``)."""
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.56 else "#000000"
+    """Returns black or white, whichever has more contrast on ``colour`` (``#rrggbb``)."""
+    red, green, blue = (_linear(int(colour[i : i + 2], 16) / 255) for i in (1, 3, 5))
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+
+
+def _linear(value: float) -> float:
+    """A component of a colour of sRGB as a share of the light."""
+    return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4

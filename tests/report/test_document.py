@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from golden import golden
@@ -18,6 +19,7 @@ from inductor_bench.report.document import (
     LEAD,
     NOTE,
     WARN,
+    Answers,
     Bar,
     Beside,
     Block,
@@ -31,13 +33,16 @@ from inductor_bench.report.document import (
     Fold,
     Item,
     Items,
+    Mark,
     Note,
     On,
     Picture,
     Row,
     Section,
     Sentence,
+    Series,
     SourceFile,
+    Sparkline,
     Stretch,
     Table,
     TimelineChart,
@@ -91,14 +96,21 @@ def every_block(text: str = "", command: str = "inductor-bench report runs/x --s
     item = Item(
         f"A finding{text}.", WARN, f"do this{text}", (("1 triton", "k1"), (f"gone{text}", "")), 3, "no. 1-3", "log\nend"
     )
+    mark = Mark(f"triton{text}", "k1", "#0072b2", "host", ((0.0, 0.25), (0.5, 0.25)))
+    series = Series(f"3 timed steps{text}", "muted", ((0.0, 1.0), (0.5, 0.5), (1.0, 0.5)))
     inner: tuple[Block, ...] = (
         Items((item, Item("On paper only.", BAD, on=On.PAPER))),
         Bar(parts),
+        Answers(((f"What is slow{text}?", replace(item, command=command)),)),
+        Sparkline(f"Times{text}", (series,), "0", "2 ms", ("step 0", "step 2")),
         FlameGraph(((Stretch(1.0, "#0072b2", "main", "main 100%", 0.0),), (Stretch(0.5, "#e69f00", "f", "", 0.25),))),
         TimelineChart(
             (("host", placed), (f"stream 7{text}", parts[:1])),
             ((0.0, "0 s"), (1.0, "2 ms")),
             (("#0072b2", f"graph{text}"),),
+            f"One step{text}",
+            (mark,),
+            0.002,
         ),
         Table(columns, rows, 1, total, "name", most=2, more=f"in tables/x.csv{text}"),
         Table(
@@ -155,6 +167,9 @@ def test_every_block_on_a_page() -> None:
     assert {"h1", "h2", "h3", "ul", "table", "tfoot", "dl", "img", "details", "pre", "code"} <= tags
     assert [value for name, value in parsed.attributes if name == "data-v"][:3] == ["1", "1234.5", "0.001"]
     assert 'class="bar placed"' in text and "var(--bad)" in text and 'class="lane"' in text and 'id="files"' in text
+    assert "What is slow?" in shown and shown.count("inductor-bench report runs/x --sort gain") == 2
+    assert 'd="M0 0h0M500 50h0M1000 50h0"' in text and 'aria-label="Times"' in text
+    assert '[["triton","k1","#0072b2",[[0.0,0.25],[0.5,0.25]],"#ffffff"]]' in text
 
 
 def test_a_page_shows_a_thousand_rows_of_a_table_and_counts_the_others() -> None:
@@ -181,7 +196,7 @@ def test_hostile_text_is_text_in_markdown_and_on_a_page() -> None:
     fenced = re.sub(r"^(`{3,})$.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert "\x1b" not in text and not re.search(r"(?<!\\)<", fenced)
     parsed = Parsed(html.document_page(every_block(" " + EVIL)))
-    assert parsed.tags.count("script") == 2 and "alert(1)" in parsed.shown
+    assert parsed.tags.count("script") == 3 and "alert(1)" in parsed.shown  # marks of a timeline are data in a script
 
 
 def test_a_terminal_without_unicode_or_colours_says_the_same() -> None:

@@ -97,8 +97,11 @@ def test_the_page_draws_only_the_stacks_in_which_the_device_waits(tmp_path: Path
     assert read_host_trace(folder) == trace and "speedscope.app" in (tmp_path / HOST).read_text()
     page = document_page(run_document(sampled(), parts=page_parts(sampled(), tmp_path, plots=False)))
     body = page.partition("</head>")[2]
-    assert 'class="flame"' in body and 'title="tokenize app/data.py:33 60.0%"' in body
+    assert 'class="scroller flame"' in body and 'title="tokenize app/data.py:33 60.0%"' in body
     assert "&lt;lambda&gt; torch/x.py:5 30.0%" in body
     (tmp_path / HOST).write_text("{")
     assert page_parts(sampled(), tmp_path, plots=False).host is None
-    assert 'class="flame"' not in document_page(run_document(sampled(), parts=PageParts())).partition("</head>")[2]
+    assert (
+        'class="scroller flame"'
+        not in document_page(run_document(sampled(), parts=PageParts())).partition("</head>")[2]
+    )

@@ -5,7 +5,9 @@ Playwright drives the Chromium of the system. If one of them is missing, these t
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +19,17 @@ import pytest
 import run_builder as build
 import step_runs
 import test_pages as pages
+from conftest import ROOT
 from h200 import unpack_batch
 from printed import run_page
+from test_verification import FOUND
+from tried_programs import optimization, two_winners
 
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import KernelSpans, Run, Timeline
 from inductor_bench.report.batch_document import FORMATS as BATCH_FORMATS
+from inductor_bench.report.document import FIRST_ROWS
 from inductor_bench.report.formats import as_page
+from inductor_bench.report.optimization_document import FORMATS as OPTIMIZATION_FORMATS
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.workflows.batch_state import read_view
 
@@ -31,6 +38,7 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 OPTIONS = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync")
 WIDE, NARROW = 1400, 400
 KERNELS = 2000
+RECORDED = ROOT / "tests" / "data" / "h200_torch2.11" / "mixnet_l_train" / "forward.py.gz"
 MOST_ELEMENTS = 40
 """For each kernel, before one of them is opened. A page with the lines of all files would paint late."""
 
@@ -72,12 +80,31 @@ def many_kernels() -> tuple[Run, dict[str, str]]:
     return replace(run, modules=tuple(modules)), files
 
 
+def marked_timeline(run: Run) -> Timeline:
+    """The timeline of a step in which two kernels of a graph run several times, and one that the run does not know."""
+    graph, lane = run.modules[0], "stream 7"
+    first, second = graph.kernels[:2]
+    kernels = (
+        KernelSpans(graph.slug, first.name, lane, tuple((1.2e-3 + n * 4e-4, 1.5e-3 + n * 4e-4) for n in range(8))),
+        KernelSpans(graph.slug, second.name, lane, ((5.4e-3, 9e-3),)),
+        KernelSpans(graph.slug, "unknown<b>", lane, ((10e-3, 12e-3),)),
+    )
+    return replace(step_runs.timeline(), kernels=kernels)
+
+
 def step_page() -> str:
     run = step_runs.host_paced()
-    return run_page(run, draw_plots(run), step_runs.timeline())
+    return run_page(run, draw_plots(run), marked_timeline(run))
+
+
+def proof_page() -> str:
+    run = replace(step_runs.host_paced(), verification=FOUND)
+    return run_page(run)
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "proof": proof_page,
+    "optimization": lambda: as_page(OPTIMIZATION_FORMATS, optimization(two_winners())),
     "step": step_page,
     "hostile": lambda: run_page(build.hostile()),
     "failed": lambda: run_page(build.empty()),
@@ -89,15 +116,23 @@ PAGES: dict[str, Callable[[], str]] = {
 
 @contextmanager
 def opened(
-    browser: Any, text: str, folder: Path, width: int = WIDE, scheme: str = "light", hash: str = ""
+    browser: Any,
+    text: str,
+    folder: Path,
+    width: int = WIDE,
+    scheme: str = "light",
+    hash: str = "",
+    says_copied: bool = True,
+    **options: Any,
 ) -> Iterator[Any]:
     """A page in the browser. At its end there must have been no error, no warning and no dialog."""
     path = folder / "page.html"
     path.write_text(text, encoding="utf-8")
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(LIMIT_MS)
-    context.add_init_script("window.setTimeout = () => 0")  # what says "Copied" goes on saying it
+    if says_copied:
+        context.add_init_script("window.setTimeout = () => 0")  # what says "Copied" goes on saying it
     page, said = context.new_page(), []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -155,6 +190,8 @@ def test_a_row_is_a_card_on_a_narrow_page_and_its_values_have_their_titles(brows
 def test_tables_sort_by_mouse_and_keyboard_and_details_stay_with_their_rows(browser: Any, tmp_path: Path) -> None:
     with opened(browser, run_page(build.mixnet()), tmp_path) as page:
         table = page.evaluate("document.getElementById('k1').closest('table').id")
+        assert len(column(page, f"#{table}", 0)) == FIRST_ROWS
+        page.click(f"button.all[data-table={table}]")
         numbers = [int(text) for text in column(page, f"#{table}", 0)]
         assert numbers == sorted(numbers) and len(numbers) == 641
         head = page.locator(f"#{table} thead button", has_text="gain limit")
@@ -185,7 +222,7 @@ def test_a_filter_keeps_the_rows_that_have_all_its_words(browser: Any, tmp_path:
         assert 0 < len(shown) < 641 and all("red" in text for text in shown)
         assert page.inner_text(f"[data-count={table}]") == f"{len(shown)} of 641"
         box.fill("")
-        assert len(column(page, f"#{table}", 1)) == 641
+        assert len(column(page, f"#{table}", 1)) == FIRST_ROWS
 
 
 def test_a_kernels_file_is_shown_and_copied(browser: Any, tmp_path: Path) -> None:
@@ -214,6 +251,10 @@ def test_a_finding_leads_to_its_kernel_which_opens(browser: Any, tmp_path: Path)
         assert page.get_attribute("#k5 button.open", "aria-expanded") == "true"
         page.click("li a[href='#k1']")
         page.wait_for_selector("#k1 button.open[aria-expanded=true]")
+        assert len(column(page, "table:has(#k1)", 1)) == FIRST_ROWS
+        page.evaluate("location.hash = '#k600'")
+        page.wait_for_selector("#k600 button.open[aria-expanded=true]")
+        assert len(column(page, "table:has(#k1)", 1)) == 641, "a link to a row that is not shown shows all rows"
 
 
 def test_what_to_type_is_copied(browser: Any, tmp_path: Path) -> None:
@@ -221,3 +262,129 @@ def test_what_to_type_is_copied(browser: Any, tmp_path: Path) -> None:
         page.click(".code .copy")
         playwright.expect(page.locator(".code .copy").first).to_have_text("Copied")
         assert "torch.compile" in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_timeline_zooms_and_one_click_leads_to_the_kernel(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, step_page(), tmp_path) as page:
+        box = page.locator(".zoomed").first
+        scroller, said, marks = box.locator(".scroller"), box.locator("output"), box.locator(".lane.marked")
+        assert marks.locator("a").count() == 9 and marks.locator("i").count() == 1, "an unknown kernel leads nowhere"
+        width = marks.bounding_box()["width"]
+        box.locator(".tools button", has_text="+").click()
+        assert marks.bounding_box()["width"] == pytest.approx(2 * width, rel=0.1)
+        assert scroller.evaluate("s => s.scrollLeft") > 0, "the middle stays in the middle"
+        scroller.press("0")
+        assert marks.bounding_box()["width"] == pytest.approx(width)
+        scroller.press("+")
+        box.locator(".tools button", has_text="Fit").click()
+        first = marks.locator("a").first
+        first.hover()
+        playwright.expect(said).to_contain_text("0.3 ms")
+        target = first.get_attribute("href")
+        first.click()
+        page.wait_for_selector(f"{target} button.open[aria-expanded=true]")
+
+
+def test_the_kernels_of_a_timeline_are_reached_with_the_keyboard(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, step_page(), tmp_path) as page:
+        box = page.locator(".zoomed").first
+        marks, said = box.locator(".lane.marked"), box.locator("output")
+        for _ in range(9):
+            marks.press("ArrowRight")
+        playwright.expect(said).to_contain_text("3.6 ms (9 of 10)")
+        marks.press("Enter")
+        target = box.locator(".lane.marked .now").get_attribute("href")
+        page.wait_for_selector(f"{target} button.open[aria-expanded=true]")
+
+
+def test_a_finding_has_its_command_to_copy(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, step_page(), tmp_path) as page:
+        command = page.locator("#s1 li .try").first
+        command.locator(".copy").click()
+        playwright.expect(command.locator(".copy")).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()").startswith("inductor-bench ")
+
+
+def test_a_page_opens_with_questions_and_their_answers(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, step_page(), tmp_path) as page:
+        questions = page.locator("dl.answers dt").all_inner_texts()
+        assert questions[:2] == ["What is slow?", "Which kernel?"] and questions[-1] == "Is it certain?"
+        assert page.locator("dl.answers").bounding_box()["y"] < 900, "without scrolling"
+        page.click("dl.answers a[href^='#k']")
+        page.wait_for_selector(".row button.open[aria-expanded=true]")
+
+
+def test_a_page_is_whole_without_scripts(browser: Any, tmp_path: Path) -> None:
+    text = run_page(build.mixnet(), draw_plots(build.mixnet()), None)
+    with opened(browser, text, tmp_path, java_script_enabled=False) as page:
+        assert page.locator(".row:visible", has=page.locator("button.open")).count() == 641
+        assert page.locator(".copy:visible, input.filter:visible, .tools:visible").count() == 0
+        page.click("a[href='#k2']")
+        facts = page.locator("#k2 + .more dl")
+        assert facts.is_visible() and not page.locator("#k3 + .more dl").is_visible()
+
+
+def test_a_page_fits_on_paper_and_prints_in_light_colours(browser: Any, tmp_path: Path) -> None:
+    for text in (step_page(), run_page(build.mixnet()), pages.comparison_page()):
+        with opened(browser, text, tmp_path, 718, "dark") as page:  # A4 without its margins
+            page.emulate_media(media="print", color_scheme="dark")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 718
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            assert page.locator("nav:visible, button.all:visible, .copy:visible, .tools button:visible").count() == 0
+
+
+def test_a_title_breaks_between_the_parts_of_a_name(browser: Any, tmp_path: Path) -> None:
+    run = replace(step_runs.host_paced(), title="train_a_large_feed_forward_network_with_norms.py")
+    with opened(browser, run_page(run), tmp_path, NARROW) as page:
+        lines = """title => [...title.childNodes].filter(n => n.nodeType === 3).map(n => {
+            const range = document.createRange(); range.selectNodeContents(n);
+            return new Set([...range.getClientRects()].map(r => r.top)).size })"""
+        found = page.locator("h1").evaluate(lines)
+        assert len(found) > 5 and set(found) == {1}
+
+
+def test_five_thousand_kernels_with_names_of_any_kind(browser: Any, tmp_path: Path) -> None:
+    run = build.mixnet()
+    odd = ("triton_" + "融合归一化" * 60, "<img src=x onerror=alert(1)>" * 12, "triton_poi_fused_" + "add_" * 80)
+    kernels = [
+        replace(kernel, name=f"{odd[number % 3]}_{number}", kernel_id=f"{number:016x}")
+        for number, kernel in enumerate(run.modules[0].kernels * 20)
+    ][:5000]
+    run = replace(run, modules=(replace(run.modules[0], kernels=tuple(kernels)),))
+    text = run_page(run)
+    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        with opened(browser, text, tmp_path, width, scheme) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert "and 4,000 more in tables/kernels.csv" in page.inner_text("main")
+            assert page.locator("img[src=x]").count() == 0
+
+
+def test_a_page_of_five_hundred_kernels_stays_small() -> None:
+    run, kept = build.mixnet(), gzip.decompress(RECORDED.read_bytes()).decode()
+    blocks = re.split(r"(?=^# kernel path: )", kept, flags=re.MULTILINE)[1:]
+    modules, number = [], 0
+    files = {}
+    for module in run.modules:
+        kernels = []
+        for kernel in module.kernels[:250]:
+            place = f"kernels/k{number}.py"
+            files[place] = f"# {number}\n\n{blocks[number % len(blocks)]}\n\n# {number}"
+            kernels.append(replace(kernel, file=place))
+            number += 1
+        modules.append(replace(module, kernels=tuple(kernels)))
+    run = replace(run, modules=tuple(modules))
+    text = run_page(run, draw_plots(run), marked_timeline(run), files)
+    assert number == 500 and len(text.encode()) < 1_500_000
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_no_serious_fault(browser: Any, name: str, tmp_path: Path) -> None:
+    package = pytest.importorskip("axe_playwright_python", reason="axe is not installed: pip install -e .[dev]")
+    axe = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    text = PAGES[name]()
+    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        with opened(browser, text, tmp_path, width, scheme, says_copied=False, bypass_csp=True) as page:
+            page.add_script_tag(content=axe)
+            found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+            wrong = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
+            assert wrong == [], (width, scheme)

@@ -13,7 +13,6 @@ from inline import change
 from matplotlib import image
 
 from inductor_bench.records.base import Category
-from inductor_bench.records.retune import AppliedKernel, Saving, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.report import palette
 from inductor_bench.report.run import plots
@@ -120,17 +119,3 @@ def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert len(labels) > 1 and len(marks) > 2
     assert [label for label in labels for box in marks if label.covered(box)] == []
     assert [pair for pair in itertools.combinations(labels, 2) if pair[0].covered(pair[1])] == []
-
-
-def test_savings_are_drawn_if_kernels_were_measured_in_the_program() -> None:
-    run = build.mixnet()
-    assert "savings" not in draw_plots(run)
-    device = Saving(15.6e-3, 14.4e-3, 1.2e-3, 1.1e-3, 1.3e-3, 20, "saves")
-    kernels = tuple(
-        AppliedKernel(f"triton_red_{number}", f"{number:016}", {"XBLOCK": 8}, "pinned", "", 6e-5, 5e-5 - number * 4e-6)
-        for number in range(20)
-    )
-    found = Verification("steps", 1.2e-3, device, device, kernels=kernels)
-    assert "savings" in draw_plots(replace(run, verification=found))
-    on_a_cpu = replace(found, kernels=tuple(replace(kernel, saving_s=None) for kernel in kernels))
-    assert "savings" not in draw_plots(replace(run, verification=on_a_cpu))

@@ -18,15 +18,23 @@ from inductor_bench.analysis.batch_aggregation import summarize_model
 from inductor_bench.records.base import Category, Failure
 from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
 from inductor_bench.records.request import ModelRequest
-from inductor_bench.records.run import EAGER, HOST_LANE, Interval, Part, Run, Timeline
+from inductor_bench.records.run import EAGER, HOST_LANE, Interval, Part, Program, Run, Timeline
 from inductor_bench.report import names, palette
 from inductor_bench.report.batch_document import lead_words, model_notes, progress_words, wall_words
 from inductor_bench.report.batch_tables import BatchView, models_csv
+from inductor_bench.report.document import Sparkline
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.run.run_document import write_report
 from inductor_bench.report.run.run_tables import csv_text, write_tables
 from inductor_bench.report.run.run_words import alone, rank
-from inductor_bench.report.run.step_document import LedgerRow, bar_rows, lanes_of, launched, ledger_rows
+from inductor_bench.report.run.step_document import (
+    LedgerRow,
+    bar_rows,
+    lanes_of,
+    launched,
+    ledger_rows,
+    steps_over_time,
+)
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.run_files import TIMELINE, write_timeline
@@ -294,3 +302,34 @@ def test_modules_that_cannot_run_by_themselves_stand_below_the_answer() -> None:
     assert place > lines.index(next(line for line in lines if line.startswith("Findings")))
     assert lines[place + 1] == "  - Graph Block.forward: 0 exited with 1."
     assert "## Failed" not in run_markdown(run) and "## Not run by themselves" in run_markdown(run)
+
+
+def steps_of(program: Program, **fields: object) -> Sparkline:
+    """The picture of the steps of a program whose only process has these fields."""
+    (block,) = steps_over_time(replace(program, ranks=(replace(program.ranks[0], **fields),)))  # type: ignore[arg-type]
+    assert isinstance(block, Sparkline)
+    return block
+
+
+def test_steps_over_time_tell_timed_profiled_and_other_steps_apart() -> None:
+    program = step_runs.host_paced().program
+    assert program is not None
+    known = {
+        "step_times_s": (4.0, 2.0, 1.0, 1.0),
+        "step_numbers": (1, 2, 8, 11),
+        "steps_before_profile": 2,
+        "profiled_steps": 3,
+        "profiled_step_time_s": 3.0,
+        "level": (0, 2),
+    }
+    used, others, profiled = steps_of(program, **known).series
+    assert used.points == ((0.0, 1.0), (0.1, 0.5)) and others.points == ((0.7, 0.25), (1.0, 0.25))
+    assert profiled.points == pytest.approx(((0.2, 0.75), (0.3, 0.75), (0.4, 0.75)))
+    assert "2 timed steps" in used.title and "3 profiled steps, at their mean of 3.00 s" in profiled.title
+    (older,) = steps_of(program, **{**known, "step_numbers": (), "level": (0, 0)}).series
+    assert older.title.startswith("4 timed steps"), "an older record does not say when it profiled"
+    first = steps_of(program, **{**known, "steps_before_profile": 0, "step_numbers": (4, 5, 6, 7)})
+    assert first.ends == ("step 1", "step 7") and first.series[-1].points[0][0] == 0.0
+    assert list(steps_over_time(replace(program, ranks=()))) == []
+    alone = replace(program.ranks[0], step_times_s=(1.0,))
+    assert list(steps_over_time(replace(program, ranks=(alone,)))) == []

@@ -12,9 +12,10 @@ from inductor_bench.cli.apply import beyond
 from inductor_bench.cli.main import main
 from inductor_bench.messages.observed import ComparedOutputs, Pins
 from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
-from inductor_bench.report.document import Document
+from inductor_bench.report.document import Document, Sentence, Table
 from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
 from inductor_bench.report.terminal import document_text
+from inductor_bench.report.waterfall import Fall, waterfall
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.workflows import apply
 from inductor_bench.workflows.apply import ApplyOutcome
@@ -239,3 +240,35 @@ def test_a_kernel_that_does_not_run_its_edit_is_a_failure(monkeypatch: pytest.Mo
         outcome = ApplyOutcome(tmp_path, pinned, kernels, verification=found)
         monkeypatch.setattr(apply, "run_apply", lambda *_, outcome=outcome: outcome)
         assert main(["apply", str(tmp_path), "--verify", "--", "true"]) == code
+
+
+def rows_of(found: Verification) -> list[list[str]]:
+    """The texts of the waterfall on the page of a proof; empty if there is none."""
+    tables = [one for one in proof_section(found, 10).blocks if isinstance(one, Table)]
+    (shown,) = [one for one in tables if one.columns[0].title == "from before to after"] or [Table((), ())]
+    return [[cell.text for cell in row.cells[:2]] for row in shown.rows]
+
+
+def test_a_page_shows_what_each_kernel_saves_between_before_and_after() -> None:
+    rows = rows_of(FOUND)
+    assert rows[0] == ["device time of a step, as it was", "15.6 ms"]
+    assert rows[1:3] == [["triton_red_0", "-0.700 ms"], ["triton_poi_1", "-0.300 ms"]]
+    assert rows[3:] == [["device time of a step, as it is", "14.6 ms"]], "they add up: nothing else is left"
+    many = tuple(replace(KERNELS[0], name=f"triton_red_{number}", saving_s=5e-5) for number in range(20))
+    assert [label for label, _ in rows_of(replace(FOUND, kernels=many))][-2:] == ["6 more kernels", rows[-1][0]]
+    less = rows_of(replace(FOUND, kernels=KERNELS[:1]))
+    assert less[2] == ["everything else", "-0.300 ms"]
+    assert rows_of(replace(FOUND, kernels=tuple(replace(one, saving_s=None) for one in KERNELS))) == []
+    assert rows_of(replace(FOUND, device=None)) == []
+
+
+def test_the_bars_of_a_waterfall_each_begin_where_the_last_one_ends() -> None:
+    falls = (Fall("less", -0.4), Fall("more", 0.1), Fall("by chance", -0.2, False))
+    table, said = waterfall(("A", 2.0), falls, ("B", 1.5))
+    assert isinstance(table, Table) and isinstance(said, Sentence)
+    bars = [row.cells[2].bar.stretches[0] for row in table.rows if row.cells[2].bar is not None]
+    ends = [(round(bar.left or 0.0, 6), round((bar.left or 0.0) + bar.share, 6)) for bar in bars]
+    (_, top), less, more, chance, (begin, after) = ends
+    assert top == less[1] == 1.0 and less[0] == more[0] and more[1] == chance[1] and chance[0] == after and begin == 0.0
+    assert [bar.colour for bar in bars[1:4]] == ["good", "bad", "muted"]
+    assert "begin at 1.38 s" in said.text and (less[1] - less[0]) * (2.0 - 1.375) == pytest.approx(0.4, abs=1e-5)

@@ -12,6 +12,7 @@ from ...analysis.roofline import BEYOND
 from ...analysis.step_costs import runs_on_host, step_of
 from ...records.run import Program, Run
 from .. import names, palette
+from ..document import MOST_ROWS as SHOWN_ON_PAGE
 from ..document import (
     NOTE,
     Block,
@@ -74,7 +75,7 @@ def _section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: 
     return Section(
         f"Device time by {by}" if not runs_on_host(run) else f"Time by {by}",
         (
-            *_icicle(tree, whole_s),
+            *(_icicle(tree, whole_s, by) if by == LINE else ()),
             _table(tree, whole_s, by),
             *sentences(_said(program, tree), NOTE),
         ),
@@ -82,6 +83,16 @@ def _section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: 
         note=f"per step; shares are of its {whose}, {units.seconds(whole_s)}",
         on=on,
     )
+
+
+def icicle_section(run: Run) -> Section:
+    """The tree by layer as a picture, for a page."""
+    program = step_of(run)
+    tree = tree_by_layer(program.layers, program.layer_classes) if program is not None else ()
+    whole_s = sum(node.whole.time_s for node in tree)
+    whose = "time in operators" if runs_on_host(run) else "device time"
+    note = f"per step: {units.seconds(whole_s)} of {whose}; a layer stands below the one that it is a part of"
+    return Section("The step by layer", tuple(_icicle(tree, whole_s, LAYER)), note=note, on=On.PAGE)
 
 
 def _said(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
@@ -126,7 +137,8 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     for depth, node in every:
         cells = _cells(node, depth, whole_s, by)
         rows.append(Row(tuple(cell for title, cell in cells if title in wanted)))
-    return Table(columns, rows, filter=f"{by}, class" if by == LAYER else by, most=len(few), more="in report.html")
+    more = "in report.html" if len(rows) <= SHOWN_ON_PAGE else f"in tables/{by}s.csv"
+    return Table(columns, rows, filter=f"{by}, class" if by == LAYER else by, most=len(few), more=more)
 
 
 def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
@@ -180,7 +192,7 @@ def _largest(nodes: Sequence[TreeNode], whole_s: float) -> list[TreeNode]:
 # --- the icicle -------------------------------------------------------------------------------------------------------
 
 
-def _icicle(tree: Sequence[TreeNode], whole_s: float) -> Iterator[Block]:
+def _icicle(tree: Sequence[TreeNode], whole_s: float, by: str) -> Iterator[Block]:
     """The tree as a picture: each level is a lane, and each node lies below the one that it is a part of."""
     levels: list[list[Stretch]] = []
     _place(tree, 0.0, 0, whole_s, levels)
@@ -188,7 +200,7 @@ def _icicle(tree: Sequence[TreeNode], whole_s: float) -> Iterator[Block]:
         return
     lanes = tuple(("" if depth else "step", tuple(level)) for depth, level in enumerate(levels))
     ticks = tuple((place / (TICKS - 1), units.seconds(whole_s * place / (TICKS - 1))) for place in range(TICKS))
-    yield TimelineChart(lanes, ticks, (), on=On.PAGE)
+    yield TimelineChart(lanes, ticks, (), f"Time of a step by {by}", on=On.PAGE)
 
 
 def _place(nodes: Iterable[TreeNode], left: float, depth: int, whole_s: float, levels: list[list[Stretch]]) -> None:

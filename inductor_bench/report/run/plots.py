@@ -19,10 +19,8 @@ from matplotlib.lines import Line2D as Line2D
 
 from ... import units
 from ...devices.table import common_device
-from ...records.retune import AppliedKernel, Saving, Verification
 from ...records.run import Run
 from .. import names, palette
-from .retune_document import PINNED
 from .run_words import Entry, heading, machine, of_peak, rank, whole_words
 
 Axes = Any
@@ -45,6 +43,9 @@ DARK = {
 WHITE_LINES = '[style*="stroke: #ffffff"]{stroke:#14181d!important}'
 """White lines divide bars; white fills are text on them, which stays white."""
 
+FAMILIES = b"'DejaVu Sans',Verdana,sans-serif"
+"""The font of a drawing, and fonts as wide or narrower for a machine without it."""
+
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -59,6 +60,7 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "hatch.linewidth": 1.6,
     "svg.hashsalt": "inductor-bench",  # equal drawings are equal files
+    "svg.fonttype": "none",  # text stays text: a fifth of the size, in the font of the reader
 }
 
 
@@ -83,9 +85,9 @@ def svg(figure: Figure) -> bytes:
         for light, dark in DARK.items()
         for what in ("fill", "stroke")
     ]
-    style = f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}{WHITE_LINES}}}</style>"
+    style = f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}{WHITE_LINES}}}</style>"
     head, tag, rest = drawn.getvalue().partition(b"<defs>")
-    return head + style.encode() + tag + rest
+    return (head + style.encode() + tag + rest).replace(b"'DejaVu Sans'", FAMILIES)
 
 
 def run_figure(
@@ -324,7 +326,7 @@ def neighbours(points: Sequence[Point], across: float, along: float) -> list[lis
     return groups
 
 
-PLOTS = ("bandwidth", "headroom", "savings")
+PLOTS = ("bandwidth", "headroom")
 MOST_KERNELS = 16
 NOTE_WIDTH = 138  # characters per line of the notes below a plot
 
@@ -333,11 +335,10 @@ def draw_plots(run: Run) -> dict[str, bytes]:
     """Draws the plots of a run.
 
     Returns:
-        The contents of SVG files by name: ``bandwidth`` (achieved and peak bandwidth of the top kernels), ``headroom``
-        (each kernel's share of the time against its share of the peak) and ``savings`` (what each retuned kernel saves
-        in the program). A plot without data is missing.
+        The contents of SVG files by name: ``bandwidth`` (achieved and peak bandwidth of the top kernels) and
+        ``headroom`` (each kernel's share of the time against its share of the peak). A plot without data is missing.
     """
-    drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_bandwidth, _draw_headroom, _draw_savings)
+    drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_bandwidth, _draw_headroom)
     with drawing():
         figures = {name: draw(run) for name, draw in zip(PLOTS, drawings, strict=True)}
         return {name: svg(figure) for name, figure in figures.items() if figure is not None}
@@ -436,70 +437,3 @@ def _draw_headroom(run: Run) -> Figure | None:
     ):
         figure.text(0.02, (0.34 - 0.2 * line) / 6.1, text, fontsize=8.5, color=palette.MUTED)
     return figure
-
-
-# --- what the retuned kernels save ------------------------------------------------------------------------------------
-
-MOST_BARS = 14
-OWN, TUNED, SAVED, LOST = palette.IDLE, "#0072b2", "#009e73", palette.PEAK
-HEIGHT = 0.62
-"""Height of a bar; the distance of two rows is 1."""
-
-
-def _draw_savings(run: Run) -> Figure | None:
-    kernels = measured_kernels(run.verification)
-    if not kernels or run.verification is None or run.verification.device is None:
-        return None
-    title = "What the retuned kernels save of a step's device time; the ticks are the projections"
-    figure, axes = run_figure(run, 1.5 + 0.27 * row_count(kernels), title, 3.1, 1.0, 0.62, 0.75)
-    draw_waterfall(axes, run.verification.device, kernels)
-    return figure
-
-
-def measured_kernels(found: Verification | None) -> list[AppliedKernel]:
-    """The pinned kernels whose saving was measured, the largest first; empty where there is no waterfall to draw."""
-    if found is None or found.device is None:
-        return []
-    kernels = [one for one in found.kernels if one.state == PINNED and one.saving_s is not None]
-    return sorted(kernels, key=lambda one: -(one.saving_s or 0.0))
-
-
-def row_count(kernels: Sequence[AppliedKernel]) -> int:
-    """The number of rows: the step before and after, the kernels, those that are folded, and the rest."""
-    return 3 + min(len(kernels), MOST_BARS) + (len(kernels) > MOST_BARS)
-
-
-def draw_waterfall(axes: Axes, device: Saving, kernels: Sequence[AppliedKernel]) -> None:
-    """Draws a bar for each saving, from the time before it to the time after it, and a tick at its projection."""
-    shown, folded = kernels[:MOST_BARS], kernels[MOST_BARS:]
-    steps: list[tuple[str, float, float | None]] = []
-    steps += [(names.short(one.name, 40), one.saving_s or 0.0, one.predicted_s) for one in shown]
-    if folded:
-        saving, projected = sum(one.saving_s or 0.0 for one in folded), sum(one.predicted_s for one in folded)
-        steps.append((f"{len(folded)} more kernels", saving, projected))
-    steps.append(("everything else", device.own_s - device.tuned_s - sum(step[1] for step in steps), None))
-    axes.barh(0, device.own_s, height=HEIGHT, color=OWN, edgecolor="white")
-    left, labels = device.own_s, ["as it was"]
-    lowest = device.own_s
-    for row, (label, saving, expected) in enumerate(steps, 1):
-        axes.barh(row, -saving, left=left, height=HEIGHT, color=SAVED if saving >= 0 else LOST, edgecolor="white")
-        if expected is not None:
-            axes.plot([left - expected] * 2, [row - 0.42, row + 0.42], color=palette.INK, linewidth=1.1)
-        left -= saving
-        lowest = min(lowest, left, left + saving - (expected or 0.0))
-        labels.append(label)
-    axes.barh(len(steps) + 1, device.tuned_s, height=HEIGHT, color=TUNED, edgecolor="white")
-    labels.append("as it is")
-    values = [device.own_s, *(step[1] for step in steps), device.tuned_s]
-    low = max(0.0, lowest - 0.25 * (device.own_s - lowest))
-    axes.set_xlim(low, device.own_s + 0.02 * (device.own_s - low))
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.tick_params(axis="y", length=0)
-    for row, value in enumerate(values):
-        whole = row in (0, len(values) - 1)
-        sign = "" if whole else "-" if value >= 0 else "+"
-        text = f"{sign}{units.seconds(abs(value))}"
-        axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
-    axes.set_xlabel(f"device time of a step; the axis begins at {units.seconds(low)}", fontsize=8.5)
-    axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value) if value else "0")

@@ -60,6 +60,7 @@ from ..document import (
     words,
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
+from ..waterfall import Fall, waterfall
 from .run_words import Entry
 
 NAME_WIDTH = 64
@@ -68,6 +69,7 @@ MOST_CANDIDATES = 12
 PINNED = "pinned"
 MOST_REASONS = 6
 MOST_BLAMED = 3
+MOST_FALLS = 14
 SHARE, LEAST_S = 0.2, 0.0002
 """A projection holds where it is within this share of the saving, or within these seconds."""
 
@@ -458,6 +460,7 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
             Sentence(f"{lead_words(found)}.", LEAD),
             *sentences(() if limit is None else (f"{limit_words(slowdown_of_proof(found), limit)}.",), LEAD),
             Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found)), on=On.EVERYWHERE & ~On.BRIEF),
+            *_falls(found.device, pinned),
             *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
             Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
             *sentences((hidden,), NOTE, On.TERMINAL),
@@ -465,6 +468,19 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
         short="Proof",
         quiet=True,
     )
+
+
+def _falls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[Block]:
+    """The device time of a step before and after, and what each kernel saves of it."""
+    measured = [one for one in pinned if one.saving_s is not None]
+    measured.sort(key=lambda one: -(one.saving_s or 0.0))
+    falls = [Fall(names.short(one.name, NAME_WIDTH), -(one.saving_s or 0.0)) for one in measured[:MOST_FALLS]]
+    if len(measured) > MOST_FALLS:
+        rest = measured[MOST_FALLS:]
+        falls.append(Fall(f"{len(rest)} more kernels", -sum(one.saving_s or 0.0 for one in rest)))
+    if device is not None:
+        what = "device time of a step"
+        yield from waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
 
 
 def _proof_row(kernel: AppliedKernel, timed: bool, projects: bool) -> Row:

@@ -62,7 +62,8 @@ from ..document import (
     words,
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
-from .layers_document import KERNEL, layers_section
+from .answers import answers, made_words
+from .layers_document import KERNEL, icicle_section, layers_section
 from .retune_document import proof_section, retune_section
 from .run_summary import commands_of, few_findings, run_summary, trial_of
 from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
@@ -83,10 +84,9 @@ from .run_words import (
     where_words,
     whole_words,
 )
-from .step_document import host_section, launched, rank_section, step_section
+from .step_document import flame_section, host_section, launched, rank_section, step_section
 
 PLOT_TITLES = {
-    "savings": "What the retuned kernels save of a step's device time",
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
 }
@@ -144,29 +144,31 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
     drawings = tuple(Picture(title, parts.plots[name]) for name, title in PLOT_TITLES.items() if name in parts.plots)
     graphs, proof, retunes = _graphs(run), proof_section(run.verification, view.top), retune_section(run, view.top)
     kernels = kernel_section(run, entries, sources, view.sort, view.top)
-    found = _findings(run, lead, entries, view)
+    found, items = _findings(run, lead, entries, view)
     layers = layers_section(run, view.by)
     if view.by != KERNEL:
         kernels = replace(kernels, on=On.PAGE)
     graphs, retunes, layers = _at_length(graphs), _at_length(retunes), tuple(map(_at_length, layers))
-    # A page has the long tables last; a terminal and Markdown end with what to do.
-    on_page = (replace(one, on=one.on & On.PAGE) for one in (found, proof, *layers, graphs, retunes, kernels))
-    shown = (graphs, *layers, kernels, retunes, proof, found)
-    elsewhere = (replace(one, on=one.on & ~On.PAGE) for one in shown)
+    step, host = step_section(run, parts.timeline, entries), _at_length(host_section(run))
+    ranks = _at_length(rank_section(run))
+    plots = Section("Plots", drawings, on=On.PAGE)
+    # A page has what to do first and the long tables last; a terminal and Markdown end with what to do.
+    beside = Section("Host and layers", (flame_section(run, parts.host), icicle_section(run)), beside=True, on=On.PAGE)
+    paged = (found, step, beside, host, ranks, proof, *layers, plots, graphs, retunes, kernels)
+    shown = (step, host, ranks, graphs, *layers, kernels, retunes, proof, found)
     return Document(
         heading(run),
         (machine(run),),
         (
+            made_words(run),
             _failures(run, view.folder),
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             *_shared(run),
-            step_section(run, parts.timeline),
-            _at_length(host_section(run, parts.host)),
-            _at_length(rank_section(run)),
-            *(*on_page, *elsewhere),
+            answers(run, rank(run), items),
+            *(replace(one, on=one.on & On.PAGE) for one in paged),
+            *(replace(one, on=one.on & ~On.PAGE) for one in shown),
             _at_length(_not_run(run, view.folder)),
             _missing(run),
-            Section("Plots", drawings, on=On.PAGE),
             Section("How it was measured", _facts(run), short="Measurement", on=On.PAGE),
             *_next(run, view),
         ),
@@ -189,7 +191,7 @@ def answer_document(run: Run) -> Document:
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             *_shared(run),
             step_section(run, None),
-            host_section(run, None),
+            host_section(run),
             rank_section(run),
             Sentence(TO_COME, NOTE),
         ),
@@ -276,8 +278,8 @@ def _shared(run: Run) -> Iterator[Sentence]:
             yield Sentence(sentence(one.text, run), BAD)
 
 
-def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: View) -> Section:
-    """The advice with the largest gains first, then cautions, and what was found in order."""
+def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: View) -> tuple[Section, tuple[Item, ...]]:
+    """The advice with the largest gains first, then cautions, and what was found in order; and these entries."""
     found = [one for one in findings_beside(run, lead) if one.kind != FIRST]
     few, every = few_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
@@ -287,7 +289,7 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: Vi
     said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
-    return Section(
+    section = Section(
         "Findings",
         (
             Items(tuple(items)),
@@ -296,6 +298,7 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: Vi
         ),
         note=f"what could win most comes first; shares are of {whole_words(run)}" if items else "",
     )
+    return section, tuple(items)
 
 
 def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: On) -> Item:
@@ -515,7 +518,7 @@ def _write_page(run: Run, folder: Path, plots: bool) -> list[Path]:
     from ..html import document_page  # loads jinja2
 
     path = folder / PAGE
-    write_text(path, document_page(run_document(run, DEFAULT_VIEW, page_parts(run, folder, plots=plots))))
+    write_text(path, document_page(run_document(run, View(folder), page_parts(run, folder, plots=plots))))
     return [path]
 
 

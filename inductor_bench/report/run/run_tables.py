@@ -10,12 +10,15 @@ from pathlib import Path
 from ... import units
 from ...analysis.layers.tree import folded_names
 from ...analysis.step_costs import alone_ratio, graph_use, is_far_off, is_simulated, module_time_s, step_of
+from ...records.base import Category
 from ...records.module import Kernel, ModuleRecord, ShapeGroup
 from ...records.retune import Retune, RetuneRow
 from ...records.run import LayerTime, LineTime, Run
 from ...store.files import own_folder, write_text
 from .. import names, palette
 from ..document import (
+    FEW_ROWS,
+    MOST_ROWS,
     NOTE,
     Block,
     Cell,
@@ -87,14 +90,36 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
             *([Cell(retune_word(found), found.speedup if found else None)] if retuned else []),
         ]
         rows.append(Row(tuple(cells), partial(_details, entry.kernel, files, known), anchor(entry)))
-    table = Table(
-        columns, rows, main=1, filter="name, operator, source line, category", most=len(shown), more="in report.html"
-    )
+    more = "in report.html" if len(rows) <= MOST_ROWS else "in tables/kernels.csv"
+    table = Table(columns, rows, main=1, filter="name, operator, source line, category", most=len(shown), more=more)
     few = sentences(kernel_caption(run, shown), NOTE, On.SCREEN | On.MARKDOWN)
     every = sentences(kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     on = On.EVERYWHERE if shown else On.PAPER
-    return Section("Kernels", (*few, *every, table) if entries else (), note=note, on=on)
+    sums = tuple(_by_category(entries))
+    return Section("Kernels", (*few, *sums, *every, table) if entries else (), note=note, on=on)
+
+
+def _by_category(entries: Sequence[Entry]) -> Iterator[Block]:
+    """The kernels summed by category, for a page; nothing if the kernels themselves are few."""
+    if len(entries) <= FEW_ROWS:
+        return
+    groups: dict[Category, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.kernel.category, []).append(entry)
+    titles = ("kernels", "calls", "time", "share", "gain limit")
+    rows = []
+    for category, group in groups.items():
+        time_s, share = sum(one.cost.time_s for one in group), sum(one.share or 0.0 for one in group)
+        calls, gain_s = sum(one.cost.calls for one in group), sum(one.cost.gain_limit_s or 0.0 for one in group)
+        cells = (
+            *(Cell(units.count(len(group)), len(group)), Cell(units.count(calls), calls)),
+            *(Cell(units.seconds(time_s), time_s), Cell(units.percent(share), share)),
+            Cell(units.seconds(gain_s) if gain_s else units.MISSING, gain_s),
+        )
+        rows.append(Row((Cell(category.title, colour=palette.category_colour(category)), *cells)))
+    rows.sort(key=lambda row: -(row.cells[3].value or 0.0))
+    yield Table((words("category"), *map(Column, titles)), rows, on=On.PAGE)
 
 
 def _name_cells(entry: Entry, place_of: Mapping[str, str], several: bool) -> Iterator[Cell]:

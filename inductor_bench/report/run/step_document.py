@@ -37,16 +37,21 @@ from ..document import (
     Cell,
     Column,
     FlameGraph,
+    Mark,
     On,
     Row,
     Section,
     Sentence,
+    Series,
+    Sparkline,
     Stretch,
     Table,
     TimelineChart,
     notes,
     words,
 )
+from .run_tables import anchor
+from .run_words import Entry
 
 RANK_WORDS = (
     "work: the device computes or copies · exposed: it is in collectives and computes nothing, waits for other ranks "
@@ -61,6 +66,8 @@ FILLS = "█▓▒░"
 """The characters of the bar's segments, in turn. They tell neighbours apart where there is no colour."""
 
 TICKS = 5
+NAME_WIDTH = 64
+STEP_COLOUR = palette.GRAPHS[0]
 MOST_GRAPHS_NAMED = 4
 _KIND_NAMES = {
     EAGER: "eager operators",
@@ -71,15 +78,16 @@ _KIND_NAMES = {
 }
 
 
-def step_section(run: Run, timeline: StepTimeline | None) -> Section:
-    """Where the step goes; nothing where no step was profiled."""
+def step_section(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry] = ()) -> Section:
+    """Where the step goes; nothing if no step was profiled. ``entries`` are the rows of the kernels."""
     program = step_of(run)
     if program is None:
         return Section("Where the step goes", ())
     rows = ledger_rows(program)
     bar = Bar(tuple(Stretch(one.share, one.colour, one.label, fill=one.fill) for one in rows), on=On.TERMINAL)
     few = Bar(tuple(Stretch(one.share, one.colour, one.label) for one in bar_rows(run)), on=On.PAGE)
-    blocks = (bar, few, *_lanes(run, timeline), _ledger(program, rows), *_loops(program))
+    lanes = _lanes(run, timeline, entries)
+    blocks = (bar, few, *lanes, *steps_over_time(program), _ledger(program, rows), *_loops(program))
     note = f"every moment is in one part; {idle_words(run)}"
     return Section("Where the step goes", blocks, short="Step", note=note)
 
@@ -287,7 +295,7 @@ def _rank_cells(rank: RankSteps) -> Iterator[Cell]:
 # --- the timeline -----------------------------------------------------------------------------------------------------
 
 
-def _lanes(run: Run, timeline: StepTimeline | None) -> Iterator[Block]:
+def _lanes(run: Run, timeline: StepTimeline | None, entries: Sequence[Entry]) -> Iterator[Block]:
     if timeline is None or not timeline.intervals or timeline.time_s <= 0:
         return
     colour_of = graph_colours(run)
@@ -299,9 +307,63 @@ def _lanes(run: Run, timeline: StepTimeline | None) -> Iterator[Block]:
     ticks = tuple((place, units.seconds(timeline.time_s * place)) for place in places)
     legend = tuple((colour, name) for name, colour in legend_of(timeline.intervals, colour_of))
     whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
-    caption = f"One profiled step{whose}; the profiler slows the host. traces/step.trace.json.gz opens in Perfetto."
-    yield TimelineChart(lanes, ticks, legend, on=On.PAGE)
-    yield Sentence(caption, NOTE, on=On.PAGE)
+    step = units.seconds(run.program.step_time_s) if run.program is not None else ""
+    slower = f"the profiler slows the host: without it a step takes {step}"
+    yield Sentence(f"One profiled step{whose}, {units.seconds(timeline.time_s)}; {slower}.", NOTE, on=On.PAGE)
+    marks = tuple(_marks(timeline, entries))
+    yield TimelineChart(
+        lanes, ticks, legend, f"Timeline of one profiled step{whose}", marks, timeline.time_s, on=On.PAGE
+    )
+    click = "A click on a kernel leads to its row. " if marks else ""
+    yield Sentence(f"{click}traces/step.trace.json.gz opens in Perfetto.", NOTE, on=On.PAGE)
+
+
+def _marks(timeline: StepTimeline, entries: Sequence[Entry]) -> Iterator[Mark]:
+    """The kernels of a timeline, each in the colour of its category."""
+    rows = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
+    for one in timeline.kernels:
+        entry = rows.get((one.graph, one.name))
+        colour = palette.category_colour(entry.kernel.category) if entry else palette.UNKNOWN
+        spans = tuple((begin / timeline.time_s, (end - begin) / timeline.time_s) for begin, end in one.spans_s)
+        yield Mark(names.short(one.name, NAME_WIDTH), anchor(entry) if entry else "", colour, one.lane, spans)
+
+
+def steps_over_time(program: Program) -> Iterator[Block]:
+    """The times of the steps in their order, and where the profiled ones are; nothing for a single step."""
+    ranks = program.ranks
+    rank = pace_setter(ranks) if ranks else None
+    if rank is None or len(rank.step_times_s) < 2:
+        return
+    numbers = rank.step_numbers or tuple(range(len(rank.step_times_s)))
+    known = bool(rank.step_numbers) and rank.profiled_steps > 0 and rank.profiled_step_time_s is not None
+    before = rank.steps_before_profile
+    begin = numbers[before - 1] + 1 if 0 < before <= len(numbers) else max(0, numbers[0] - rank.profiled_steps)
+    profiled = range(begin, begin + rank.profiled_steps) if known else range(0)
+    profiled_s = rank.profiled_step_time_s or 0.0
+    first, last = min((*numbers, *profiled)), max((*numbers, *profiled))
+    high_s = max((*rank.step_times_s, *([profiled_s] if profiled else [])))
+    if last <= first or high_s <= 0:
+        return
+
+    def points(steps: Iterable[tuple[int, float]]) -> tuple[tuple[float, float], ...]:
+        return tuple(((number - first) / (last - first), time_s / high_s) for number, time_s in steps)
+
+    timed = list(zip(numbers, rank.step_times_s, strict=False))
+    level = slice(*rank.level) if rank.level[1] > rank.level[0] else slice(0, len(timed))
+    used, others = timed[level], [*timed[: level.start], *timed[level.stop :]]
+    step = units.seconds(program.step_time_s)
+    series = (
+        Series(f"{len(used)} timed steps, of which the figures are made: {step}", STEP_COLOUR, points(used)),
+        Series(f"{len(others)} other timed steps", "muted", points(others)),
+        Series(
+            f"{len(profiled)} profiled steps, at their mean of {units.seconds(profiled_s)}",
+            "bad",
+            points((number, profiled_s) for number in profiled),
+        ),
+    )
+    shown = tuple(one for one in series if one.points)
+    title = f"Times of the steps {first} to {last}: {'; '.join(one.title for one in shown)}"
+    yield Sparkline(title, shown, "0", units.seconds(high_s), (f"step {first}", f"step {last}"))
 
 
 def _interval(timeline: StepTimeline, one: Interval, colour_of: dict[str, str]) -> Stretch:
@@ -346,7 +408,7 @@ NARROWEST = 0.001
 _COLOURS = {OWN: palette.PARTS["eager"], LIBRARY: "#cc79a7", TORCH: palette.PARTS["graph"], GENERATED: "#56b4e9"}
 
 
-def host_section(run: Run, trace: HostTrace | None) -> Section:
+def host_section(run: Run) -> Section:
     """What the host does while the device waits; nothing if it was not sampled."""
     program = step_of(run)
     host = program.host if program is not None else None
@@ -356,7 +418,7 @@ def host_section(run: Run, trace: HostTrace | None) -> Section:
     if not host.stretches:
         return Section("", (Sentence(few_words(host), NOTE, on=On.PAPER if on_host else On.EVERYWHERE),))
     title = "What the host does outside of operators" if on_host else "What the host does while the device waits"
-    blocks = (*_table(run, host), *_flame(host, trace), Sentence(cost_words(host, on_host=on_host), NOTE))
+    blocks = (*_table(run, host), Sentence(cost_words(host, on_host=on_host), NOTE))
     return Section(
         title, blocks, short="Host", note="the innermost function that ran, and the line of yours it is under"
     )
@@ -408,15 +470,16 @@ def cost_words(host: HostWork, *, on_host: bool) -> str:
     )
 
 
-def _flame(host: HostWork, trace: HostTrace | None) -> Iterator[Block]:
+def flame_section(run: Run, trace: HostTrace | None) -> Section:
+    """The stacks of the host as a flame graph, for a page; nothing if it was not sampled."""
     profile = trace.profiles[0] if trace is not None and trace.profiles else None
-    if trace is None or profile is None or sum(profile.weights) <= 0:
-        return
+    if step_of(run) is None or trace is None or profile is None or sum(profile.weights) <= 0:
+        return Section("", ())
     levels = flame_levels(profile, trace.shared.frames)
-    if levels:
-        yield FlameGraph(levels)
-        caption = f"{profile.name[:1].upper()}{profile.name[1:]}: width is time. traces/host.speedscope.json opens in"
-        yield Sentence(f"{caption} speedscope.app, with every stack.", NOTE, on=On.PAGE)
+    name = f"{profile.name[:1].upper()}{profile.name[1:]}"
+    caption = Sentence("traces/host.speedscope.json opens in speedscope.app, with every stack.", NOTE, on=On.PAGE)
+    blocks = (FlameGraph(levels, f"Flame graph of the host: {name}"), caption) if levels else ()
+    return Section("The host's functions", blocks, note=f"{name}: width is time", on=On.PAGE)
 
 
 def flame_levels(profile: HostTraceProfile, frames: tuple[HostTraceFrame, ...]) -> tuple[tuple[Stretch, ...], ...]:

@@ -1,0 +1,140 @@
+"""What a run's page opens with: the questions of a reader and their answers, and when and how the run was made."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from ... import units
+from ...analysis.findings.finding import plural
+from ...analysis.findings.program_findings import line_words, step_words
+from ...analysis.layers.tree import TreeNode, tree_by_layer
+from ...analysis.step_costs import step_of
+from ...records.code import SourceLine
+from ...records.run import Program, Run
+from .. import names
+from ..document import BAD, NOTE, WARN, Answers, Item, On, Sentence
+from .run_tables import anchor
+from .run_words import Entry, of_peak, origin_words, sentence, whole_words
+from .step_document import part_label, where
+
+NAME_WIDTH = 64
+MOST_PARTS, MOST_CAUTIONS = 3, 2
+MOST_CODE = 100
+MAJORITY = 0.5
+"""The share of a layer's time from which a layer below it is the answer instead."""
+
+
+def made_words(run: Run) -> Sentence:
+    """When the run was made, its batch size, and its command."""
+    batch = f"batch {run.request.batch_size}" if run.request.batch_size is not None else ""
+    day = run.created.replace("T", " ")[:16]
+    known = [day, batch if batch not in run.title else "", f"`{names.clean(run.command)}`" if run.command else ""]
+    return Sentence(" · ".join(filter(None, known)), NOTE, on=On.PAGE)
+
+
+def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item]) -> Answers:
+    """The questions to which the record has an answer.
+
+    Args:
+        run: the record.
+        entries: its kernels, those that take most time first.
+        found: the findings in their order.
+    """
+    program = step_of(run)
+    rows: list[tuple[str, Item]] = []
+    if program is not None:
+        rows += [("What is slow?", Item(_parts(program)))]
+    called = [entry for entry in entries if entry.cost.calls]
+    if called:
+        rows += [("Which kernel?", _kernel(run, max(called, key=lambda entry: entry.cost.time_s)))]
+    if program is not None:
+        rows += [(question, Item(text)) for question, text in (*_layer(program), *_line(program))]
+    tried = [item for item in found if item.tone == WARN]
+    if tried:
+        first = next((item for item in tried if item.command), None)
+        rows += [("What to try first?", tried[0])]
+        rows += [("What can be tried by a command?", first)] if first not in (None, tried[0]) else []
+    if program is not None or called:
+        cautions = [item for item in found if item.tone == BAD]
+        rows += [("Is it certain?", Item(" ".join(_certainty(run, cautions))))]
+    return Answers(tuple(rows))
+
+
+def _parts(program: Program) -> str:
+    longest = sorted(program.parts, key=lambda part: -part.time_s)[:MOST_PARTS]
+    words = []
+    for part in longest:
+        place = f", {place}" if (place := where(part)) else ""
+        words.append(f"{part_label(part)} {units.seconds(part.time_s)} ({units.percent(part.share)}{place})")
+    return f"{', then '.join(words)}."
+
+
+def _kernel(run: Run, entry: Entry) -> Item:
+    cost = entry.cost
+    share = f", {units.percent(entry.share)} of {whole_words(run)}" if entry.share is not None else ""
+    calls = f"{units.count(cost.calls)} call{'s' * (cost.calls != 1)}"
+    peak = f"; it reaches {of_peak(entry)}" if entry.kernel.roof.peak_share is not None else ""
+    origin = origin_words(entry.kernel, names.file_names(run))
+    text = f"{units.seconds(cost.time_s)} in {calls}{share}{peak}" + (f": {origin}" if origin else "")
+    return Item(sentence(text, run), places=((names.short(entry.kernel.name, NAME_WIDTH), anchor(entry)),))
+
+
+def _layer(program: Program) -> Iterator[tuple[str, str]]:
+    """The layer that takes most of the device's time, as far down as one has most of it."""
+    tree = tree_by_layer(program.layers, program.layer_classes)
+    whole_s = sum(node.whole.time_s for node in tree)
+    named = [node for node in tree if node.class_name or node.children]
+    if not named or not whole_s:
+        return
+    path = [max(named, key=lambda node: node.whole.time_s)]
+    while (below := _largest(path[-1])) is not None and below.whole.time_s >= MAJORITY * path[-1].whole.time_s:
+        path.append(below)
+    words = _node(path[-1], ".".join(node.name for node in path), whole_s)
+    most = f", most of it {_node(below, below.name, whole_s)}" if below is not None else ""
+    yield "Which layer?", f"{words}{most}."
+
+
+def _largest(node: TreeNode) -> TreeNode | None:
+    return max(node.children, key=lambda one: one.whole.time_s, default=None)
+
+
+def _node(node: TreeNode, name: str, whole_s: float) -> str:
+    times = f" ({node.count}x)" if node.count > 1 else ""
+    kind = f" [{node.class_name}]" if node.class_name else ""
+    time_s = node.whole.time_s
+    return names.clean(f"{name}{times}{kind} {units.seconds(time_s)} ({units.percent(time_s / whole_s)})")
+
+
+def _line(program: Program) -> Iterator[tuple[str, str]]:
+    """The line of the program that takes most of the device's time."""
+    times: dict[SourceLine, float] = defaultdict(float)
+    for row in program.lines:
+        if row.source is not None:
+            times[row.source] += row.time_s
+    whole_s = sum(row.time_s for row in program.lines)
+    if not times or not whole_s:
+        return
+    line = max(times, key=lambda one: times[one])
+    code = f": `{names.end(names.clean(line.code).replace('`', ''), MOST_CODE)}`" if line.code else ""
+    share = units.percent(times[line] / whole_s)
+    yield "Which line?", f"{names.clean(line_words(line))} {units.seconds(times[line])} ({share}){code}"
+
+
+def _certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
+    """How the figures were made, how they scatter, and what makes them less certain."""
+    program = run.program
+    if program is not None:
+        times = program.step_times_s[slice(*program.level)] or program.step_times_s
+        yield f"{sentence(step_words(program), run)}"
+        if len(times) > 1:
+            low, _, high = statistics.quantiles(times, n=4)
+            yield f"The middle half of these steps takes {units.seconds(low)} to {units.seconds(high)}."
+    if not cautions:
+        yield "Nothing was found that makes the figures doubtful."
+        return
+    shown = " ".join(item.text for item in cautions[:MOST_CAUTIONS])
+    more = len(cautions) - MOST_CAUTIONS
+    doubts = f"{plural(len(cautions), 'caution')}: {shown}"
+    yield doubts + (f" And {more} more below." if more > 0 else "")
