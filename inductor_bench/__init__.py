@@ -97,10 +97,17 @@ def observe(
         and ``is_measured`` within it. It stands for the path of the RUN, so that :func:`compare` takes it.
 
     Raises:
-        InductorBenchError: at the begin of the block: another one is observed, or the folder is in use. The end raises
-            nothing of its own; what failed stands in ``failures``.
+        InductorBenchError: torch is not installed; or at the begin of the block: another one is observed, or the
+            folder is in use. The end raises nothing of its own; what failed stands in ``failures``.
     """
-    from .worker.capture.in_process import ProcessObserver, cache_folder, is_observed
+    try:
+        from .worker.capture.in_process import ProcessObserver, cache_folder, is_observed
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from .errors import InductorBenchError
+
+        raise InductorBenchError("observe needs torch, which is not installed", "install torch 2.9 or newer") from None
     from .workflows.observe import ObservedBlock, request_of_block
 
     request = request_of_block(output, name, force=force, samples=samples)

@@ -32,7 +32,7 @@ from ..errors import (
     UnwritableError,
     UsageError,
 )
-from ..version import __version__
+from ..version import RECORD_FORMAT, __version__
 from .console import Console
 
 FULL = ("the disk is full", FREE_SPACE)
@@ -90,7 +90,7 @@ class VerbGroup(click.Group):
 
 
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, message=f"%(prog)s %(version)s, record format {RECORD_FORMAT}")
 def group() -> None:
     """From a model to where its time goes, in one command.
 

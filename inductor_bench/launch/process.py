@@ -78,7 +78,7 @@ _REMEDIES = (
         r"|PyTorch and torchvision were compiled with different CUDA",
         "torchvision does not fit this torch: install both with the command that pytorch.org shows for it",
     ),
-    (r"No module named 'torch'", ANOTHER_PYTHON),
+    (r"No module named 'torch'", f"install torch 2.9 or newer beside it, or {ANOTHER_PYTHON}"),
     (r"No module named '([\w.]+)'", r"install \1 for the interpreter that runs it, or name another with --python"),
     (
         r"needs (torch|triton), which is not installed",

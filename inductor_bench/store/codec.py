@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_ori
 
 from ..errors import InductorBenchError
 from ..records.base import IN_RECORD, INLINE, Form
-from ..version import __version__
+from ..version import RECORD_FORMAT, __version__
 
 # Converts frozen dataclasses to JSON data and back, by their type hints.
 #
@@ -388,7 +388,7 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
 #         which know nothing of it, would analyse such a RUN with less.
 
 
-FORMAT = 3
+FORMAT = RECORD_FORMAT
 
 
 def _unchanged(data: dict[str, Any]) -> dict[str, Any]:

@@ -166,7 +166,9 @@ def test_an_interpreter_that_is_not_there_or_has_no_torch(tmp_path: Path) -> Non
         done = kernel(good, "--python", python, "-q", PYTHONPATH="")
         assert done.code == 1 and done.stdout == "" and "Traceback" not in done.stderr
         assert done.stderr.startswith("Error: ") and why in done.stderr
-    assert done.stderr.endswith("Hint: name an interpreter that has torch with --python\n")
+    assert done.stderr.endswith(
+        "Hint: install torch 2.9 or newer beside it, or name an interpreter that has torch with --python\n"
+    )
 
 
 def test_a_triton_kernel_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,10 @@ def test_an_interpreter_without_torch_is_named(desk: Path) -> None:
     (desk / "script.py").write_text("import torch\n")
     done = runs.breakdown(desk / "run", desk / "script.py", "--python", python, cwd=desk)
     assert done.code == 1 and "No module named 'torch'" in done.stdout
-    assert done.record["failures"][0]["hint"] == "name an interpreter that has torch with --python"
+    assert (
+        done.record["failures"][0]["hint"]
+        == "install torch 2.9 or newer beside it, or name an interpreter that has torch with --python"
+    )
 
 
 @pytest.mark.parametrize("name", ["true", "false"])

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import click
 import pytest
+from documented import documented
 from jsonschema import Draft202012Validator
 
 import inductor_bench
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import ERROR_IDS, InductorBenchError, UsageError
+from inductor_bench.store.codec import FORMAT
 from inductor_bench.store.files import own_folder, write_text
 
 NAMED = ("InductorBenchError", "UsageError", "UnwritableError", "NewerFormatError")
@@ -54,8 +56,8 @@ def test_the_short_help_is_what_the_verb_says() -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"inductor-bench {inductor_bench.__version__}\n"
+    assert entry.main(documented("inductor-bench --version")) == 0
+    assert capsys.readouterr().out == f"inductor-bench {inductor_bench.__version__}, record format {FORMAT}\n"
 
 
 @pytest.mark.parametrize(
