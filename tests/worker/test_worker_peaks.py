@@ -17,10 +17,10 @@ from inline import change, make
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.run import Environment, Peaks
+from inductor_bench.source.harness.timing_cpu import last_level_cache_bytes
 from inductor_bench.store.caches import cache_folder, load_peaks, peaks_key, save_peaks
 from inductor_bench.worker import undisturbed_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
-from inductor_bench.worker.device.cpu_runtime import last_level_cache_bytes
 from inductor_bench.worker.device.nvidia_runtime import tf32_products
 from inductor_bench.worker.survey import measure_peaks
 from inductor_bench.worker.undisturbed_peaks import doubt_peaks, measure_undisturbed
@@ -123,13 +123,13 @@ def write_cache(folder: Path, cpu: int, index: int, level: int, kind: str, size:
 
 
 def test_each_last_level_cache_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inductor_bench.worker.device.cpu_runtime.usable_cpus", lambda: (0, 1, 8))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 8})
     for cpu, shared in ((0, "0-7"), (1, "0-7"), (8, "8-15"), (16, "16-23")):
         write_cache(tmp_path, cpu, 0, 1, "Instruction", "64K", str(cpu))
         write_cache(tmp_path, cpu, 1, 2, "Unified", "1024K", str(cpu))
         write_cache(tmp_path, cpu, 2, 3, "Unified", "32M", shared)
-    assert last_level_cache_bytes(tmp_path) == 64 << 20
-    assert last_level_cache_bytes(tmp_path / "nowhere") is None
+    assert last_level_cache_bytes(str(tmp_path)) == 64 << 20
+    assert last_level_cache_bytes(str(tmp_path / "nowhere")) is None
 
 
 def test_peaks_come_back_from_the_cache(cache: Path) -> None:

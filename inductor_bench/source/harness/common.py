@@ -1,8 +1,6 @@
 """What every standalone kernel file holds: arguments, fingerprints, statistics of times, and its command line.
 
 Every standalone kernel file holds this text, which uses torch and the standard library only.
-
-Every standalone kernel file holds this text, which uses torch and the standard library only.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ A sample is a window of at least a millisecond. Written data is restored between
 
 from __future__ import annotations
 
+import functools
 import glob
 import math
 import os
@@ -24,6 +25,7 @@ MOST_WAITING = 0.05
 MOST_COPIES = 512
 COPIES_LIMIT_BYTES = 2 << 30
 UNKNOWN_CACHE_BYTES = 64 << 20
+MOST_CACHE_BYTES = 1 << 30
 
 Bind = Callable[[Arguments], Callable[[], Any]]
 
@@ -54,8 +56,7 @@ class CpuTimer:
         footprint = max(sum(storage.numel() for storage in arguments.storages), 1)
         count = min(math.ceil(WINDOW_S / max(estimate, 1e-7)), MOST_COPIES, COPIES_LIMIT_BYTES // footprint)
         self.copies = [arguments, *(copy_arguments(launch, arguments, "cpu") for _ in range(count - 1))]
-        self.evictor = torch.ones(3 * last_level_cache_bytes() // 8, dtype=torch.int64)
-        self.evictor.sum()
+        _evict()
         singles = sorted(_window(bind(copy), 1) for copy in self.copies)
         # No longer than needed: on a busy machine a long window is sure to be interrupted.
         del self.copies[math.ceil(WINDOW_S / max(singles[len(singles) // 4], 1e-7)) :]
@@ -78,7 +79,7 @@ class CpuTimer:
         elapsed, calls = 0.0, 0
         while elapsed < WINDOW_S:
             self.restore()
-            self.evictor.sum()
+            _evict()
             before = time.perf_counter()
             for run in call.runs:
                 run()
@@ -164,18 +165,29 @@ def _wants_more(samples: Sequence[float], started: float) -> bool:
     return len(samples) < SAMPLE_COUNT and time.perf_counter() - started < BUDGET_S
 
 
-def last_level_cache_bytes() -> int:
-    """The size of all last-level caches that this process can use together, at most 1 GiB; a guess if unknown."""
+def _evict() -> None:
+    """Reads so much that the caches hold nothing else."""
+    _evictor().sum()
+
+
+@functools.cache
+def _evictor() -> torch.Tensor:
+    """Three times the caches, 3 GiB at most. All timers of a process share it: its pages take seconds to make."""
+    cache = min(last_level_cache_bytes() or UNKNOWN_CACHE_BYTES, MOST_CACHE_BYTES)
+    return torch.ones(3 * cache // 8, dtype=torch.int64)
+
+
+def last_level_cache_bytes(folder: str = "/sys/devices/system/cpu") -> int | None:
+    """The bytes of all last-level caches that this process can use together; ``None`` if the system does not say."""
     found: dict[tuple[int, str], int] = {}
     for cpu in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ():
-        for folder in glob.glob(f"/sys/devices/system/cpu/cpu{cpu}/cache/index*"):
-            facts = {name: _read_fact(folder, name) for name in ("type", "level", "size", "shared_cpu_list")}
+        for index in glob.glob(f"{folder}/cpu{cpu}/cache/index*"):
+            facts = {name: _read_fact(index, name) for name in ("type", "level", "size", "shared_cpu_list")}
             if facts["type"] != "Instruction" and facts["level"].isdigit() and facts["size"][:-1].isdigit():
                 unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(facts["size"][-1], 1)
                 found[int(facts["level"]), facts["shared_cpu_list"]] = int(facts["size"][:-1]) * unit
     last = max((level for level, _ in found), default=0)
-    size = sum(size for (level, _), size in found.items() if level == last)
-    return min(size, 1 << 30) if size else UNKNOWN_CACHE_BYTES
+    return sum(size for (level, _), size in found.items() if level == last) or None
 
 
 def _read_fact(folder: str, name: str) -> str:

@@ -17,9 +17,8 @@ import torch
 from ...devices.protocol import CPU
 from ...records.run import Environment, Host
 from ...source.harness.common import Arguments
-from ...source.harness.timing_cpu import CpuTimer, describe_method, measure_cpu
+from ...source.harness.timing_cpu import CpuTimer, describe_method, last_level_cache_bytes, measure_cpu
 from . import machine
-from .machine import usable_cpus
 from .runtime import Bind, Roofs
 
 # Measures the roofs of a processor with torch's kernels: bandwidths of memory and cache, rates of products.
@@ -38,7 +37,6 @@ _MATRIX_LIMIT_S = 0.3  # maximum seconds of a single product
 _MATRIX_BUDGET_S = 0.4  # seconds after which no larger size is started
 _PILOT_SIZE = 256
 _DEFAULT_CACHE_BYTES = 32 << 20
-_CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
 def measure_cpu_peaks() -> Roofs:
@@ -48,29 +46,6 @@ def measure_cpu_peaks() -> Roofs:
     # A third of the cache, because it holds other data too.
     cached = _measure_bandwidth(cache // 3) if cache is not None else None
     return Roofs(memory, _measure_products(), cache, cached)
-
-
-def last_level_cache_bytes(folder: Path = _CPU_FOLDER) -> int | None:
-    """The total bytes of the last-level caches of the usable processors; ``None`` if the system does not say."""
-    caches: dict[tuple[int, str], int] = {}
-    for cpu in usable_cpus():
-        for index in (folder / f"cpu{cpu}" / "cache").glob("index*"):
-            try:
-                level = int((index / "level").read_text())
-                kind = (index / "type").read_text().strip()
-                shared = (index / "shared_cpu_list").read_text().strip()
-                size = _parse_size((index / "size").read_text().strip())
-            except (OSError, ValueError):
-                continue
-            if kind != "Instruction":
-                caches[level, shared] = size
-    last = max((level for level, _ in caches), default=0)
-    return sum(size for (level, _), size in caches.items() if level == last) or None
-
-
-def _parse_size(text: str) -> int:
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
 
 
 def _large_buffer_bytes(cache: int) -> int:

@@ -97,11 +97,10 @@ def test_arrays_by_thread_count_as_threads_and_arrays_by_lane_do_not() -> None:
     assert read_threads([by_lane + "#pragma omp parallel num_threads(7)"]) == 7
 
 
-def test_times_are_ordered_and_the_cache_is_found() -> None:
+def test_times_are_ordered() -> None:
     timing = timing_cpu.summarize([3.0, 1.0, 2.0])
     assert timing.pop("samples_s") == [3.0, 1.0, 2.0]
     assert timing == {"median_s": 2.0, "low_s": 1.0, "high_s": 3.0, "min_s": 1.0, "samples": 3}
-    assert 1 << 18 <= timing_cpu.last_level_cache_bytes() <= 1 << 30
 
 
 def test_vectors_are_those_of_the_capture_not_of_this_processor(
