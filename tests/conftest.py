@@ -54,6 +54,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inh
     compiler_cache.install(_folder.name, str(ROOT / ".pytest_cache" / "compiled"))
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
+surroundings.shrink_caches(str(SESSION))
 
 if importlib.util.find_spec("hypothesis"):  # the GPU tests run without it
     from hypothesis import HealthCheck, settings
