@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -90,6 +91,7 @@ def schema_of(document: Document) -> dict[str, Any]:
     }
 
 
+@functools.cache  # the most kinds are in several schemas
 def object_schema(kind: Any) -> dict[str, Any]:
     """The schema of an object. Keys that a newer version adds are allowed."""
     return {
