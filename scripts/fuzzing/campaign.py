@@ -35,7 +35,7 @@ IMPORTED = (inductor_bench, click)
 IN_ONE_PROCESS = 50
 """How many inputs one process is given, one after another."""
 
-LEFT_OUT = ("worker", "ray", "plot", "harness", "__main__", "_winconsole")
+LEFT_OUT = ("worker", "integrations", "ray", "plot", "harness", "__main__", "_winconsole")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Result:
 def prepare() -> None:
     """Imports all that the verbs import late, and compiles the templates of pages, so that no input pays for it.
 
-    Neither torch nor what draws plots is imported.
+    Neither torch, nor libraries over it, nor what draws plots is imported.
     """
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
     for found in itertools.chain(*(pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in IMPORTED)):
