@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+from typing import Generic, TypeVar
+
+Found = TypeVar("Found")
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -115,6 +118,19 @@ class UsageError(InductorBenchError):
 
     exit_code = EXIT_USAGE
     id = "usage"
+
+
+class StoppedInFolder(KeyboardInterrupt, Generic[Found]):
+    """The user stopped what the same command continues.
+
+    Args:
+        found: what was measured before.
+        folder: where it is kept.
+    """
+
+    def __init__(self, found: Found, folder: object) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {folder}; the same command continues")
+        self.found = found
 
 
 FREE_SPACE = "free some space or choose another folder with -o"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import EXIT_FAILURE, EXIT_OK
+from ..errors import EXIT_FAILURE, EXIT_OK, StoppedInFolder
 from ..records.comparison import NOT_TIMED, SWITCHES, ModeComparison, ModelModes, ModesByModel
 from ..records.request import ModesRequest
 from ..records.request_fields import LIBRARIES, listed
@@ -65,21 +65,21 @@ def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
     request = make_request(ModesRequest, values, **target_of(context, values))
     with console_for(values, FORMATS.get(form)) as console:
-        from ..workflows.modes import ListInterrupted, ModesInterrupted, folder_of, is_list, run_list, run_modes
+        from ..workflows.modes import folder_of, is_list, run_list, run_modes
 
         program = request.program
         if is_list(program):
             try:
                 found = run_list(request, console)
-            except ListInterrupted as stop:
+            except StoppedInFolder as stop:
                 _show_list(stop.found, folder_of(program), form, console)
                 raise
             _show_list(found, folder_of(program), form, console)
             return max(map(exit_code_of, found.models), default=EXIT_OK)
         try:
             outcome = run_modes(request, console)
-        except ModesInterrupted as stop:
-            _show(stop.outcome, form, console)
+        except StoppedInFolder as stop:
+            _show(stop.found, form, console)
             raise
         if not outcome.measured:
             console.remark(f"measured {outcome.comparison.created}; nothing was run; --force measures again")

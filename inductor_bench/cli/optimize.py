@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import EXIT_FAILURE, EXIT_OK, EXIT_UNDECIDED
+from ..errors import EXIT_FAILURE, EXIT_OK, EXIT_UNDECIDED, StoppedInFolder
 from ..records.request import OptimizeRequest
 from ..records.request_fields import LIBRARIES, listed
 from ..report.formats import View
@@ -52,12 +52,12 @@ def command(context: click.Context, /, **values: Any) -> int:
     form = values["format"]
     request = make_request(OptimizeRequest, values, **target_of(context, values))
     with console_for(values, FORMATS.get(form)) as console:
-        from ..workflows.optimize import OptimizeInterrupted, run_optimize
+        from ..workflows.optimize import run_optimize
 
         try:
             outcome = run_optimize(request, console)
-        except OptimizeInterrupted as stop:
-            _show(stop.outcome, form, console)
+        except StoppedInFolder as stop:
+            _show(stop.found, form, console)
             raise
         if not outcome.measured:
             console.remark(f"measured {outcome.found.created}; nothing was run; --force measures again")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..analysis.mode_conclusion import conclude
 from ..devices.table import device_of
-from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
+from ..errors import ANOTHER_FOLDER, InductorBenchError, StoppedInFolder, UsageError
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.base import Failure
@@ -98,23 +98,13 @@ class ModesOutcome:
     measured: bool
 
 
-class ModesInterrupted(KeyboardInterrupt):
-    """The user stopped a comparison; ``outcome`` holds the rows that were measured before, perhaps in few rounds."""
-
-    def __init__(self, outcome: ModesOutcome) -> None:
-        super().__init__(
-            f"interrupted; what was measured until then is in {outcome.folder}; the same command continues"
-        )
-        self.outcome = outcome
-
-
 def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
     """Compares modes, or goes on with a comparison that was interrupted.
 
     Raises:
         UsageError: the target is no program, or the folder holds another comparison.
         InductorBenchError: the folder cannot be written, or the program cannot be started.
-        ModesInterrupted: the user stopped it; it holds what was measured before, and so does the folder.
+        StoppedInFolder: the user stopped it; it holds what was measured before, and so does the folder.
     """
     rows, program = _rows(request), request.program
     target = resolve_target(program, ACCEPTED)
@@ -138,7 +128,8 @@ def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
         except KeyboardInterrupt as stop:
             if not folder.exists():
                 raise
-            raise ModesInterrupted(ModesOutcome(conclude(folder.load()), folder.path, measured=True)) from stop
+            outcome = ModesOutcome(conclude(folder.load()), folder.path, measured=True)
+            raise StoppedInFolder(outcome, outcome.folder) from stop
         if comparing.comparison.is_complete:
             folder.remove_work()
         saved = conclude(folder.load())  # as it was written, without secrets
@@ -345,14 +336,6 @@ LISTED = tuple(one.name for one in options_by_field(ModesRequest)["program"] if 
 """The options of ``modes`` that the models of a list can have, too."""
 
 
-class ListInterrupted(KeyboardInterrupt):
-    """The user stopped the comparisons of a list; ``found`` holds those that were begun, the last one in part."""
-
-    def __init__(self, found: ModesByModel, folder: Path) -> None:
-        super().__init__(f"interrupted; what was measured until then is in {folder}; the same command continues")
-        self.found = found
-
-
 def is_list(request: BreakdownRequest) -> bool:
     """Whether the target is a list of models."""
     return not request.others and Path(request.target).suffix in LISTS
@@ -369,7 +352,7 @@ def run_list(request: ModesRequest, progress: Progress) -> ModesByModel:
     Raises:
         UsageError: the list cannot be read, or the folder holds other files.
         InductorBenchError: the folder cannot be made, or is a symbolic link.
-        ListInterrupted: the user stopped it; it holds what was measured before, and so do the folders.
+        StoppedInFolder: the user stopped it; it holds what was measured before, and so do the folders.
     """
     program, _ = request.program, _rows(request)  # a wrong row is refused before the first model
     requests = merge(read_list(Path(program.target)), _own_options(program))
@@ -379,7 +362,7 @@ def run_list(request: ModesRequest, progress: Progress) -> ModesByModel:
         for model in _compare_each(request, requests, progress):
             found.append(model)
     except KeyboardInterrupt as stop:
-        raise ListInterrupted(ModesByModel(program.target, tuple(found)), folder_of(program)) from stop
+        raise StoppedInFolder(ModesByModel(program.target, tuple(found)), folder_of(program)) from stop
     return ModesByModel(program.target, tuple(found))
 
 
@@ -412,8 +395,8 @@ def _compare_each(request: ModesRequest, requests: list[ModelRequest], progress:
         )
         try:
             yield ModelModes(model.name, run_modes(replace(request, program=program), progress).comparison)
-        except ModesInterrupted as stop:
-            yield ModelModes(model.name, stop.outcome.comparison)
+        except StoppedInFolder as stop:
+            yield ModelModes(model.name, stop.found.comparison)
             raise
         except InductorBenchError as error:
             progress.note(f"{model.name}: {error.message}")

@@ -17,7 +17,7 @@ from ..analysis.optimization.step_facts import StepFacts
 from ..analysis.optimization.warming import CompileAhead
 from ..analysis.step_costs import runs_on_host
 from ..devices.nvidia import VISIBLE_GPUS, gpu_models
-from ..errors import InductorBenchError, UsageError
+from ..errors import InductorBenchError, StoppedInFolder, UsageError
 from ..launch.batch_executors import is_host
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import (
@@ -85,23 +85,13 @@ class OptimizeOutcome:
     measured: bool
 
 
-class OptimizeInterrupted(KeyboardInterrupt):
-    """The user stopped a search; ``outcome`` holds what was judged before."""
-
-    def __init__(self, outcome: OptimizeOutcome) -> None:
-        super().__init__(
-            f"interrupted; what was measured until then is in {outcome.folder}; the same command continues"
-        )
-        self.outcome = outcome
-
-
 def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcome:
     """Searches for settings that make a program faster, or goes on with a search that was interrupted.
 
     Raises:
         UsageError: the target is no program, a group is unknown, or the folder holds another search.
         InductorBenchError: the folder cannot be written, or the program cannot be started or has no steps.
-        OptimizeInterrupted: the user stopped it; it holds what was judged before, and so does the folder.
+        StoppedInFolder: the user stopped it; it holds what was judged before, and so does the folder.
     """
     check_groups(request.allowed, request.denied)
     own = own_settings(request)
@@ -132,7 +122,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
             if not place.exists():
                 raise
             searching.conclude(is_complete=False)
-            raise OptimizeInterrupted(OptimizeOutcome(place.load(), place.path, measured=True)) from stop
+            raise StoppedInFolder(OptimizeOutcome(place.load(), place.path, measured=True), place.path) from stop
         return OptimizeOutcome(place.load(), place.path, measured)
 
 

@@ -12,12 +12,13 @@ from click.testing import CliRunner
 import inductor_bench
 from inductor_bench.cli.main import main
 from inductor_bench.cli.modes import command, exit_code
+from inductor_bench.errors import StoppedInFolder
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import NOT_TIMED, ModeComparison, ModelModes, ModesByModel
 from inductor_bench.records.request import ModesRequest
 from inductor_bench.workflows import modes
 from inductor_bench.workflows import modes as models
-from inductor_bench.workflows.modes import ModesInterrupted, ModesOutcome
+from inductor_bench.workflows.modes import ModesOutcome
 from inductor_bench.workflows.progress import Progress
 
 
@@ -66,7 +67,7 @@ def test_an_interrupted_comparison_shows_rows_of_one_round(
     outcome = ModesOutcome(mode_rows.comparison(eager, default), Path("modes/train"), measured=True)
 
     def interrupted(options: ModesRequest, progress: Progress) -> ModesOutcome:
-        raise ModesInterrupted(outcome) from KeyboardInterrupt()
+        raise StoppedInFolder(outcome, outcome.folder) from KeyboardInterrupt()
 
     monkeypatch.setattr(modes, "run_modes", interrupted)
     assert main(["modes", "train.py", "--format", form]) == 130
@@ -82,7 +83,7 @@ def test_an_interrupted_list_shows_its_models(
     found = ModesByModel("list.txt", (ModelModes("first", compared()),))
 
     def interrupted(*_: object) -> ModesByModel:
-        raise models.ListInterrupted(found, Path("modes/list"))
+        raise StoppedInFolder(found, Path("modes/list"))
 
     monkeypatch.setattr(models, "run_list", interrupted)
     assert main(["modes", "list.txt"]) == 130

@@ -7,12 +7,12 @@ from pathlib import Path
 import mode_rows
 import pytest
 
-from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import ModeComparison, ModeProcess
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.modes import ListInterrupted, folder_of, is_list, run_list
+from inductor_bench.workflows.modes import folder_of, is_list, run_list
 from inductor_bench.workflows.modules.module_measurements import Survey
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.single_run import ProcessTurn, ProgramRunner
@@ -86,7 +86,7 @@ def test_an_interrupted_list_has_what_was_measured(
         return whole(self, place, rounds, other)
 
     monkeypatch.setattr(ProgramRunner, "run", run)
-    with pytest.raises(ListInterrupted, match="modes/models; the same command continues") as stop:
+    with pytest.raises(StoppedInFolder, match="modes/models; the same command continues") as stop:
         compare()
     first, second = stop.value.found.models
     assert first.comparison is not None and first.comparison.is_complete

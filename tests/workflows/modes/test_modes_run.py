@@ -13,7 +13,7 @@ from pathlib import Path
 import mode_rows
 import pytest
 
-from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.comparison import NOT_TIMED, ModeProcess, ModeSet
 from inductor_bench.records.request import BreakdownRequest, ModesRequest
@@ -21,7 +21,7 @@ from inductor_bench.records.run import PATTERN
 from inductor_bench.store.program_folders import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import modes
-from inductor_bench.workflows.modes import LATER, ModesInterrupted, ModeTurns, run_modes
+from inductor_bench.workflows.modes import LATER, ModeTurns, run_modes
 from inductor_bench.workflows.modules.module_measurements import Survey
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.single_run import UNCOMPILED, ProcessTurn, ProgramRunner
@@ -114,11 +114,11 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
         return mode_rows.process(place.round, 0.1)
 
     answer_with(monkeypatch, ran, interrupted)
-    with pytest.raises(ModesInterrupted, match="the same command continues") as stop:
+    with pytest.raises(StoppedInFolder, match="the same command continues") as stop:
         compare()
     kept = ModesFolder(Path("modes/train")).load()
     assert [len(row.processes) for row in kept.rows] == [1, 1, 0]
-    assert stop.value.outcome.comparison == kept and stop.value.outcome.folder == Path("modes/train")
+    assert stop.value.found.comparison == kept and stop.value.found.folder == Path("modes/train")
     assert ModesFolder(Path("modes/train")).work.is_dir(), "caches stay, so that compiled code is the same"
     answer_with(monkeypatch, ran)
     whole = compare().comparison

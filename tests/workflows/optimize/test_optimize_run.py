@@ -19,7 +19,7 @@ from inductor_bench.analysis.optimization import search
 from inductor_bench.analysis.optimization.search import NOT_RUN
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.cli.main import main
-from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import CONFIRM, KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
@@ -30,7 +30,7 @@ from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
 from inductor_bench.workflows.apply import read_environment
 from inductor_bench.workflows.modules.targets import resolve_target
-from inductor_bench.workflows.optimize import OptimizeInterrupted, limit_of, look, run_optimize
+from inductor_bench.workflows.optimize import limit_of, look, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
 
@@ -115,9 +115,9 @@ def test_an_interrupted_search_goes_on(run: Path, program: DrawnProgram, monkeyp
         return drawn(plan)
 
     monkeypatch.setattr(program, "run", interrupted)
-    with pytest.raises(OptimizeInterrupted) as stop:
+    with pytest.raises(StoppedInFolder) as stop:
         run_optimize(request(run), Silent())
-    shown = stop.value.outcome.found
+    shown = stop.value.found.found
     assert not shown.is_complete and len(shown.trials) == 3 and shown.tried and not shown.files
     assert shown.winner is None and shown.row("cudagraphs").reason == NOT_RUN
     monkeypatch.setattr(program, "run", drawn)
