@@ -29,7 +29,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import surroundings
 from stand_in import FAKES, FOLDER, ID_LENGTH, READ_AGAIN, TOOL, WORKER
 
 PYTHON = "INDUCTOR_BENCH_TESTS_PYTHON"
@@ -167,7 +166,6 @@ def _serve(place: Path) -> int:
     else:
         from inductor_bench.worker import __main__ as worker
 
-        surroundings.shrink_caches(str(place.parent))
         worker.import_jobs()
         for name in COMPILERS:
             with contextlib.suppress(ModuleNotFoundError):

@@ -3,12 +3,9 @@ the size of the processor's caches."""
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import os
 from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
 
 OURS = ("INDUCTOR_BENCH_GPU_RUN", "INDUCTOR_BENCH_PYTHON", "INDUCTOR_BENCH_BASE_PYTHON")
 """The variables that are for the tests and scripts themselves."""
@@ -30,21 +27,9 @@ def settle(variables: MutableMapping[str, str], folder: str) -> None:
     os.makedirs(variables["HOME"], exist_ok=True)
 
 
-def shrink_caches(folder: str) -> None:
-    """Makes this process, and its forks, find a last-level cache of 4 MiB. Memory of several times the caches is
-    written and read for cold calls and for peaks: of a host of many cores that is 1.5 GB each time."""
+def make_small_cache(folder: str) -> None:
+    """Describes a last-level cache of 4 MiB, which interpreters that tests start find: see ``rare_collection``."""
     index = Path(folder, "small-cache")
-    if not index.exists():
-        part = Path(f"{index}.{os.getpid()}")
-        part.mkdir()
-        for name, text in (("type", "Unified"), ("level", "3"), ("size", "4096K"), ("shared_cpu_list", "0")):
-            (part / name).write_text(text)
-        with contextlib.suppress(OSError):  # another process was first
-            part.rename(index)
-    everything = glob.glob
-
-    def find(pattern: str, **how: Any) -> list[str]:
-        is_cache = isinstance(pattern, str) and pattern.startswith("/sys/devices/system/cpu/") and "/cache/" in pattern
-        return [str(index)] if is_cache else everything(pattern, **how)
-
-    glob.glob = find
+    index.mkdir()
+    for name, text in (("type", "Unified"), ("level", "3"), ("size", "4096K"), ("shared_cpu_list", "0")):
+        (index / name).write_text(text)
