@@ -96,6 +96,23 @@ def run(words: list[str], **variables: str | Path) -> subprocess.CompletedProces
     )
 
 
+def run_ranks(words: list[str], folder: Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs ``python WORDS`` as two ranks, which find each other by a file in a folder. All that they said is stderr."""
+    import breakdown_runs
+
+    shared = {"STORE": f"file://{folder / 'store'}", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", **variables}
+    command = [interpreter(), *words]
+    ranks = [
+        subprocess.Popen(
+            command, env=breakdown_runs.environment(**shared, RANK=rank, LOCAL_RANK=rank), stderr=-1, text=True
+        )
+        for rank in ("0", "1")
+    ]
+    said = [rank.communicate(timeout=600)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    return subprocess.CompletedProcess(command, 0, "", "".join(said))
+
+
 def costs() -> list[tuple[str, float]]:
     """For each fork of this session, and each process that forks, the test that it was for and its CPU seconds."""
     file = Path(os.environ[FOLDER], COSTS)

@@ -57,16 +57,8 @@ def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
 def start_ranks(**variables: str) -> list[ObservedSteps]:
     """Data-parallel training in two forks that find each other by a file."""
     folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
-    shared = {"INDUCTOR_BENCH_CAPTURE": folder, "STORE": f"file://{folder / 'store'}", **cache(), **variables}
-    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    words = [forking_python.interpreter(), RANKS, "160"]
-    ranks = [
-        subprocess.Popen(words, env=runs.environment(**shared, RANK=rank, LOCAL_RANK=rank), stderr=-1, text=True)
-        for rank in ("0", "1")
-    ]
-    said = [rank.communicate(timeout=600)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    return observations(folder, subprocess.CompletedProcess(words, 0, "", "".join(said)))
+    ended = forking_python.run_ranks([RANKS, "160"], folder, INDUCTOR_BENCH_CAPTURE=folder, **cache(), **variables)
+    return observations(folder, ended)
 
 
 def cache() -> dict[str, str]:

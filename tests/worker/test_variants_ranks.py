@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import breakdown_runs as runs
+import forking_python
 import pytest
 
 from inductor_bench.messages.observed import VARIANTS
@@ -16,7 +14,6 @@ from inductor_bench.messages.variants import TRIED, ProgramVariant, VariantsRequ
 from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import INDUCTOR, OPTIMIZER
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules.compile_environment import SITE
 from inductor_bench.workflows.optimizing.rank_agreement import disagreement_of
 from inductor_bench.workflows.optimizing.tried_program import read_tried
 
@@ -32,23 +29,14 @@ VARIED = (
 def test_ranks_change_their_variants_at_the_same_steps(tmp_path: Path) -> None:
     request = VariantsRequest(VARIED, alternates=True, timed_s=0.01, least=8, most=8)
     (tmp_path / "request.json").write_text(json.dumps(codec.encode(request)))
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"),
-            *(str(runs.PROGRAMS / "ranks.py"), "160"),
-        ],
-        env=runs.environment(
-            PYTHONPATH=os.pathsep.join([str(SITE), runs.environment()["PYTHONPATH"]]),
-            INDUCTOR_BENCH_CAPTURE=tmp_path,
-            INDUCTOR_BENCH_OBSERVE="steps",
-            TORCHINDUCTOR_CACHE_DIR=str(runs.scratch() / "variants-cache"),
-            **{VARIANTS: str(tmp_path / "request.json")},
-        ),
-        capture_output=True,
-        text=True,
-        timeout=600,
+    forking_python.run_ranks(
+        [str(runs.PROGRAMS / "ranks.py"), "160"],
+        tmp_path,
+        INDUCTOR_BENCH_CAPTURE=tmp_path,
+        INDUCTOR_BENCH_OBSERVE="steps",
+        TORCHINDUCTOR_CACHE_DIR=str(runs.scratch() / "variants-cache"),
+        **{VARIANTS: str(tmp_path / "request.json")},
     )
-    assert ended.returncode == 0, ended.stderr
     assert len(list(tmp_path.glob(f"*{TRIED}"))) == 2
     first, second = read_tried(tmp_path)
     assert (first.rank, second.rank, first.state, second.state) == (0, 1, DONE, DONE)
