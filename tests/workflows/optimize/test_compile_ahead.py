@@ -16,6 +16,7 @@ from inductor_bench.records.optimization import INDUCTOR, PLACEBO, SCREEN, Progr
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.store.redaction import Redaction
+from inductor_bench.workflows.optimizing import tried_program
 from inductor_bench.workflows.optimizing.trial_rounds import TrialRounds
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
 from inductor_bench.workflows.progress import Silent
@@ -40,6 +41,12 @@ CANDIDATES = (
         for most in (8, 16, 32)
     ),
 )
+
+
+@pytest.fixture(autouse=True)
+def ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program takes a processor until it is ended."""
+    monkeypatch.setattr(tried_program, "SETTLE_S", 0.0)
 
 
 @dataclass
