@@ -31,6 +31,7 @@ def is_answered():
 deadline = time.monotonic() + 300
 while not is_answered():
     step()
+    time.sleep(0.005)  # leaves the processor to the answer
     assert time.monotonic() < deadline, "no answer came while the program ran"
 other = torch.compile(lambda x: torch.sin(x) + 1)  # a graph that the answer could not know
 other(torch.ones(32, 64))
