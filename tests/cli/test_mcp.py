@@ -40,14 +40,16 @@ needs_sdk = pytest.mark.skipif(
 
 STAND_IN = """
 import json, os, signal, sys, time
-print("compiling the program", file=sys.stderr, flush=True)
-open("child", "w").write(str(os.getpid()))
 def stop(*_):
     if os.path.exists("hangs"):
         return
     print(json.dumps({"schema": "summary/1", "headline": "1.00 ms a step, so far"}))
     sys.exit(130)
 signal.signal(signal.SIGINT, stop)
+print("compiling the program", file=sys.stderr, flush=True)
+with open("child.part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("child.part", "child")  # an exception of the handler, while the file is closed, would be lost
 while not os.path.exists("go"):
     time.sleep(0.02)
 print("measuring the step", file=sys.stderr, flush=True)
