@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import breakdown_runs as runs
+import forking_python
 import pytest
 from documented import documented, with_options
 from printed import recorded
@@ -69,9 +69,10 @@ def test_the_step_is_told_while_the_program_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_breakdown_in_a_pipe_ends_with_its_brief_form_and_says_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BRIEF_PROGRAM)
-    places = {"python": sys.executable, "train.py": tmp_path / "train.py"}
+    places = {"python": forking_python.interpreter(), "train.py": tmp_path / "train.py"}
     words = documented("inductor-bench breakdown --brief -- python train.py", places)
-    done = runs.run(runs.command(*with_options(words, "-o", tmp_path / "run")), tmp_path / "run")
+    command = runs.command(*with_options(words, "-o", tmp_path / "run"))
+    done = runs.run(command, tmp_path / "run", **runs.forks())
     assert done.code == 0 and len(done.stdout) < 8000
     assert "a step (optimizer steps" in done.stdout and "## Kernels" in done.stdout and "## Next" in done.stdout
     assert f" {tmp_path / 'run'} " in done.stdout, "what to type next"
