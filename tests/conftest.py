@@ -76,14 +76,14 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "pinned_calls", "extract_cpu", "cli_kernel", "entry", "guardian", "steps_observed"),
-    *("warm_compilation", "breakdown_stopped", "bad_input_program", "breakdown_layers", "fuzz_0", "fuzz_1"),
-    *("batch_cli", "batch_overlap", "fuzz", "values", "modes_real", "compare_real", "uncompiled"),
-    *("extract_fixtures", "ray", "bad_input_kernel", "chromium", "bad_input_text", "bad_input_newer"),
-    *("module_run", "redaction", "forking_worker", "environment", "property_codec", "report_plots"),
-    *("benchmark_step", "bad_input_names"),
+    *("captures", "bad_input_program", "extract_cpu", "batch_cli", "entry", "guardian", "breakdown_stopped"),
+    *("cli_kernel", "steps_observed", "warm_compilation", "bad_input_kernel", "variants_tried", "compare_real"),
+    *("fuzz_0", "fuzz_1", "fuzz", "batch_overlap", "breakdown_layers", "extract_fixtures", "pinned_calls", "values"),
+    *("bad_input_newer", "modes_real", "forking_worker", "ray", "breakdown_answer", "redaction", "optimize_real"),
+    *("chromium", "optimized_files", "schemas", "environment", "benchmark_step", "launch_process", "compile_ahead"),
 )
-"""Groups that take 10 CPU seconds and more, longest first. One that began at the end would keep the others waiting."""
+"""Groups that take most CPU seconds, or wait for long, longest first. One that began at the end would keep the others
+waiting."""
 
 COST = "CPU seconds"
 SPENT = pytest.StashKey[float]()
