@@ -42,21 +42,21 @@ sys.path[:0] = [str(ROOT / "tests" / "support"), str(RARE_COLLECTION)]
 
 import compiler_cache  # noqa: E402
 import forking_python  # noqa: E402
-import rare_collection  # noqa: E402
+import small_cache  # noqa: E402
 import surroundings  # noqa: E402
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inherit these variables
     _folder = tempfile.TemporaryDirectory(prefix="inductor-bench-tests-")
     surroundings.settle(os.environ, _folder.name)
-    surroundings.make_small_cache(_folder.name)
     os.environ["INDUCTOR_BENCH_TESTS"] = _folder.name
     os.environ["INDUCTOR_BENCH_TESTS_FORKS"] = os.path.join(_folder.name, f"forks-{os.getpid()}")
     os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves each fresh cache a trial compilation of 7 s
     os.environ["TORCH_DYNAMO_RUN_GC_AFTER_COMPILE"] = "0"  # a search for garbage after each compilation takes 0.3 s
+    small_cache.describe()
     compiler_cache.install(_folder.name, str(ROOT / ".pytest_cache" / "compiled"))
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
-rare_collection.shrink_caches()
+small_cache.shrink()
 
 if importlib.util.find_spec("hypothesis"):  # the GPU tests run without it
     from hypothesis import HealthCheck, settings

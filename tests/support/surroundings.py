@@ -1,11 +1,9 @@
-"""What of the user's surroundings no test shall depend on: settings in variables, what lies in the home folder, and
-the size of the processor's caches."""
+"""What of the user's surroundings no test shall depend on: settings in variables, and what lies in the home folder."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
-from pathlib import Path
 
 OURS = ("INDUCTOR_BENCH_GPU_RUN", "INDUCTOR_BENCH_PYTHON", "INDUCTOR_BENCH_BASE_PYTHON")
 """The variables that are for the tests and scripts themselves."""
@@ -25,11 +23,3 @@ def settle(variables: MutableMapping[str, str], folder: str) -> None:
             del variables[name]
     variables["HOME"] = os.path.join(folder, "home")
     os.makedirs(variables["HOME"], exist_ok=True)
-
-
-def make_small_cache(folder: str) -> None:
-    """Describes a last-level cache of 4 MiB, which interpreters that tests start find: see ``rare_collection``."""
-    index = Path(folder, "small-cache")
-    index.mkdir()
-    for name, text in (("type", "Unified"), ("level", "3"), ("size", "4096K"), ("shared_cpu_list", "0")):
-        (index / name).write_text(text)
