@@ -309,7 +309,15 @@ def test_nothing_is_written_through_a_link(run: Path, tmp_path: Path) -> None:
         own_folder(run / "tables")
 
 
-@pytest.mark.parametrize("text", ["[" * 5000 + "]" * 5000, '{"a": ' * 5000 + "1" + "}" * 5000, "1" * 5000, "\xff"])
+NO_JSON = {
+    "lists": "[" * 5000 + "]" * 5000,
+    "objects": '{"a": ' * 5000 + "1" + "}" * 5000,
+    "a number": "1" * 5000,
+    "no UTF-8": "\xff",
+}
+
+
+@pytest.mark.parametrize("text", NO_JSON.values(), ids=NO_JSON)
 def test_json_that_no_file_of_ours_is(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(InductorBenchError, match=r"x\.json"):
