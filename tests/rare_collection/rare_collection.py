@@ -14,7 +14,7 @@ import small_cache
 
 @atexit.register  # it runs last, because it is registered first
 def _end_quickly() -> None:
-    if "torch" in sys.modules:
+    if "torch" in sys.modules and "duckdb" not in sys.modules:  # which would report frozen objects as leaked
         gc.freeze()
 
 
