@@ -61,7 +61,8 @@ from ...store.files import copy_file, read_text, write_text
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress
-from .edit_files import check_texts, exact_texts, find_run_kernel, make_edit, roles_of
+from .check_texts import check_texts, exact_texts, roles_of
+from .edit_files import find_run_kernel, make_edit
 from .kernel_comparison import PLAN
 from .kernel_session import KernelSession, kernel_environment
 from .kernel_timing import MEASURE_S, device_name, find_peaks

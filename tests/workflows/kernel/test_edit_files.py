@@ -12,14 +12,8 @@ from source_data import CPU, DATA
 from inductor_bench.errors import UsageError
 from inductor_bench.records.request import KernelRequest
 from inductor_bench.source.edited import BEGIN, END, read_edit
-from inductor_bench.workflows.kernels.edit_files import (
-    check_texts,
-    find_run_kernel,
-    is_edit_file,
-    roles_of,
-    run_edit,
-    unread_places,
-)
+from inductor_bench.workflows.kernels.check_texts import check_texts, roles_of
+from inductor_bench.workflows.kernels.edit_files import find_run_kernel, is_edit_file, run_edit, unread_places
 
 RED = "triton_red_fused_gelu_native_layer_norm_0"
 
