@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from ..errors import InductorBenchError
 from .calls import dotted
@@ -49,21 +51,35 @@ def _uses(tree: ast.Module, name: str, but: Iterable[ast.stmt]) -> bool:
     return any(isinstance(node, ast.Name) and node.id == name for node in nodes)
 
 
-def check_triton(source: str, original: str) -> InductorBenchError | None:
-    """What is wrong with an edited Triton kernel; ``None`` if it may take the place of the original."""
+def check_triton(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
+    """What is wrong with an edited Triton kernel; ``None`` if it may take the place of the original.
+
+    Args:
+        source: its text.
+        original: that of the original; of a kernel in the place of calls the text that it began with.
+        required: the least number of parameters of a kernel in the place of calls; ``None`` for another kernel.
+    """
     try:
-        _check_triton(parse(source), parse(original))
+        if required is None:
+            _check_triton(parse(source), parse(original))
+        else:
+            _check_launched(parse(source), parse(original), required)
     except InductorBenchError as error:
         return error
     return None
 
 
-def _check_triton(tree: ast.Module, original: ast.Module) -> None:
-    known = _kernel(original, "")
+def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     twice = [one for one, count in Counter(function.name for function in functions).items() if count > 1]
     if twice:
         raise InductorBenchError(f"two functions are named {twice[0]}", "leave one of them")
+    return functions
+
+
+def _check_triton(tree: ast.Module, original: ast.Module) -> None:
+    known = _kernel(original, "")
+    _functions(tree)
     kernel = _kernel(tree, known.name)
     if ast.unparse(kernel.args) != ast.unparse(known.args):
         raise InductorBenchError(
@@ -76,6 +92,75 @@ def _check_triton(tree: ast.Module, original: ast.Module) -> None:
     for node in tree.body:
         _check_statement(node, imports, expressions)
     _check_names(tree, original)
+
+
+def _check_launched(tree: ast.Module, original: ast.Module, required: int) -> None:
+    """Checks a kernel in the place of calls: the last function of the text that it began with."""
+    known = _functions(original)[-1]
+    kernel = next((each for each in _functions(tree) if each.name == known.name), None)
+    if kernel is None:
+        raise InductorBenchError(f"there is no function {known.name}", "keep the name of the kernel")
+    _check_parameters(ast.unparse(kernel.args).split(", "), ast.unparse(known.args).split(", "), required)
+    imports = {ast.unparse(node) for node in original.body if isinstance(node, ast.Import | ast.ImportFrom)}
+    for node in tree.body:
+        _check_statement(node, imports, set())
+        if isinstance(node, ast.FunctionDef) and _heuristics(node) is not None:
+            raise InductorBenchError(f"{node.name} has a decorator of Inductor's", "put only @triton.jit above it")
+    _check_names(tree, original)
+    launch_constants(tree)
+
+
+def _check_parameters(given: list[str], known: list[str], required: int) -> None:
+    if given not in (known, known[:required]):
+        less = f" or ({', '.join(known[:required])})" if required < len(known) else ""
+        raise InductorBenchError(
+            f"the kernel has another signature: ({', '.join(given)})", f"its caller passes ({', '.join(known)}){less}"
+        )
+
+
+def parameters_of(language: str, source: str, name: str) -> list[str]:
+    """The parameters of a kernel in the place of calls: of the Triton function ``name``; in C++ their types."""
+    if language == "cpp":
+        return list(argument_types(without_comments(source)))
+    return [each.arg for node in _functions(parse(source)) if node.name == name for each in node.args.args]
+
+
+GRID, WARPS, STAGES = "GRID", "NUM_WARPS", "NUM_STAGES"
+"""The constants that say how a Triton kernel in the place of calls is launched."""
+
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+
+
+@dataclass(frozen=True)
+class LaunchConstants:
+    """How a Triton kernel in the place of calls is launched."""
+
+    grid: tuple[int, int, int]  # the number of programs in each direction
+    warps: int  # of a program
+    stages: int  # of its loops
+
+
+def launch_constants(tree: ast.Module) -> LaunchConstants:
+    """How the kernel of a text is launched.
+
+    Raises:
+        InductorBenchError: one is missing or cannot be; the message says which.
+    """
+    found: dict[str, object] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, TypeError):
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+    grid, warps, stages = (found.get(name) for name in (GRID, WARPS, STAGES))
+    if not isinstance(grid, tuple) or len(grid) != 3 or any(type(one) is not int for one in grid):
+        raise InductorBenchError(f"{GRID} is no number of programs in three directions", f"write {GRID} = (64, 1, 1)")
+    if any(not 0 < one <= most for one, most in zip(grid, _LARGEST_GRID, strict=True)):
+        raise InductorBenchError(f"{GRID} = {grid} cannot be launched", f"the largest is {_LARGEST_GRID}")
+    if not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
+        raise InductorBenchError(f"{WARPS} is not 1, 2, 4, 8, 16 or 32", f"write {WARPS} = 4")
+    if not isinstance(stages, int) or not 0 < stages <= 16:
+        raise InductorBenchError(f"{STAGES} is no number from 1 to 16", f"write {STAGES} = 2")
+    return LaunchConstants(grid, warps, stages)
 
 
 def has_same_decorators(source: str, original: str) -> bool:
@@ -224,16 +309,19 @@ _VARIABLE = re.compile(
 """A variable that changes, in what is left of a text without what stands in braces."""
 
 
-def check_cpp(source: str, original: str) -> InductorBenchError | None:
-    """What is wrong with an edited C++ kernel; ``None`` if it may take the place of the original."""
+def check_cpp(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
+    """What is wrong with an edited C++ kernel; ``None`` if it may take the place of the original.
+
+    The arguments are those of :func:`check_triton`.
+    """
     try:
-        _check_cpp(source, original)
+        _check_cpp(source, original, required)
     except InductorBenchError as error:
         return error
     return None
 
 
-def _check_cpp(source: str, original: str) -> None:
+def _check_cpp(source: str, original: str, required: int | None) -> None:
     text = without_comments(source)
     entries = _ENTRY.findall(text)
     if len(entries) > 1:
@@ -244,10 +332,7 @@ def _check_cpp(source: str, original: str) -> None:
         raise InductorBenchError(
             'there is no function `extern "C" void kernel(…)`', "keep the name and the arguments of the kernel"
         ) from None
-    if types != wanted:
-        raise InductorBenchError(
-            f"the kernel has another signature: ({', '.join(types)})", f"its caller passes ({', '.join(wanted)})"
-        )
+    _check_parameters(list(types), list(wanted), len(wanted) if required is None else required)
     here = {header[1:-1] for header in _INCLUDE.findall(original)}
     for header in (header[1:-1] for header in _INCLUDE.findall(text)):
         if header not in here | _HEADERS:

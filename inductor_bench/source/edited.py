@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError, UsageError
-from .edit_rules import check_cpp, check_triton, strip_harness
+from .edit_rules import check_cpp, check_triton, parameters_of, strip_harness
 from .generated_text import cpp_kernel_id, parse, triton_kernel_id, without_profiler_marks
 from .standalone_header import docstring, literal_text
 from .standalone_writer import quoted
@@ -59,8 +59,19 @@ class KernelEdit:
 
     @cached_property
     def kernel_id(self) -> str:
-        """The id of the original kernel, which the same kernel has in every program, whatever its number."""
-        return kernel_id(self.language, self.original_source)
+        """The id of the original kernel, which the same kernel has in every program, whatever its number; of an edit in
+        the place of calls the id of these calls."""
+        return str(self.facts["kernel_id"]) if self.calls else kernel_id(self.language, self.original_source)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Of an edit in the place of calls: the id of each kernel that is called, or its operator; otherwise empty."""
+        return tuple(self.facts.get("replaces", {}).get("calls", ()))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What a kernel in the place of calls takes: the names of the arguments, in C++ their types."""
+        return tuple(parameters_of(self.language, self.source, str(self.facts["replaces"].get("name", ""))))
 
     @property
     def changed(self) -> bool:
@@ -170,12 +181,13 @@ def read_edit(path: Path) -> KernelEdit:
         raise UsageError(
             f"{path}: what is below the second mark was changed, which is not to be edited", ANEW, "damaged"
         )
+    required = more.get("replaces", {}).get("required")
     if language == "triton":
         source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
-        complaint = check_triton(source, original)
+        complaint = check_triton(source, original, required)
     else:
         source = _source_of(path, tree, begin, end)
-        complaint = check_cpp(source, original)
+        complaint = check_cpp(source, original, required)
     if complaint is not None:
         raise UsageError(f"{path}: {complaint.message}", complaint.hint, "bad-edit")
     return KernelEdit(

@@ -229,7 +229,7 @@ def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
         InductorBenchError: the text is not a compiled module.
     """
     tree = parse_module(text)
-    reader = _LaunchReader(tree, source)
+    reader = LaunchReader(tree, source)
     entry = find_entry(tree)
     if entry is not None:
         reader.follow(entry.body)
@@ -246,7 +246,7 @@ def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
     )
 
 
-class _LaunchReader(WrapperReader):
+class LaunchReader(WrapperReader):
     """Collects the distinct launches."""
 
     def __init__(self, tree: ast.Module, source: ModuleSource) -> None:

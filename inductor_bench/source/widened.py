@@ -32,11 +32,13 @@ def widened_launch(launch: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         **launch,
         "storages": [_widened(storage, "size_bytes") for storage in launch["storages"]],
-        "arguments": [
-            {**item, "tensor": _widened(item["tensor"], "itemsize")} if item.get("tensor") else item
-            for item in launch["arguments"]
-        ],
+        "arguments": [*map(_widened_argument, launch["arguments"])],
+        "keywords": {name: _widened_argument(item) for name, item in (launch.get("keywords") or {}).items()},
     }
+
+
+def _widened_argument(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**item, "tensor": _widened(item["tensor"], "itemsize")} if item.get("tensor") else item
 
 
 def _widened(part: Mapping[str, Any], size: str) -> Mapping[str, Any]:
