@@ -129,7 +129,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "a launch, its times and RECORDED in the form of the harness": (
         *(f"worker/device/{name}.py" for name in ("cpu_runtime", "nvidia_runtime", "runtime")),
-        *("worker/bench/loaded_kernel.py", "worker/bench/arena.py"),
+        *("worker/bench/loaded_kernel.py", "worker/bench/joined_kernel.py", "worker/bench/arena.py"),
     ),
     "arguments of a call of torch, Triton or a model": (
         *("worker/capture/mode_setter.py", "worker/capture/programs.py", "worker/upstream/inductor.py"),
@@ -147,6 +147,7 @@ EDGES: dict[str, tuple[str, ...]] = {
 BROAD_EXCEPT = {
     "worker/__main__.py",
     "cli/main.py",
+    "worker/capture/edited_calls.py",
     "worker/capture/edited_kernels.py",
     "worker/capture/pinned.py",
     "worker/capture/variants/checks.py",

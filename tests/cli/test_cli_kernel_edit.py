@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import json
 import zipfile
@@ -24,8 +25,10 @@ from inductor_bench.records.edit import EditCheck, EditHashes, EditVerdict
 from inductor_bench.records.retune import Ratio
 from inductor_bench.records.run import Environment, Host, Versions
 from inductor_bench.source.edited import KernelEdit, digest, edit_text, read_edit
+from inductor_bench.source.stretch_texts import joined_parts
 from inductor_bench.store.codec import encode
 from inductor_bench.workflows.kernels import edit_check
+from inductor_bench.workflows.kernels.check_texts import check_texts
 from inductor_bench.workflows.kernels.edit_check import require_same
 
 HASHES = EditHashes("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
@@ -117,6 +120,28 @@ def test_a_kernel_of_a_run_is_written_by_the_command(tmp_path: Path, monkeypatch
     assert main([*words, "--format", "json"]) == EXIT_OK
     assert Path("mine.py").is_file()
     assert main(words) == EXIT_USAGE
+
+
+def test_one_kernel_in_the_place_of_calls_of_a_gpu_is_written_and_can_be_checked_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile(DATA / "documented" / "train.zip") as archive:
+        archive.extractall("runs/train")
+    call = documented("inductor-bench kernel 'runs/train#aten_mm_out_0' --edit mine.py")
+    group = documented(
+        "inductor-bench kernel 'runs/train#triton_red_fused_sum_6..triton_per_fused_sum_7' --edit mine.py"
+    )
+    for words, required, count in ((call, 3, 3), (group, 2, 3)):
+        assert main([*words, "--format", "json"]) == EXIT_OK
+        edit = read_edit(Path("mine.py"))
+        assert (edit.facts["replaces"]["required"], len(edit.arguments)) == (required, count)
+        assert bool(edit.reference) == (count == required)
+        ((original, edited),) = check_texts(edit)
+        assert original.count("STEM = ") == 1 and "'fixed_grid': [" in edited
+        for text in (original, edited, *joined_parts(original)):
+            ast.parse(text)
+        Path("mine.py").unlink()
 
 
 def test_the_exit_code_says_whether_it_is_right_and_faster(

@@ -64,6 +64,17 @@ def test_infinities_and_nans_have_to_be_where_the_originals_are_if_these_are_sta
     assert judge_output(ORIGINAL, special, ORIGINAL).reason == ""
 
 
+def test_sums_at_the_edge_of_a_narrow_type_may_be_infinite_or_its_largest_number() -> None:
+    largest = torch.finfo(torch.float16).max
+    theirs = torch.tensor([1.0, largest, -largest, math.inf, math.inf], dtype=torch.float16)
+    ours = torch.tensor([1.0, math.inf, -math.inf, largest, math.inf], dtype=torch.float16)
+    assert judge_output(ours, theirs, theirs).reason == ""
+    for value in (-math.inf, math.nan, largest / 2):
+        other = ours.clone()
+        other[3] = value
+        assert judge_output(other, theirs, theirs).reason == "special-values", value
+
+
 def test_whole_numbers_are_equal_where_another_rounding_does_not_change_them() -> None:
     places, moved = torch.arange(9), torch.arange(9)
     moved[3] = 8

@@ -37,6 +37,7 @@ from ..device.nvidia_runtime import give_memory_back, is_memory_short
 from ..device.runtime import Timer, exclusive, on_wait
 from ..device.runtimes import NVIDIA_RUNTIME
 from .edit_judge import EditJudge, EditRunner
+from .joined_kernel import open_joined
 from .library_kernel import OperatorBenchKernel
 from .loaded_kernel import (
     REFUSALS,
@@ -165,6 +166,8 @@ def open_kernel(module: ModuleType, file: str) -> LoadedKernel:
     recorded = getattr(module, "RECORDED", None)
     if not isinstance(recorded, dict) or "launch" not in recorded:
         raise InductorBenchError(f"{file} is not a standalone kernel file", USE_EXTRACTED)
+    if hasattr(module, "PARTS"):
+        return open_joined(module, lambda path: open_kernel(import_file(path), str(path)))
     if "cpp" in recorded and hasattr(module, "KERNEL"):
         return CppBenchKernel(recorded, module.SOURCE, module.FOLDER)
     if "device_type" in recorded and hasattr(module, "OPERATOR"):

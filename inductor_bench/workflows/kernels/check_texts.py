@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from ...devices.nvidia import NVIDIA
+from ...devices.protocol import CPU
 from ...errors import UsageError
 from ...messages.edit_requests import BufferRoles
 from ...records.base import Category
 from ...records.code import KernelDefinition, Launch
 from ...source.edit_rules import has_same_decorators
 from ...source.edited import KernelEdit
-from ...source.standalone_header import StandaloneHeader
-from ...source.standalone_writer import argument_types, edit_standalone, file_text, recorded_facts
+from ...source.standalone_header import StandaloneHeader, described_facts
+from ...source.standalone_writer import argument_types, edit_standalone, file_text, recorded_facts, source_text
+from ...source.stretch_texts import joined_parts, joined_text, launched_text
 from ...source.widened import widened_launch, widened_source
 from ...store import codec
 from .edit_files import WRITE_ONE
@@ -55,10 +59,39 @@ def _texts(edit: KernelEdit, facts: Mapping[str, Any], encoded: Any) -> tuple[st
         kernel = KernelDefinition(edit.kernel, edit.kernel, facts["kernel_id"], category, edit.language, source, 1)
         return file_text(header, launch, recorded, kernel)
 
+    if edit.calls:
+        return _calls_texts(edit, header, launch)
     original = text(edit.original_source)
     if edit.language == "cpp":  # compiled with the same flags, and called as the original
         return original, edit_standalone(original, {}, edit.source)
     return original, text(edit.source, keeps_config=has_same_decorators(edit.source, edit.original_source))
+
+
+def _calls_texts(edit: KernelEdit, header: StandaloneHeader, launch: Launch) -> tuple[str, str]:
+    """The files of calls, and of the kernel in their place."""
+    facts, replaces = edit.facts, edit.facts["replaces"]
+    on_host = edit.language == "cpp"
+    parts = [_part_text(header, one) for one in replaces["parts"]]
+    device = (CPU if on_host else NVIDIA).type
+    known = {**described_facts(header), **facts["recorded"], "launch": codec.encode(launch), "device_type": device}
+    source = edit.source if on_host else launched_text(edit.source, replaces)
+    count = len(edit.arguments)
+    mutated = tuple(place for place in launch.mutated if place < count)
+    passed = replace(launch, arguments=launch.arguments[:count], mutated=mutated)
+    kernel = KernelDefinition(edit.kernel, edit.kernel, header.kernel_id, header.category, edit.language, source, 1)
+    recorded: Any = {**facts["recorded"], "launch": codec.encode(passed)}
+    return joined_text(known, parts), file_text(header, passed, recorded, kernel)
+
+
+def _part_text(header: StandaloneHeader, part: Mapping[str, Any]) -> str:
+    """The file of one of several calls."""
+    category, language = Category(part["category"]), part["language"]
+    mine = replace(header, name=part["name"], kernel_id=part["kernel_id"], category=category, moved_bytes=None)
+    launch = codec.decode(Launch, part["launch"])
+    recorded: Any = {**part["recorded"], "launch": part["launch"]}
+    names = part["kernel"], part["kernel"], part["kernel_id"]
+    kernel = KernelDefinition(*names, category, language, part["source"], 1) if language else None
+    return file_text(mine, launch, recorded, kernel, part["switches"])
 
 
 def roles_of(edit: KernelEdit) -> BufferRoles:
@@ -73,13 +106,30 @@ def exact_texts(edit: KernelEdit, originals: Sequence[str]) -> list[str]:
         edit: the edit.
         originals: the standalone files of the original.
     """
-    source = widened_source(edit.original_source) if edit.language == "cpp" else ""
-    if not source:
+    if edit.language != "cpp":
         return []
-    types = argument_types(source)
-    texts = []
-    for text in originals:
-        recorded = recorded_facts(text)
-        needs = {**recorded["cpp"], "argument_types": types}
-        texts.append(edit_standalone(text, {"launch": widened_launch(recorded["launch"]), "cpp": needs}, source))
-    return texts
+    if edit.calls:
+        return [text for text in map(_widened_calls, originals) if text]
+    source = widened_source(edit.original_source)
+    return [_widened(text, source) for text in originals] if source else []
+
+
+def _widened(text: str, source: str) -> str:
+    """The file of a C++ kernel with a source in float64; of a library call without one."""
+    recorded = recorded_facts(text)
+    changes = {"launch": widened_launch(recorded["launch"])}
+    if source:
+        changes["cpp"] = {**recorded["cpp"], "argument_types": argument_types(source)}
+    return edit_standalone(text, changes, source)
+
+
+def _widened_calls(text: str) -> str:
+    """The file of several calls in float64; empty if one of them computes in a narrower type than float32."""
+    recorded, parts = recorded_facts(text), []
+    for part in joined_parts(text):
+        is_cpp = bool(recorded_facts(part).get("cpp"))
+        source = widened_source(source_text(part)) if is_cpp else ""
+        if is_cpp and not source:
+            return ""
+        parts.append(_widened(part, source))
+    return joined_text({**recorded, "launch": widened_launch(recorded["launch"])}, parts)

@@ -62,7 +62,7 @@ from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress
 from .check_texts import check_texts, exact_texts, roles_of
-from .edit_files import find_run_kernel, make_edit
+from .edit_files import make_edit
 from .kernel_comparison import PLAN
 from .kernel_session import KernelSession, kernel_environment
 from .kernel_timing import MEASURE_S, device_name, find_peaks
@@ -390,8 +390,7 @@ def _read(path: Path, other: str | None) -> KernelEdit:
     edit = read_edit(path)
     if other is None:
         return edit
-    found = find_run_kernel(other)
-    made = make_edit(found, path)
+    made = make_edit(other, path)
     if made.kernel_id != edit.kernel_id:
         raise UsageError(
             f"{path} is an edit of {edit.kernel}, and {other} is another kernel",
@@ -575,7 +574,7 @@ def _warps(edit: KernelEdit) -> int | None:
 
 def _notes(check: EditUnderCheck) -> Iterator[str]:
     if not check.edit.changed:
-        yield "its source is that of the original"
+        yield "it is as it was written" if check.edit.calls else "its source is that of the original"
     skipped = [one for one in check.checks if one.outcome == SKIPPED]
     for one in skipped[:3]:
         yield f"not checked {_describe(one, check.launches)}: {one.words}"

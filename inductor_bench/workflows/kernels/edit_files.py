@@ -33,6 +33,7 @@ from ...store.folder import RECORD, RunFolder, rows_in
 from ...store.run_files import load_module
 from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, modules_of_run
 from ..modules.module_measurements import SUFFIX
+from .stretch_files import RunCalls, about_calls, find_calls, make_calls_edit
 
 MOST_SHAPES = 6
 """Number of different launches of a kernel that an edit is checked with, those that run most often."""
@@ -112,7 +113,7 @@ def find_run_kernel(target: str) -> RunKernel:
     module, candidate = found[0]
     kernel = candidate.kernel
     if kernel is None or kernel.language not in ("triton", "cpp"):
-        what = "is a library call" if kernel is None else f"is written in {kernel.language}"
+        what = f"is written in {kernel.language}" if kernel is not None else "is a library call that was not found"
         raise UsageError(
             f"{name} {what}: there is no source of it to edit", "choose a Triton or C++ kernel", "wrong-target"
         )
@@ -195,18 +196,41 @@ def write_edit(target: str, place: Path) -> KernelEdit:
         UsageError: the target is no kernel that can be edited, or the file exists.
         InductorBenchError: the RUN cannot be read, or the file cannot be written.
     """
-    found = find_run_kernel(target)
+    found = _find(target)
     if place.exists() or place.is_symlink():
         raise UsageError(f"{place} exists", "choose another file, so that no edit is lost", "folder-in-use")
-    edit = make_edit(found, place)
-    write_text(place, edit_text(edit, "\n".join(_about(found, place, reference=bool(edit.reference)))))
-    if found.values is not None and found.values.is_file():
+    edit = _made(found, place)
+    about = about_calls if isinstance(found, RunCalls) else _about
+    write_text(place, edit_text(edit, "\n".join(about(found, place, reference=bool(edit.reference)))))  # type: ignore[arg-type]
+    if isinstance(found, RunKernel) and found.values is not None and found.values.is_file():
         copy_file(found.values, place.with_suffix(SUFFIX))
     return read_edit(place)
 
 
-def make_edit(found: RunKernel, place: Path) -> KernelEdit:
-    """The edit of a kernel that nobody has changed yet."""
+def _find(target: str) -> RunKernel | RunCalls:
+    place, mark, name = target.rpartition("#")
+    if mark and name and (Path(place) / RECORD).is_file():
+        calls = find_calls(RunFolder(Path(place)), name)
+        if calls is not None:
+            return calls
+    return find_run_kernel(target)
+
+
+def _made(found: RunKernel | RunCalls, place: Path) -> KernelEdit:
+    return make_calls_edit(found, place) if isinstance(found, RunCalls) else _make_edit(found, place)
+
+
+def make_edit(target: str, place: Path) -> KernelEdit:
+    """The edit of what ``RUN#NAME`` names that nobody has changed yet.
+
+    Raises:
+        UsageError: it names nothing whose source can be edited, or that can be replaced.
+        InductorBenchError: a file of the RUN cannot be read.
+    """
+    return _made(_find(target), place)
+
+
+def _make_edit(found: RunKernel, place: Path) -> KernelEdit:
     versions, language, source = found.run.environment.versions, found.kernel.language, found.source
     return KernelEdit(
         path=place,

@@ -1,0 +1,325 @@
+"""Writes a library call, or several calls of a RUN, as a file to edit: one kernel in their place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ... import units
+from ...analysis.findings.finding import plural
+from ...devices.table import device_of
+from ...errors import InductorBenchError, UsageError
+from ...records.code import Launch, Storage
+from ...records.edit_pin import CPP, TRITON
+from ...records.request import DRAWN
+from ...records.run import Run
+from ...source.edited import KernelEdit, digest, passed_form
+from ...source.standalone_header import plain
+from ...source.stretch_texts import cpp_start, launch_facts, parameter_names, triton_start
+from ...source.stretches import CallGroup, GroupCall, StretchReader
+from ...store import codec
+from ...store.folder import RunFolder
+from ...store.run_files import load_module
+from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, modules_of_run
+
+BETWEEN = ".."
+"""What stands between the first and the last kernel of a group in ``RUN#FIRST..LAST``."""
+
+
+@dataclass(frozen=True)
+class RunCalls:
+    """Calls of a RUN that follow each other."""
+
+    folder: RunFolder
+    run: Run
+    module: ModuleKernels
+    stretch: CallGroup
+    candidates: tuple[ExtractionCandidate, ...]  # the kernel or library call of each
+
+    @property
+    def language(self) -> str:
+        """The language of a kernel in their place."""
+        return CPP if device_of(self.module.source.device).runs_on_host else TRITON
+
+    @property
+    def sources(self) -> list[str]:
+        """The source of each; empty for a library call."""
+        kernels = [part.kernel for part in self.stretch.parts]
+        return [passed_form(one.language, one.source) if one is not None else "" for one in kernels]
+
+    @property
+    def name(self) -> str:
+        """The name of the calls in the RUN."""
+        names = [candidate.header.name for candidate in self.candidates]
+        return names[0] if len(names) == 1 else f"{names[0]}{BETWEEN}{names[-1]}"
+
+
+def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
+    """The library call, or the group, that a name stands for; ``None`` if it is that of a generated kernel or of none.
+
+    Raises:
+        UsageError: a group has no such kernel, or the calls cannot be replaced by one; the message says why.
+        InductorBenchError: a file of the RUN cannot be read.
+    """
+    modules, _ = modules_of_run(folder, DRAWN)
+    ends = name.split(BETWEEN)
+    for module in modules:
+        candidates = list_candidates(module)
+        found = [_line_of(module, candidates, end.removesuffix(".py")) for end in (ends[0], ends[-1])]
+        if None in found:
+            continue
+        first, last = sorted(line for line in found if line is not None)
+        if len(ends) == 1 and any(one.header.name == name and one.kernel is not None for one in candidates):
+            return None
+        return _read_calls(folder, module, candidates, name, (first, last))
+    if len(ends) > 1:
+        words = f"{folder.path} has no module that calls both {ends[0]} and {ends[-1]}"
+        raise UsageError(words, "name the first and the last kernel of a group in one module", "no-such-target")
+    return None
+
+
+def _line_of(module: ModuleKernels, candidates: Sequence[ExtractionCandidate], name: str) -> int | None:
+    """The line of the first call of a kernel or library call."""
+    for candidate in candidates:
+        if candidate.header.name == name:
+            sites = candidate.sites
+            calls = [one for one in module.source.calls if one.index in sites or (one.kernel == name and not sites)]
+            return min((call.line for call in calls), default=None)
+    return None
+
+
+def _read_calls(
+    folder: RunFolder,
+    module: ModuleKernels,
+    candidates: Sequence[ExtractionCandidate],
+    name: str,
+    lines: tuple[int, int],
+) -> RunCalls:
+    run = folder.load()
+    slug = next(one.slug for one in run.modules if one.label == module.label)
+    try:
+        if module.source.cpp_wrapper:
+            raise InductorBenchError("the module makes its calls from C++", "compile it without cpp_wrapper")
+        stretch = StretchReader(load_module(folder, slug), module.source).read(*lines)
+    except InductorBenchError as error:
+        what = "these calls cannot be replaced by one" if BETWEEN in name else "this call cannot be replaced"
+        raise UsageError(f"{name}: {what}: {error.message}", error.hint or "choose others", "wrong-target") from None
+    chosen = tuple(_candidate_of(module, candidates, part) for part in stretch.parts)
+    stretch = replace(stretch, launch=replace(stretch.launch, storages=tuple(_storages(stretch, chosen))))
+    parts = tuple(
+        replace(part, launch=replace(part.launch, storages=stretch.launch.storages)) for part in stretch.parts
+    )
+    return RunCalls(folder, run, module, replace(stretch, parts=parts), chosen)
+
+
+def _candidate_of(
+    module: ModuleKernels, candidates: Sequence[ExtractionCandidate], part: GroupCall
+) -> ExtractionCandidate:
+    sites = {call.index for call in module.source.calls if call.line == part.line}
+    for candidate in candidates:
+        same = candidate.kernel is not None and part.kernel is not None and candidate.kernel.name == part.kernel.name
+        if candidate.launch is not None and (same or (part.kernel is None and sites & set(candidate.sites))):
+            return candidate
+    name = part.kernel.name if part.kernel is not None else part.launch.operator
+    raise UsageError(f"{name} was not seen when it ran", "break the program down again", "wrong-target")
+
+
+def _storages(stretch: CallGroup, candidates: Sequence[ExtractionCandidate]) -> Iterator[Storage]:
+    """The memory of the calls, with values and alignments as each was seen by the first call that reads it."""
+    seen: dict[int, Storage] = {}
+    for part, candidate in zip(stretch.parts, candidates, strict=True):
+        launch = candidate.launch
+        assert launch is not None
+        for here, there in zip(_every(part.launch), _every(launch), strict=False):
+            if here.tensor is not None and there.tensor is not None:
+                seen.setdefault(here.tensor.storage, launch.storages[there.tensor.storage])
+    written = {view.storage for view in _views(stretch, stretch.output_only)}
+    written -= {view.storage for view in _views(stretch, range(len(stretch.launch.arguments)), but=stretch.output_only)}
+    for number, storage in enumerate(stretch.launch.storages):
+        known = seen.get(number)
+        if known is None or known.dtype != storage.dtype or number in written:
+            yield storage if known is None else replace(storage, alignment=known.alignment)
+            continue
+        fits = known.values.kind != "recorded" or (known.values.file is None and known.size_bytes == storage.size_bytes)
+        yield replace(storage, alignment=known.alignment, values=known.values if fits else storage.values)
+
+
+def _every(launch: Launch) -> list[Any]:
+    return [*launch.arguments, *launch.keywords.values()]
+
+
+def _views(stretch: CallGroup, places: Sequence[int], but: Sequence[int] = ()) -> Iterator[Any]:
+    return (stretch.launch.arguments[place].tensor for place in places if place not in but)
+
+
+# The file to edit.
+
+
+def make_calls_edit(found: RunCalls, place: Path) -> KernelEdit:
+    """The edit in the place of calls that nobody has changed yet: a kernel that does what they do.
+
+    Raises:
+        UsageError: there is no kernel to begin with.
+    """
+    configs = [one.recorded.get("config") or {} for one in found.candidates]
+    on_host = found.language == CPP
+    source = cpp_start(found.stretch, found.sources) if on_host else triton_start(found.stretch, found.sources, configs)
+    versions = found.run.environment.versions
+    return KernelEdit(
+        path=place,
+        kernel=found.name,
+        language=found.language,
+        source=source,
+        original=digest(source),
+        original_source=source,
+        torch=versions.torch or "",
+        triton=None if on_host else versions.triton,
+        device=found.candidates[0].header.device_name or "",
+        reference=_reference(found),
+        facts=_facts(found),
+    )
+
+
+def _facts(found: RunCalls) -> Mapping[str, Any]:
+    stretch, first = found.stretch, found.candidates[0]
+    times = [one.header.time_s for one in found.candidates]
+    recorded = {name: first.recorded.get(name) for name in ("threads", "vector_isa")}
+    return {
+        "kernel_id": stretch.id,
+        "category": first.header.category.value,
+        "run": str(found.folder.path),
+        "module": first.header.module,
+        "calls": 1,
+        "time_s": None if None in times else math.fsum(time for time in times if time is not None),
+        "moved_bytes": moved_bytes(stretch),
+        "parameters": parameter_names(stretch),
+        "roles": {"output_only": list(stretch.output_only), "cleared": [], "scratch": list(stretch.scratch)},
+        "recorded": recorded if found.language == CPP else {},
+        "launches": [codec.encode(stretch.launch)],
+        "replaces": {
+            "calls": [part.target for part in stretch.parts],
+            "required": stretch.required,
+            "parts": [*map(_part_facts, stretch.parts, found.candidates, found.sources)],
+            **(launch_facts(stretch) if found.language == TRITON else {}),
+        },
+    }
+
+
+def moved_bytes(stretch: CallGroup) -> int:
+    """The bytes of what goes in and comes out, each once."""
+    total = 0
+    for view in _views(stretch, range(stretch.required)):
+        total += view.itemsize * math.prod(
+            size for size, step in zip(view.shape, view.stride, strict=True) if step or not size
+        )
+    return total
+
+
+def _part_facts(part: GroupCall, candidate: ExtractionCandidate, source: str) -> Mapping[str, Any]:
+    recorded = dict(candidate.recorded)
+    for name in ("launch", "reference"):
+        recorded.pop(name, None)
+    return {
+        "name": candidate.header.name,
+        "kernel": part.kernel.name if part.kernel is not None else "",
+        "kernel_id": candidate.header.kernel_id,
+        "category": candidate.header.category.value,
+        "language": part.kernel.language if part.kernel is not None else "",
+        "source": source,
+        "recorded": recorded,
+        "switches": dict(candidate.switches),
+        "launch": codec.encode(part.launch),
+    }
+
+
+def _reference(found: RunCalls) -> str:
+    """The same in PyTorch, for a library call."""
+    part = found.stretch.parts[0]
+    if part.kernel is not None or len(found.stretch.parts) > 1:
+        return ""
+    names = parameter_names(found.stretch)
+    values = [
+        names[place] if place is not None else repr(one.plain())
+        for place, one in zip(part.places, _every(part.launch), strict=True)
+    ]
+    count = len(part.launch.arguments)
+    named = [
+        f"{name}={value}" for name, value in zip(part.launch.keywords, values[count:], strict=True) if name != "out"
+    ]
+    overload = f"torch.ops.{str(part.launch.operator).removesuffix('.out')}.default"
+    return "\n".join(
+        (
+            f"def reference({', '.join(names)}):",
+            '    """The same in plain PyTorch: its result."""',
+            "    import torch",
+            "",
+            f"    return [{overload}({', '.join([*values[:count], *named])})]",
+            "",
+        )
+    )
+
+
+# What a writer needs to know.
+
+
+def about_calls(found: RunCalls, place: Path, *, reference: bool) -> Iterator[str]:
+    """What a file says to the one who edits it, as lines."""
+    names, stretch = [one.header.name for one in found.candidates], found.stretch
+    what = plain(names[0]) if len(names) == 1 else f"{plain(', '.join(names))}"
+    yield f"One kernel in the place of {what}: edit it between the two marks, and check it:"
+    yield ""
+    yield f"    inductor-bench kernel {place.name} --check"
+    yield ""
+    yield from _rules(found)
+    yield ""
+    yield "Arguments:"
+    for number, (name, argument) in enumerate(zip(parameter_names(stretch), stretch.launch.arguments, strict=True)):
+        view = argument.tensor
+        assert view is not None
+        use = "read" if number not in stretch.launch.mutated else "written"
+        use = "for the kernel itself: nothing reads it afterwards" if number in stretch.scratch else use
+        storage = stretch.launch.storages[view.storage]
+        offset = f", from element {view.offset}" if view.offset else ""
+        others = [
+            parameter_names(stretch)[other]
+            for other, each in enumerate(stretch.launch.arguments)
+            if other != number and each.tensor is not None and each.tensor.storage == view.storage
+        ]
+        shared = f", same memory as {', '.join(others)}" if others else ""
+        yield (
+            f"  {name}: {view.dtype} {list(view.shape)}, strides {list(view.stride)}{offset}, "
+            f"aligned to {storage.alignment} bytes, {use}{shared}"
+        )
+    yield ""
+    for candidate in found.candidates:
+        header = candidate.header
+        time = f", {units.seconds(header.time_s)} an iteration" if header.time_s is not None else ""
+        calls = f" for {plural(header.calls, 'call')}" if header.calls and time else ""
+        yield f"{plain(header.name)}: {plain(', '.join(header.aten_ops))}{time}{calls}"
+        for line in header.source_lines[:3]:
+            yield f"  {plain(f'{line.file}:{line.line} in {line.function}: {line.code}')}"
+    yield f"Together they must move {units.size(moved_bytes(stretch))} at least."
+    if reference:
+        yield ""
+        yield "The function reference below computes the same, in plain PyTorch."
+
+
+def _rules(found: RunCalls) -> Iterator[str]:
+    count = len(found.stretch.scratch)
+    yield "The kernel below does what these calls do, slowly. What may change: everything in it, and functions and"
+    if found.language == TRITON:
+        yield "constants beside it. GRID is the number of its programs in three directions, NUM_WARPS and NUM_STAGES"
+        yield "are Triton's. What stays: its name and its parameters. Imports: those that are there, triton and math."
+    else:
+        yield 'constants beside it. What stays: `extern "C" void kernel(…)` with the types of its arguments. Includes:'
+        yield "those that are there, the standard library's, immintrin.h and omp.h. No data may stay from call to call"
+        yield "(static, global), and nothing may reach out of the kernel (time, threads, files)."
+    if count:
+        what = "parameter is" if count == 1 else f"{count} parameters are"
+        yield f"The last {what} memory for the kernel itself, and may be left out{' together' if count > 1 else ''}."
+    yield "It is right if it writes all of its results and nothing else, leaves its inputs as they are, gives the same"
+    yield "bits each time, handles infinities and NaN as the calls do, and is about as exact as they are, for values"
+    yield "other than the recorded ones, too."
