@@ -13,11 +13,15 @@ class EditPin:
     """The edited source of one kernel."""
 
     name: str  # of the kernel in the RUN
-    kernel_id: str  # of the source that was edited: it is the same for every name and number of the kernel
+    # of the source that was edited, or of the calls: it is the same for every name and number of the kernel
+    kernel_id: str
     family_id: str  # the same for other sizes of the kernel, too
     language: str  # ``triton`` or ``cpp``
     source: str  # the edited text, as generated code passes it to its compiler
     file: str  # the path of the edited file, for people
+    # of an edit in the place of calls: the id of each kernel that is called, or its operator; otherwise empty
+    calls: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # what such a kernel takes: the names of the arguments, in C++ their types
 
     @property
     def target(self) -> tuple[str, str]:

@@ -37,6 +37,8 @@ from ..source.calls import KernelKey, find_kernel_key
 from ..source.edited import KernelEdit, read_edit
 from ..source.generated_text import family_id, without_profiler_marks
 from ..source.standalone_writer import recorded_facts, source_text
+from ..source.stretch_texts import launched_text
+from ..source.stretches import OUT
 from ..store import codec
 from ..store.caches import KnownTuning, TuningPlace, known_tunings
 from ..store.files import read_json, read_text, write_message
@@ -259,11 +261,12 @@ def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
             of its kernels, or two are for the same kernel.
     """
     found: dict[str, KernelEdit] = {}
-    known = {kernel.kernel_id for module in run.modules for kernel in module.kernels}
+    kernels = [kernel for module in run.modules for kernel in module.kernels]
+    known = {name for one in kernels for name in (one.kernel_id, f"{one.operator}{OUT}")}
     for path in paths:
         edit = read_edit(path)
         require_made_for(edit, run.environment)
-        if edit.kernel_id not in known:
+        if not known.issuperset(edit.calls or (edit.kernel_id,)):
             hint = "give the RUN that it was written from, or write it anew: inductor-bench kernel RUN#NAME --edit FILE"
             words = f"{path} is an edit of {edit.kernel}, and the RUN has no such kernel"
             raise UsageError(words, hint, "no-fitting-kernel")
@@ -293,8 +296,12 @@ def require_made_for(edit: KernelEdit, environment: Environment) -> None:
 
 def edit_pin(edit: KernelEdit) -> EditPin:
     """What puts an edited kernel into a program."""
-    family = family_id(edit.language, edit.original_source, edit.kernel)
-    return EditPin(edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path))
+    if not edit.calls:
+        family = family_id(edit.language, edit.original_source, edit.kernel)
+        return EditPin(edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path))
+    source = launched_text(edit.source, edit.facts["replaces"]) if edit.language == TRITON else edit.source
+    known = edit.kernel, edit.kernel_id, "", edit.language, source, str(edit.path)
+    return EditPin(*known, calls=edit.calls, arguments=edit.arguments)
 
 
 def with_edits(pinned: PinnedRun, edits: Sequence[EditPin], environment: Environment) -> PinnedRun:

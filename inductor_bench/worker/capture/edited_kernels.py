@@ -87,7 +87,7 @@ class EditedSources:
     """The edits of this process, by the sources that they replace."""
 
     def __init__(self, edits: Iterable[EditPin]) -> None:
-        self._by_target = {edit.target: edit for edit in edits}
+        self._by_target = {edit.target: edit for edit in edits if not edit.calls}
         self._unlike: dict[str, EditPin] = {}
 
     def holds(self, language: str) -> bool:
@@ -151,12 +151,13 @@ def source_for(edit: EditPin, name: str, replaced: str) -> str:
 
     That has the number of the device, for example, and each process of a program has its own device.
     """
-    text = re.sub(rf"\b{re.escape(_function_of(edit))}\b", name, edit.source)
+    text = re.sub(rf"\b{re.escape(function_of(edit))}\b", name, edit.source)
     lines = {found[1]: found[0] for found in _META.finditer(replaced)}
     return _META.sub(lambda found: lines.get(found[1], found[0]), text)
 
 
-def _function_of(edit: EditPin) -> str:
+def function_of(edit: EditPin) -> str:
+    """The name of the function that an edited Triton source launches."""
     found = _FUNCTION.search(edit.source)
     return found[1] if found else edit.name
 

@@ -34,6 +34,7 @@ from ...source.generated_text import cpp_kernel_id
 from ...store import codec
 from ...store.files import read_json, read_text
 from ..upstream import inductor, pinning
+from .edited_calls import CallEdits
 from .edited_kernels import NOT_RUN, OWN_SOURCE, EditedSources, attempt, compile_triton
 
 # The pinned kernels of this process: what each would launch by itself, and what its pin launches.
@@ -337,6 +338,7 @@ class PinnedKernels:
         self._places = {pin.target: place for place, pin in enumerate(pins.triton_pins)}
         self._cpp = {pin.kernel_id: pin for pin in pins.cpp_pins}
         self._edits = EditedSources(pins.edits)
+        self._call_edits = CallEdits(pins.edits)
         self._calls = PinnedCalls(pins.library_pins)
         self._has_own_caches = False
 
@@ -349,6 +351,17 @@ class PinnedKernels:
         """Adjusts the sources of the Triton kernels that Inductor compiles; its compiler has just been imported."""
         if self._edits.holds(TRITON) and not self.refusal:
             pinning.adjust_triton_sources(self._compile_triton)
+
+    def adjust_modules(self, codecache: ModuleType) -> None:
+        """Adjusts the modules that the process loads; ``codecache``, torch's module, has just been imported."""
+        if self._call_edits and not self.refusal:
+            inductor.watch_compiled_modules(codecache, lambda module, path, _: self._put_into(module, path))
+
+    def _put_into(self, module: ModuleType, path: str) -> None:
+        kernels = self._call_edits.put_into(module, path)
+        for kernel in kernels if self.compares else ():
+            kernel.use(False)
+        self.kernels += kernels
 
     def adjust_triton(self) -> None:
         """Adjusts the Triton kernels that Inductor makes from now on; their class has just been imported."""
@@ -389,7 +402,7 @@ class PinnedKernels:
 
     def describe(self) -> PinnedProcess:
         states = [*(kernel.state() for kernel in self.kernels), *self._calls.states()]
-        states += self._edits.states(states)
+        states += [*self._edits.states(states), *self._call_edits.states(states)]
         ran = {state.kernel_id for state in states if state.state == PINNED}
         states = [state for state in states if state.state != UNUSED or state.kernel_id not in ran]  # of other graphs
         return PinnedProcess(os.getpid(), tuple(states), self.refusal)

@@ -106,6 +106,7 @@ def _watch_code_cache(codecache: ModuleType) -> None:
         from .pinned import try_pinning
 
         try_pinning(lambda pinned: pinned.adjust_caches(codecache))
+        try_pinning(lambda pinned: pinned.adjust_modules(codecache))
 
 
 def _note_layers(debug: ModuleType) -> None:

@@ -245,6 +245,40 @@ def adjust_triton_sources(compile_with: Callable[[CompileSource, str, str], Any]
     setattr(AsyncCompile, "triton", triton)  # noqa: B010
 
 
+def compile_cpp_call(types: Sequence[str], source: str) -> Callable[..., Any]:
+    """Compiles C++ text to a function that takes tensors. (2.11, 2.13)"""
+    from torch._inductor.async_compile import AsyncCompile
+
+    compiled: Callable[..., Any] = result_of(AsyncCompile().cpp_pybinding([*types], source))
+    return compiled
+
+
+def compile_triton_call(source: str, name: str, module: str) -> Callable[..., Any]:
+    """Compiles a Triton kernel under a decorator of Inductor's to a function that launches it.
+
+    Args:
+        source: its text, in which ``torch.cuda.current_device()`` stands for the GPU.
+        name: the function.
+        module: the text of the compiled module that will call it, which says on which GPU. (2.11, 2.13 read only)
+    """
+    import torch
+    from torch._inductor.codecache import PyCodeCache
+
+    found = _GPU.search(module)
+    device = int(found[1]) if found else torch.cuda.current_device()
+    text = source.replace("torch.cuda.current_device()", str(device))
+    kernel = getattr(PyCodeCache.load(text), name)
+    kernel.precompile()
+
+    def launch(*arguments: Any) -> None:
+        kernel.run(*arguments, stream=torch._C._cuda_getCurrentRawStream(device))
+
+    return launch
+
+
+_GPU = re.compile(r"\b_DeviceGuard\((\d+)\)")
+
+
 def later(result: Callable[[], Any], future: Any = None) -> Any:
     """A result of ``AsyncCompile`` that is made when the module is complete, or now if that waits for none.
 
