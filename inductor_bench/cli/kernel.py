@@ -45,10 +45,12 @@ def command(fail_above: float | None, **values: Any) -> int:
     inductor-bench kernel original.py --compare edited.py
     inductor-bench kernel triton_red_fused_mean_3.py --configs
     inductor-bench kernel runs/train-1#triton_red_fused_mean_3 --edit mine.py
+    inductor-bench kernel runs/train-1#aten_mm_out_0..triton_poi_fused_relu_1 --edit mine.py
     inductor-bench kernel mine.py --check
 
-    --edit writes the source of a kernel of a RUN as a file to edit. A file of that kind is checked, whether it is
-    right, and then timed in turn with the original; --compare RUN#NAME takes the original and its launches from a RUN.
+    --edit writes the source of a kernel of a RUN as a file to edit; for a library call, or for FIRST..LAST, one kernel
+    in the place of these calls. A file of that kind is checked, whether it is right, and then timed in turn with the
+    original; --compare RUN#NAME takes the original and its launches from a RUN.
 
     Exit code: 0, 1 if a kernel could not be measured or retuned (the others are), computes something else than
     its reference or than the other, or is an edit that is refused, 2 for a request that cannot be carried out as
