@@ -16,14 +16,13 @@ from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.worker import WorkerLostError
 from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
-from inductor_bench.workflows.kernels.edit_check import (
-    HINTS,
+from inductor_bench.workflows.kernels.believed_times import (
     EditRefusedError,
-    EditUnderCheck,
     compulsory_bytes,
     find_roof,
     require_below_roof,
 )
+from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
 
 
 @pytest.fixture(scope="module")
