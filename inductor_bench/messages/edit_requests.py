@@ -74,6 +74,14 @@ class RunCase(WorkerRequest[None]):
 
 
 @dataclass(frozen=True)
+class RepeatCall(WorkerRequest[None]):
+    """Runs a kernel so many times, one after the other, and nothing else, for the clock of the one who asks."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Judged:
     """What is to be said of one call of an edited kernel."""
 

@@ -65,7 +65,8 @@ class EditVerdict:
     hashes: EditHashes  # what the verdict is about
     changed: bool = True  # whether the source is another one than the original
     # the id of the reason of a refusal: ``no-compile``, ``crashed``, ``hung``, ``raised``, ``not-written``, ``stale``,
-    # ``outside``, ``input-changed``, ``special-values``, ``wrong``, ``precision``, ``not-repeatable`` or ``above-roof``
+    # ``outside``, ``input-changed``, ``special-values``, ``wrong``, ``precision``, ``not-repeatable``, ``clock`` or
+    # ``above-roof``
     reason: str = ""
     words: str = ""  # the reason in words
     hint: str = ""  # what to do about it

@@ -15,7 +15,16 @@ import torch
 from ...devices.protocol import CPU
 from ...errors import InductorBenchError
 from ...messages import edit_requests as cases
-from ...messages.edit_requests import BufferRoles, CompileKernel, EditCase, JudgeCase, Judged, PrepareCase, RunCase
+from ...messages.edit_requests import (
+    BufferRoles,
+    CompileKernel,
+    EditCase,
+    JudgeCase,
+    Judged,
+    PrepareCase,
+    RepeatCall,
+    RunCase,
+)
 from ...messages.job_requests import WorkerRequest
 from ...messages.kernel_requests import CompiledResources
 from ...source.harness.common import Arguments, bind_arguments, mutated_items
@@ -50,8 +59,10 @@ class EditRunner:
     def __init__(self, find: Find) -> None:
         self._find = find
         self._memory: dict[int, torch.Tensor] = {}
+        self._calls: dict[int, Callable[[], Any]] = {}
         self.answers: dict[type[WorkerRequest[Any]], Callable[[Any], Any]] = {
             RunCase: self.run,
+            RepeatCall: self.run_calls,
             CompileKernel: self.compile,
         }
 
@@ -68,6 +79,16 @@ class EditRunner:
         memory.copy_(before)
         run_kernel(kernel, arena, memory)
         memory_file(request.after, arena.size, new=True).copy_(memory)
+
+    def run_calls(self, request: RepeatCall) -> None:
+        kernel = self._find(request.number)
+        if request.number not in self._calls:
+            self._calls[request.number] = kernel.bind(kernel.make_arguments())
+        kernel.prepare()
+        call = self._calls[request.number]
+        for _ in range(request.count):
+            call()
+        runtime_of(device_of_kernel(kernel).partition(":")[0]).synchronize()
 
 
 def device_of_kernel(kernel: LoadedKernel) -> str:

@@ -51,7 +51,7 @@ from ...messages.edit_requests import (
 from ...messages.kernel_requests import CompiledResources, Load, Sample
 from ...records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditHashes, EditVerdict
 from ...records.request import KernelRequest
-from ...records.retune import Resources
+from ...records.retune import FASTER, Resources
 from ...records.run import Environment, Peaks
 from ...source.edited import KernelEdit, digest, read_edit
 from ...source.graph_reference import in_float64
@@ -60,7 +60,7 @@ from ...store.files import copy_file, read_text, write_text
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress
-from .believed_times import EditRefusedError, compulsory_bytes, find_roof, require_below_roof
+from .believed_times import EditRefusedError, compulsory_bytes, find_roof, require_below_roof, require_true_clock
 from .check_texts import check_texts, exact_texts, roles_of
 from .edit_files import make_edit
 from .kernel_comparison import PLAN
@@ -109,6 +109,7 @@ HINTS = {
     "wrong": "compare what it computes with the original, for the values that the check names",
     "precision": "compute in the types of the original, and sum in float32 or wider",
     "not-repeatable": "no atomics on floats, and no races between threads",
+    "clock": "leave the clock of its process as it is",
     "above-roof": "it does less than the work: look for what it leaves out",
 }
 """What to do, by the reason of a refusal."""
@@ -444,6 +445,9 @@ def _check_and_time(check: EditUnderCheck, progress: Progress) -> EditVerdict:
         progress.stage("timing both in turn")
         try:
             result, method = check.race()
+            # for a GPU, no code of a file runs on the host
+            if result.verdict == FASTER and device_of(device).runs_on_host:
+                require_true_clock(session, (check.launches, 0), MEASURE_S)
         except WorkerLostError as lost:
             raise EditRefusedError(lost.kind, f"while it was timed, its process {lost.message}") from None
         progress.stage("checking it again")

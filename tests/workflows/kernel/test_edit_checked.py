@@ -14,6 +14,7 @@ from edited_kernels import CHEATS, HONEST, LAUNCHES, ROLES, Compiled, Worker, co
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.worker import WorkerLostError
+from inductor_bench.messages.kernel_requests import Sample, Times
 from inductor_bench.records.run import Peaks
 from inductor_bench.source.edited import KernelEdit
 from inductor_bench.workflows.kernels.believed_times import (
@@ -21,6 +22,7 @@ from inductor_bench.workflows.kernels.believed_times import (
     compulsory_bytes,
     find_roof,
     require_below_roof,
+    require_true_clock,
 )
 from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
 
@@ -130,6 +132,34 @@ def test_a_kernel_that_is_faster_than_its_bytes_is_refused_unless_the_original_i
     assert raised.value.reason == "above-roof"
 
 
+@dataclass
+class Clocked:
+    """Stands for a worker that runs an original, 0, and an edit, 1, and whose clock an edit may have changed."""
+
+    true_s: tuple[float, float]  # of one call of each
+    pace: float = 1.0  # how much the clock of the worker shows in a second while the edit runs
+    delay_s: float = 0.0003  # of a message
+    now_s: float = 0.0
+
+    def ask(self, request: Any, limit_s: float) -> Any:
+        if isinstance(request, Sample):
+            (number,) = request.order
+            return Times((self.true_s[number] * (self.pace if number else 1.0),), "")
+        self.now_s += self.delay_s + request.count * self.true_s[request.number]
+        return None
+
+
+@pytest.mark.parametrize("true_s", [(3e-6, 3e-6), (0.2, 0.1), (1e-4, 5e-5), (2e-6, 1e-3)])
+def test_an_edit_that_changes_the_clock_of_its_process_is_refused(true_s: tuple[float, float]) -> None:
+    honest: Any = Clocked(true_s)
+    require_true_clock(honest, (0, 1), 60.0, lambda: honest.now_s)
+    for pace in (0.5, 0.01):
+        cheat: Any = Clocked(true_s, pace)
+        with pytest.raises(EditRefusedError, match="by the clock of another process a call takes") as refused:
+            require_true_clock(cheat, (0, 1), 60.0, lambda: cheat.now_s)  # noqa: B023
+        assert refused.value.reason == "clock"
+
+
 def test_each_reason_of_a_refusal_has_a_hint() -> None:
     reasons = {one for cheats in CHEATS.values() for found, _ in cheats.values() for one in found.split(" or ")}
-    assert reasons | {"crashed", "hung", "raised", "no-compile", "above-roof"} == HINTS.keys()
+    assert reasons | {"crashed", "hung", "raised", "no-compile", "above-roof", "clock"} == HINTS.keys()
