@@ -16,6 +16,7 @@ from pathlib import Path
 from ..analysis.analyse import STAGE as ANALYSIS
 from ..analysis.analyse import analyse, trace_environment
 from ..analysis.evidence_files import EvidenceFiles
+from ..analysis.findings.finding import command_again
 from ..analysis.program_step import describe_program
 from ..analysis.step_costs import is_uncompiled
 from ..errors import InductorBenchError
@@ -311,7 +312,7 @@ class Breakdown:
     def save(self) -> None:
         """Saves the record so far, marked as incomplete."""
         self.run = self._redaction.run(self.run)
-        rerun = f"{self.run.command} --force" if is_command() else ""
+        rerun = command_again(self.run) if is_command() else ""
         unfinished = Failure(self._stage, "unfinished", UNFINISHED_RUN, rerun)
         self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
 

@@ -625,7 +625,7 @@ def test_a_timeout_leads_to_a_longer_one_before_the_arguments_of_the_program() -
     )
 
 
-@pytest.mark.parametrize("kind", ["exit", "nothing-compiled", "interrupted"])
+@pytest.mark.parametrize("kind", ["exit", "nothing-compiled", "interrupted", "unfinished"])
 def test_a_program_that_failed_is_to_be_run_again(kind: str) -> None:
     failed = (Failure("capture", kind, "it went wrong"),)
     assert again("inductor-bench breakdown m.py -- -x", failures=failed) == "inductor-bench breakdown m.py -- -x"

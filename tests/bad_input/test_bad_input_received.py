@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -157,10 +159,15 @@ def test_the_next_command_ends_what_a_killed_one_left(verb: str, run: Path, tmp_
 
 def test_a_run_says_until_its_end_that_it_is_not_whole(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import shutil\nshutil.copy('run/record.json', 'meanwhile.json')\n")
-    done = tool("breakdown", script, "-o", "run", "--no-plots", cwd=tmp_path)
+    script.write_text("import shutil, sys\nshutil.copy('run/record.json', 'meanwhile.json')\nprint(sys.argv[1:])\n")
+    words = ["breakdown", "-o", "run", "--no-plots", "--", sys.executable, "script.py", "one"]
+    done = tool(*words, cwd=tmp_path)
     meanwhile = json.loads((tmp_path / "meanwhile.json").read_text())["failures"]
-    assert [failure["kind"] for failure in meanwhile] == ["unfinished"] and "--force" in meanwhile[0]["hint"]
+    assert [failure["kind"] for failure in meanwhile] == ["unfinished"]
+    refused = tool(*words, cwd=tmp_path)
+    assert refused.code == 2 and "--force" in refused.printed, "the folder holds the earlier run"
+    again = tool(*shlex.split(meanwhile[0]["hint"])[1:], cwd=tmp_path)
+    assert again.code == done.code and "['one']" in again.printed, "the program gets its own arguments"
     assert done.code == 1 and [one.kind for one in RunFolder(tmp_path / "run").load().failures] == ["nothing-compiled"]
 
 

@@ -292,7 +292,7 @@ def next_commands(
         commands += [*trials, *_compiling_commands(run)]
     elif not commands:
         kinds = {failure.kind for failure in run.failures}
-        same = command_again(run) if kinds & {*_PROGRAM_FAILURES, "interrupted"} else ""
+        same = command_again(run) if kinds & {*_PROGRAM_FAILURES, "interrupted", "unfinished"} else ""
         if same:
             why = "once the program runs and compiles something" if kinds & {*_PROGRAM_FAILURES} else "starts it again"
             commands.append(NextCommand(same, why))
