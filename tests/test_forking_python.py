@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -104,6 +105,30 @@ def test_who_starts_a_process_that_forks_may_be_killed_meanwhile(tmp_path: Path)
     assert subprocess.run(words, env=variables).returncode == 7
     assert servers(tmp_path) == serving
     for server in serving:
+        server.kill()
+
+
+def test_who_is_killed_while_asking_ends_nobody_else(tmp_path: Path) -> None:
+    """Tests that kill commands at any moment do that, too."""
+    script = tmp_path / "program.py"
+    script.write_text("import sys\nsys.stdin.read()\nsys.exit(7)\n")
+    words = [forking_python.interpreter(), script]
+    variables = environment(
+        OMP_STACKSIZE=f"{tmp_path.name}", INDUCTOR_BENCH_TESTS_FORKS=tmp_path / f"own-{os.getpid()}"
+    )
+    Path(variables["INDUCTOR_BENCH_TESTS_FORKS"]).mkdir()
+    with subprocess.Popen(words, env=variables, stdin=subprocess.PIPE) as waiting:
+        while not (places := [one for one in tmp_path.glob("own-*/*") if one.is_socket() and not one.suffix]):
+            assert waiting.poll() is None
+        for said in (b"", (1000).to_bytes(8, "big") + b"half"):
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.connect(str(places[0]))
+                asking.send(b"\n")
+                asking.send(said)
+        assert subprocess.run(words, env=variables, stdin=subprocess.DEVNULL).returncode == 7
+        waiting.communicate(b"")
+        assert waiting.returncode == 7
+    for server in servers(tmp_path):
         server.kill()
 
 

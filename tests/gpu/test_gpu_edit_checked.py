@@ -94,7 +94,7 @@ def test_an_honest_edit_of_each_kernel_is_right(run: Path, edit: str, tmp_path: 
         verdict = checked(run, name, HONEST[edit], tmp_path / f"{name}.py")
         assert verdict["verdict"] != "refused", (name, verdict["words"])
         assert verdict["ratio"]["pairs"] >= 20
-        assert verdict["resources"]["registers"] if "resources" in verdict else verdict["registers"]
+        assert verdict["registers"] or edit == "another hint"  # with other hints, Inductor chooses among configs
 
 
 @pytest.mark.parametrize("edit", WRONG)

@@ -202,7 +202,11 @@ def _serve(place: Path) -> int:
         for ready in select.select([listener, *forks, *connections], [], [], POLL_S)[0]:
             if ready is listener:
                 connection = listener.accept()[0]
-                numbers, request = _receive(connection)
+                try:
+                    numbers, request = _receive(connection)
+                except (OSError, EOFError, ValueError, TypeError):  # who asked was killed meanwhile
+                    connection.close()
+                    continue
                 pid = os.fork()
                 if pid == 0:
                     os.setsid()
@@ -260,8 +264,13 @@ def _receive(connection: socket.socket) -> tuple[list[int], dict[str, Any]]:
     numbers = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, HIGH) for number in received]
     for number in received:
         os.close(number)
-    with connection.makefile("rb") as stream:
-        return numbers, marshal.loads(stream.read(int.from_bytes(stream.read(8), "big")))
+    try:
+        with connection.makefile("rb") as stream:
+            return numbers, marshal.loads(stream.read(int.from_bytes(stream.read(8), "big")))
+    except BaseException:
+        for number in numbers:
+            os.close(number)
+        raise
 
 
 def _read_configs() -> None:

@@ -63,7 +63,7 @@ def test_a_run_has_the_stacks_for_speedscope_and_a_flame_graph() -> None:
     assert "pause" in {frame["name"] for frame in trace["shared"]["frames"]}
     assert all(len(one["samples"]) == len(one["weights"]) for one in trace["profiles"])
     page = (done.folder / "report.html").read_text()
-    assert 'class="flame"' in page and "S3CRET" not in page
+    assert 'class="scroller flame"' in page and "S3CRET" not in page
 
 
 def test_a_run_goes_with_all_of_its_files(tmp_path: Path) -> None:
