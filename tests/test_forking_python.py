@@ -94,10 +94,7 @@ def test_who_starts_a_process_that_forks_may_be_killed_meanwhile(tmp_path: Path)
     script = tmp_path / "program.py"
     script.write_text("import sys\nsys.exit(7)\n")
     words = [forking_python.interpreter(), script]
-    variables = environment(
-        OMP_STACKSIZE=f"{tmp_path.name}", INDUCTOR_BENCH_TESTS_FORKS=tmp_path / f"own-{os.getpid()}"
-    )
-    Path(variables["INDUCTOR_BENCH_TESTS_FORKS"]).mkdir()
+    variables = with_forks_in(tmp_path)
     with subprocess.Popen(words, env=variables) as first:
         while not (serving := servers(tmp_path)):
             assert first.poll() is None
@@ -113,10 +110,7 @@ def test_who_is_killed_while_asking_ends_nobody_else(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import sys\nsys.stdin.read()\nsys.exit(7)\n")
     words = [forking_python.interpreter(), script]
-    variables = environment(
-        OMP_STACKSIZE=f"{tmp_path.name}", INDUCTOR_BENCH_TESTS_FORKS=tmp_path / f"own-{os.getpid()}"
-    )
-    Path(variables["INDUCTOR_BENCH_TESTS_FORKS"]).mkdir()
+    variables = with_forks_in(tmp_path)
     with subprocess.Popen(words, env=variables, stdin=subprocess.PIPE) as waiting:
         while not (places := [one for one in tmp_path.glob("own-*/*") if one.is_socket() and not one.suffix]):
             assert waiting.poll() is None
@@ -130,6 +124,13 @@ def test_who_is_killed_while_asking_ends_nobody_else(tmp_path: Path) -> None:
         assert waiting.returncode == 7
     for server in servers(tmp_path):
         server.kill()
+
+
+def with_forks_in(folder: Path) -> dict[str, str]:
+    """The variables of programs whose process that forks is started in a folder, for nobody else."""
+    variables = environment(OMP_STACKSIZE=folder.name, INDUCTOR_BENCH_TESTS_FORKS=folder / f"own-{os.getpid()}")
+    Path(variables["INDUCTOR_BENCH_TESTS_FORKS"]).mkdir()
+    return variables
 
 
 def servers(folder: Path) -> list[psutil.Process]:
