@@ -103,13 +103,18 @@ def compare(name: str, options: argparse.Namespace, end_s: float) -> Iterator[di
         yield row
 
 
-def call(words: Sequence[str], end_s: float) -> subprocess.CompletedProcess[str]:
+def call(words: Sequence[str], end_s: float, steps: str = STEPS) -> subprocess.CompletedProcess[str]:
     """Runs the tool within the time that is left."""
-    command, left_s = [sys.executable, "-m", "inductor_bench", *words], end_s - time.monotonic()
+    return run_within([sys.executable, "-m", "inductor_bench", *words], end_s, steps)
+
+
+def run_within(command: Sequence[str], end_s: float, steps: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command, whose program makes so many steps, within the time that is left."""
+    left_s = end_s - time.monotonic()
     if left_s < LEAST_S:
         return subprocess.CompletedProcess(command, 1, "", "no time was left")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {"STEPS": STEPS, **os.environ, "PYTHONPATH": path}
+    environment = {"STEPS": steps, **os.environ, "PYTHONPATH": path}
     try:
         return subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=left_s

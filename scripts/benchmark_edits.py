@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -31,7 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.source.edited import BEGIN, END
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernels.edit_files import write_edit
-from scripts.benchmark_apply import ROOT, call
+from scripts.benchmark_apply import ROOT, call, run_within
+
+LAPS = "600"
+"""Steps of a program that times itself."""
 
 ROW_AT_ONCE = """
     x0 = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
@@ -166,7 +167,7 @@ def measure(name: str, options: argparse.Namespace, end_s: float) -> dict[str, A
 
 
 def chosen(folder: RunFolder, bodies: Mapping[str, str]) -> dict[str, str]:
-    """The new bodies by the names of this RUN's kernels; the first kernel of a pattern that takes longest."""
+    """The new bodies by the names of this RUN's kernels; of several with a pattern the first one."""
     names = [kernel.name for module in folder.load().modules for kernel in module.kernels]
     found = {}
     for pattern, body in bodies.items():
@@ -190,25 +191,18 @@ def with_body(text: str, body: str) -> str:
 def outside(run: Path, files: list[str], command: list[str], pairs: int, end_s: float) -> list[float]:
     """The seconds of a step that fresh processes save with the edits, by the program's stopwatch: A B, B A, …"""
     saved = []
-    os.environ["STEPS"] = "600"
     for pair in range(pairs):
         steps = {}
         for edited in (False, True) if pair % 2 == 0 else (True, False):
-            printed = call(["apply", str(run), *files, *command], end_s) if edited else alone(command[1:], end_s)
+            words = ["apply", str(run), *files, *command]
+            printed = call(words, end_s, LAPS) if edited else run_within(command[1:], end_s, LAPS)
             found = re.search(r"^stopwatch (\{.*\})$", printed.stdout, re.MULTILINE)
             if found is None:
                 print(printed.stderr[-600:], flush=True)
                 return saved
             steps[edited] = json.loads(found[1])["step_s"]
         saved.append(steps[False] - steps[True])
-    del os.environ["STEPS"]
     return saved
-
-
-def alone(command: list[str], end_s: float) -> subprocess.CompletedProcess[str]:
-    """Runs the program without the tool."""
-    left_s = max(1.0, end_s - time.monotonic())
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=left_s)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from .. import units
@@ -36,18 +37,15 @@ def waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tuple[str
         return
     if abs(rest_s) >= 0.001 * before[1]:
         falls = [*falls, Fall("everything else", rest_s, False)]
-    reached = [before[1], after[1]]
-    for fall in falls:
-        reached.append((reached[-1] if len(reached) > 2 else before[1]) + fall.delta_s)
+    reached = [*accumulate((fall.delta_s for fall in falls), initial=before[1]), after[1]]
     low, high = min(reached), max(reached)
     begin_s = max(0.0, low - AROUND * (high - low))
     axis_s = (high - begin_s) or 1.0
-    rows, at_s = [_row(before[0], units.seconds(before[1]), before[1], WHOLE, begin_s, axis_s, begin_s)], before[1]
-    for label, delta_s, is_sure in falls:
+    rows = [_row(before[0], units.seconds(before[1]), before[1], WHOLE, begin_s, axis_s, begin_s)]
+    for (label, delta_s, is_sure), at_s in zip(falls, reached, strict=False):
         colour = ("good" if delta_s <= 0 else "bad") if is_sure else "muted"
         left_s = at_s + min(delta_s, 0.0)
         rows.append(_row(label, signed(delta_s), abs(delta_s), colour, left_s, axis_s, begin_s))
-        at_s += delta_s
     rows.append(_row(after[0], units.seconds(after[1]), after[1], WHOLE, begin_s, axis_s, begin_s))
     axis = f"The bars begin at {units.seconds(begin_s)}; " if begin_s else ""
     said = f"{axis}grey: not told from chance, or not measured by itself."

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from breakdown_runs import PROGRAMS, Done, breakdown, command, environment, run
+from breakdown_runs import PROGRAMS, Done, apply, breakdown, environment
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.base import Category
@@ -72,10 +72,6 @@ def retuned(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("retuned") / "run"
     words = ("--autotune", "coordesc", "--top", "8", "--remeasure", "--stop", "--", sys.executable, program)
     return breakdown(folder, *words)
-
-
-def apply(folder: Path, *words: str | Path, **variables: str) -> Done:
-    return run(command("apply", folder, *words), folder, **variables)
 
 
 def test_a_retune_ends_with_its_proof(retuned: Done) -> None:

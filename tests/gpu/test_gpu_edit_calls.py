@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breakdown_runs import Done, breakdown, command, run
+from breakdown_runs import Done, apply, breakdown, command, run
 
 from inductor_bench.records.request import DRAWN
 from inductor_bench.source.edited import BEGIN, END
@@ -90,10 +90,6 @@ def verdict_on(path: Path) -> Any:
     done = run(command("kernel", path, "--check", "--force", "--format", "json", "-q"), path.parent)
     assert done.stdout and "Traceback" not in done.stderr, done.printed
     return json.loads(done.stdout)
-
-
-def apply(folder: Path, *words: str | Path, **variables: str | Path) -> Done:
-    return run(command("apply", folder, *words), folder, **variables)
 
 
 def printed_sum(done: Done) -> float:

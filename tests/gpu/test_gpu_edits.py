@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from breakdown_runs import PROGRAMS, Done, breakdown, command, run
+from breakdown_runs import PROGRAMS, Done, apply, breakdown, command, run
 from documented import documented, with_options
 from edited_files import kernels_of, write_edit
 
@@ -80,10 +80,6 @@ def forward(trained: RunFolder) -> KernelDefinition:
     kernels = [one for one in kernels_of(trained) if "libdevice.erf(" in one.source and "backward" not in one.name]
     assert len(kernels) == 1
     return kernels[0]
-
-
-def apply(folder: Path, *words: str | Path, **variables: str | Path) -> Done:
-    return run(command("apply", folder, *words), folder, **variables)
 
 
 def losses(done: Done) -> list[float]:

@@ -94,6 +94,11 @@ def breakdown(
     return run(words, folder, cwd=cwd, **{**forks(own_program), **variables})
 
 
+def apply(folder: Path, *words: str | Path, **variables: str | Path) -> Done:
+    """Runs ``inductor-bench apply folder …`` with these variables."""
+    return run(command("apply", folder, *words), folder, **variables)
+
+
 def forks(own_program: bool = False) -> dict[str, str]:
     """Variables with which a command's workers are forks of a process that has imported torch.
 

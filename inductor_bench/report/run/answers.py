@@ -127,7 +127,7 @@ def _certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
     program = run.program
     if program is not None:
         times = program.step_times_s[slice(*program.level)] or program.step_times_s
-        yield f"{sentence(step_words(program), run)}"
+        yield sentence(step_words(program), run)
         if len(times) > 1:
             low, _, high = statistics.quantiles(times, n=4)
             yield f"The middle half of these steps takes {units.seconds(low)} to {units.seconds(high)}."

@@ -111,9 +111,14 @@ class EditedSources:
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
         """The states of edits whose kernels this process has with another source only, beside those that are known."""
-        placed = {state.kernel_id for state in known}
-        left = [edit for edit in self._unlike.values() if edit.kernel_id not in placed]
-        return [PinState(edit.kernel_id, edit.name, REFUSED, reason=UNLIKE) for edit in left]
+        return unlike_states(self._unlike.values(), known)
+
+
+def unlike_states(unlike: Iterable[EditPin], known: Iterable[PinState]) -> list[PinState]:
+    """The states of edits that fit nothing in this process but in name or kind, beside those that are known."""
+    placed = {state.kernel_id for state in known}
+    left = [edit for edit in unlike if edit.kernel_id not in placed]
+    return [PinState(edit.kernel_id, edit.name, REFUSED, reason=UNLIKE) for edit in left]
 
 
 def compile_triton(

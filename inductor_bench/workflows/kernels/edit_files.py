@@ -350,8 +350,7 @@ def unread_places(text: str, kernel: str) -> frozenset[int]:
     there is for itself."""
     lines, found = text.splitlines(), list[set[int]]()
     for number, variables in _passed(text, kernel):
-        calls = re.compile(r"\s*(async )?def ")
-        begins = next((_indent(line) for line in reversed(lines[:number]) if calls.match(line)), -1)
+        begins = next((_indent(line) for line in reversed(lines[:number]) if line.lstrip().startswith("def ")), -1)
         rest = []
         # A graph's results are returned after the block of its device, so that only the function's end counts.
         for line in lines[number + 1 :]:
