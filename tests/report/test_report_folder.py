@@ -62,6 +62,7 @@ def test_a_full_disk_is_an_expected_failure(tmp_path: Path) -> None:
     # A limit on file sizes makes writes fail midway as a full disk does; in a child, because it cannot be lifted.
     code = f"""
 import resource, signal, sys
+sys.dont_write_bytecode = True  # Python would leave the begin of a module that is larger
 sys.path.insert(0, {str(Path(__file__).parent.parent / "support")!r})
 from pathlib import Path
 import run_builder as build

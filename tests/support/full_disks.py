@@ -15,8 +15,9 @@ import breakdown_runs as runs
 
 def full_disk(size: int) -> list[str]:
     """Returns the leading words of a command whose files cannot grow beyond ``size`` bytes, as on a full disk."""
-    code = (
+    code = (  # of a module that is larger, Python would leave the begin
         "import os, resource, sys\n"
+        "os.environ['PYTHONDONTWRITEBYTECODE'] = '1'\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
