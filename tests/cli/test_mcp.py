@@ -441,7 +441,9 @@ def test_a_client_sends_nonsense_and_leaves_in_the_middle_of_a_job(
         "import os, time\nopen('child', 'w').write(str(os.getpid()))\ntime.sleep(3600)\n"
     )
     send(served, 3, "tools/call", name="breakdown", arguments={"command": [sys.executable, "sleep.py"], "wait_s": 3600})
+    end_s = time.monotonic() + 300
     while not (recorded / "child").exists() or not (recorded / "child").read_text():
+        assert time.monotonic() < end_s, "the program has not begun"
         time.sleep(0.05)
     served.stdin.close()
     assert served.wait(300) == 0
