@@ -147,6 +147,15 @@ def test_a_program_without_an_optimizer_takes_turns_by_its_pattern_of_calls() ->
     assert {check.reason for check in found.checks} == {""} and {check.variant for check in found.checks} == {1, 2}
 
 
+@pytest.mark.parametrize("variant", [VARIED[0], ProgramVariant("original")])
+def test_a_program_without_an_optimizer_is_timed_from_its_start_by_its_pattern_of_calls(
+    variant: ProgramVariant,
+) -> None:
+    found = try_variants("serve", variant, alternates=False, losses=3)
+    assert (found.state, found.source, found.digests) == (DONE, PATTERN, ())
+    assert timed(found) == {1: 8}
+
+
 def test_a_variant_in_whose_step_the_program_ends_is_named() -> None:
     found = try_variants("crash", ProgramVariant("foreach", (VariantSwitch(OPTIMIZER, "foreach", True),)))
     assert "ValueError: foreach is on" in found.variants[1].failure and not found.samples

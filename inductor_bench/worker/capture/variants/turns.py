@@ -220,13 +220,15 @@ class Turns:
     def compile(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **keywords: Any) -> Any:
         """Compiles a graph for the original and for all variants; returns what calls the active one's."""
         self._find_held()
-        if self.is_over or not self.settings[1:]:
+        if self.is_over:
             return original(backend, module, inputs, **keywords)
-        self._prepare()
-        wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
-        if not self.request.alternates and not self.request.checks:
-            return self._compile_held(original, backend, module, inputs, **keywords)
         name, what = upstream.compilation_of(inputs)
+        if self.settings[1:]:
+            self._prepare()
+        if not self.request.alternates and not self.request.checks:
+            made = self._compile_held(original, backend, module, inputs, **keywords)
+            return self._noting(self._numbers.setdefault(what, len(self._numbers)), made)
+        wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
         from ..output_comparison import coarsest_eps  # which imports torch
 
@@ -255,7 +257,7 @@ class Turns:
     def _compile_held(self, original: Callable[..., Any], backend: Any, module: Any, inputs: Any, **more: Any) -> Any:
         """Compiles a graph for the variant that holds from the start; for the original if that fails."""
         settings = self.settings[self.held]
-        if settings.failure:
+        if self.held == ORIGINAL or settings.failure:
             return original(backend, module, inputs, **more)
         spare = upstream.copy_graph(module)
         try:
@@ -378,6 +380,16 @@ class Turns:
         return call
 
     # The calls
+
+    def _noting(self, number: int, made: Callable[..., Any]) -> Callable[..., Any]:
+        """What calls a graph, and notes each call as long as steps are delimited by the pattern of calls."""
+
+        def call(*arguments: Any) -> Any:
+            if self.note_call is not None:
+                self.note_call(number, arguments)
+            return made(*arguments)
+
+        return call
 
     def _dispatcher(self, graph: VariantGraph) -> Callable[..., Any]:
         callables = graph.callables
