@@ -17,16 +17,8 @@ from collections.abc import Mapping, Sequence
 from ... import units
 from ...records.optimization import (
     COMBINE,
-    CONFIRM,
-    DIFFERS,
-    EMPTY_CACHES,
     FAILED,
     FASTER,
-    INDUCTOR,
-    KEPT,
-    LOST,
-    NOT_YET,
-    NOTHING,
     ORIGINAL,
     PLACEBO,
     PROVE,
@@ -34,7 +26,6 @@ from ...records.optimization import (
     REDUNDANT,
     SAME,
     SCREEN,
-    SHARED_CACHES,
     SLOWER,
     UNDECIDED,
     UNPROVEN,
@@ -42,29 +33,26 @@ from ...records.optimization import (
     WARMING,
     MeasuredGain,
     MenuRow,
-    OptimizedProgram,
     Trial,
 )
+from .confirming import NOT_COMBINED, NOT_RUN, ConfirmingSearch
 from .costs import expected_share, in_order
 from .judging import (
     LOOKS,
-    digests_differ,
     failed_variant,
     judge,
     judge_alone,
     lacks_memory,
-    needs_of,
     process_gains,
     seems_faster,
     waterfall,
 )
 from .row_states import is_faster, lost, needed, proven_share
-from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions, SearchRounds
+from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions
 from .trial_plans import (
     AT_ONCE,
     conflict,
     deal,
-    first_runs,
     in_turn,
     name_of,
     parts_of,
@@ -82,29 +70,13 @@ save, and the seconds of a compilation from which on it is a single one."""
 CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""
 
-FROM_START = ("cudagraphs",)
-"""Groups whose rows are only claimed if they ran from the program's start. Gradients that accumulate and outputs that
-are kept let programs fail with CUDA graphs, and not those that change over to them within a process."""
-
 NO_TIME = "no time was left for it: a longer --budget tries it"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
-NOT_RUN = "it is faster by itself; nothing was run from the program's start with it yet"
-NO_LOSSES = (
-    "it is faster by itself; what changes the {numbers} has to have the original's losses from the program's start, "
-    "and no time was left for that: a longer --budget compares them"
-)
-NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 
 
-Combined = tuple[Sequence[str], MeasuredGain | None, tuple[tuple[str, float], ...]]
-"""Rows that are kept, what they save together, if that was measured, and the step after each of them."""
-
-
-class OptimizationSearch(SearchRounds):
+class OptimizationSearch(ConfirmingSearch):
     """A search; see :class:`SearchRounds`. ``rows`` and ``winner`` can be read at any time."""
-
-    _combined: Combined | None = None  # what runs from the program's start
 
     def plans(self) -> Questions:
         """The trials to run: rounds of at most one for each device, or of those that only compile."""
@@ -429,169 +401,3 @@ class OptimizationSearch(SearchRounds):
             said = f"beside {others} it seems to save {units.percent(own.share)}, and its interval includes 0%"
         self._set(weakest, state=REDUNDANT, reason=said)
         return [slug for slug in slugs if slug != weakest]
-
-    # The result as the user would run it.
-
-    def _confirm(
-        self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]
-    ) -> Asking[list[str]]:
-        """Runs the program with the result and without in turn, if there is time; returns the rows that have to go."""
-        full = name_of(kept)
-        alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
-        names = [full, ORIGINAL, *(name_of(without(kept, slug)) for slug in alone)]
-        trials = yield from self._run_in_turn(names, alone)
-        whole = judge_alone(trials, full, noise=self.trials)
-        failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
-        if failed is not None:
-            return self._give_up(kept, FAILED, f"from the program's start it fails: {failed.message}")
-        if not {(name,) for name in names} <= {trial.slugs for trial in trials} or (alone and whole is None):
-            self._agree(kept, gain, steps)
-            return []
-        differs = self._compare_digests(trials, full)
-        if differs:
-            changing = [slug for slug in kept if self._rows[slug].numbers != NOTHING]
-            return self._give_up(changing or kept, DIFFERS, differs)
-        if whole is not None and whole.verdict == SLOWER:
-            said = f"from the program's start the step becomes {units.percent(-whole.share)} longer"
-            return self._give_up(kept, LOST, said)
-        memory = needs_of(trials, full)[1]
-        if self._max_memory_bytes is not None and memory is not None and memory > self._max_memory_bytes:
-            limit = units.size(self._max_memory_bytes)
-            return self._give_up(kept[-1:], FAILED, f"the result takes {units.size(memory)} with it, more than {limit}")
-        unchecked = [slug for slug in kept if not self._is_compared(slug, trials)]
-        if unchecked:
-            return self._give_up(unchecked, UNPROVEN, "it is faster, and what it computes could not be compared")
-        for slug in alone:
-            own = judge_alone(trials, full, name_of(without(kept, slug)), self.trials)
-            self._set(slug, own=own)
-            if not is_faster(own):
-                return self._give_up([slug], REDUNDANT, "beside the others it saves nothing more")
-        if alone:
-            gain = whole
-        elif gain is None:
-            gain = self._rows[kept[0]].proven
-            self._set(kept[0], own=gain)
-        self._win(kept, gain, steps, whole, trials)
-        return []
-
-    def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
-        """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide.
-
-        With shared caches if there is time for these only; nothing is begun that would not end in time, and the first
-        of each begin together or not at all. What may fail comes first.
-        """
-        begun = len(self.trials)
-        turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
-        colds, is_cold = first_runs(turns), True
-        for place, turn in enumerate(turns):
-            places = range(place, len(names)) if place < len(names) else (place,)
-            is_cold = is_cold and self._has_time(CONFIRM, self._rounds_s_of(turns, places, colds))
-            if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places)):
-                break
-            cold = colds[place] if is_cold else ()
-            yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
-        for _ in range(LOOKS - 1 if alone else 0):
-            trials = self.trials[begun:]
-            gains = [judge_alone(trials, names[0], name, self.trials) for name in names[1:]]
-            if all(is_faster(gain) for gain in gains) or not self._has_time(
-                CONFIRM, self._rounds_s_of(turns, range(len(turns)))
-            ):
-                break
-            for turn in turns:
-                yield from self._run_alone(CONFIRM, turn)
-        return self.trials[begun:]
-
-    # What was not run from the program's start.
-
-    def stop(self) -> None:
-        """Claims what fresh processes agree on by now, after the search was stopped from outside."""
-        if self.winner is None:
-            self._agree(*(self._combined or (self._proven, None, ())))
-
-    def _agree(self, kept: Sequence[str], gain: MeasuredGain | None, steps: tuple[tuple[str, float], ...]) -> None:
-        """Claims what fresh processes agree on, where there was no time to run it from the program's start.
-
-        Only what changes nothing in the numbers, and was compared, is claimed. Several rows are if they were measured
-        together, and their memory has no limit; else the best of them is. Rows of :data:`FROM_START` are not.
-        """
-        left = [slug for slug in kept if self._rows[slug].state == UNPROVEN]
-        same = [slug for slug in left if self._rows[slug].numbers == NOTHING and self._is_compared(slug, ())]
-        sure = [slug for slug in same if self._rows[slug].group not in FROM_START]
-        for slug in left:
-            losses = NO_LOSSES.format(numbers=self._rows[slug].numbers)
-            self._set(slug, reason=NOT_COMBINED if slug in sure else NOT_RUN if slug in same else losses)
-        together = sure == list(kept) and all(self._rows[slug].alternates for slug in sure)
-        if not (together and is_faster(gain)) or (len(sure) > 1 and self._max_memory_bytes is not None):
-            sure = sorted(sure, key=self._share)[-1:]
-            gain = self._rows[sure[0]].proven if sure else None
-            steps = ()
-        if gain is None or not is_faster(gain):
-            return
-        for slug in sure:
-            self._set(slug, state=KEPT, reason="")
-        if len(sure) == 1:
-            self._set(sure[0], own=gain)
-        missing_s = self._first_runs_s([ORIGINAL, name_of(sure)], cold=True)
-        steps = steps or ((sure[-1], gain.after_s),)
-        self.winner = OptimizedProgram(tuple(sure), gain, steps, from_start=NOT_YET, missing_s=missing_s)
-
-    def _compare_digests(self, trials: Sequence[Trial], full: str) -> str:
-        originals = [trial.digests for trial in trials if trial.slugs == (ORIGINAL,)]
-        changed = [trial.digests for trial in trials if trial.slugs == (full,)]
-        return next(filter(None, (digests_differ(originals, one) for one in changed)), "")
-
-    def _is_compared(self, slug: str, trials: Sequence[Trial]) -> bool:
-        """Whether outputs, gradients or losses with a row were compared, if it can change them."""
-        row = self._rows[slug]
-        if row.numbers == NOTHING and not any(one.kind == INDUCTOR for one in row.settings):
-            return True
-        found = [one for trial in self.trials for one in trial.variants if slug in one.slug.split("+")]
-        checked = any(check.is_compared for one in found for check in one.checks)
-        return checked or any(trial.digests for trial in trials if slug in trial.slugs[0].split("+"))
-
-    def _give_up(self, slugs: Sequence[str], state: str, reason: str) -> list[str]:
-        for slug in slugs:
-            self._set(slug, state=state, reason=reason)
-        return list(slugs)
-
-    def _win(
-        self,
-        kept: Sequence[str],
-        gain: MeasuredGain | None,
-        steps: tuple[tuple[str, float], ...],
-        whole: MeasuredGain | None,
-        trials: Sequence[Trial],
-    ) -> None:
-        if gain is None or not is_faster(gain):
-            self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not sure")
-            return
-        for slug in kept:
-            self._set(slug, state=KEPT, reason="")
-        if whole is not None and whole.share <= 0:
-            took = f"{units.seconds(whole.before_s)} and {units.seconds(whole.after_s)}"
-            self.notes.append(
-                f"from the program's start the step is not shorter: {took} in {whole.processes} processes"
-            )
-        ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
-        compiled_s, original_s = ours[0], theirs[0]
-        is_cold = {(name_of(kept),), (ORIGINAL,)} <= {trial.slugs for trial in trials if trial.cold}
-        if not is_cold:  # as they were compiled beside each other, the original as the placebo
-            compiled_s, original_s = map(self._ahead.costs.cold_s, (name_of(kept), PLACEBO))
-        saved_s = gain.before_s - gain.after_s
-        longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
-        pays = None if longer_s is None or saved_s <= 0 else max(0.0, longer_s / saved_s)
-        compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
-        said = f"{compared} steps of the optimizer: gradients and losses as without the settings" if compared else ""
-        self.winner = OptimizedProgram(
-            slugs=tuple(kept),
-            gain=gain,
-            steps=steps or tuple([(slug, gain.after_s) for slug in kept][-1:]),
-            peak_memory_bytes=ours[1],
-            original_peak_memory_bytes=theirs[1],
-            compile_time_s=compiled_s,
-            original_compile_time_s=original_s,
-            pays_after=pays,
-            alone=whole,
-            losses=said,
-            from_start=EMPTY_CACHES if is_cold else SHARED_CACHES,
-        )
