@@ -34,6 +34,7 @@ FROM_START = ("cudagraphs",)
 """Groups whose rows are only claimed if they ran from the program's start. Gradients that accumulate and outputs that
 are kept let programs fail with CUDA graphs, and not those that change over to them within a process."""
 
+FAILS = "from the program's start it fails: {said}"
 NOT_RUN = "it is faster by itself; nothing was run from the program's start with it yet"
 NO_LOSSES = (
     "it is faster by itself; what changes the {numbers} has to have the original's losses from the program's start, "
@@ -49,6 +50,17 @@ class ConfirmingSearch(SearchRounds):
 
     _combined: Combined | None = None  # what runs from the program's start
 
+    def _run_first(self, slugs: Sequence[str]) -> Questions:
+        """Runs rows of :data:`FROM_START` once from the program's start before any of them is proven."""
+        for slug in slugs:
+            known = any(trial.purpose == CONFIRM and trial.slugs == (slug,) for trial in self.trials)
+            needed_s = self._first_runs_s([slug], cold=False)
+            if known or self._rows[slug].group not in FROM_START or not self._has_time(CONFIRM, needed_s):
+                continue
+            yield from self._run_alone(CONFIRM, [slug], losses=self._losses)
+            if self._rows[slug].state == FAILED:
+                self._set(slug, reason=FAILS.format(said=self._rows[slug].reason))
+
     # The result as the user would run it.
 
     def _confirm(
@@ -62,7 +74,7 @@ class ConfirmingSearch(SearchRounds):
         whole = judge_alone(trials, full, noise=self.trials)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:
-            return self._give_up(kept, FAILED, f"from the program's start it fails: {failed.message}")
+            return self._give_up(kept, FAILED, FAILS.format(said=failed.message))
         if not {(name,) for name in names} <= {trial.slugs for trial in trials} or (alone and whole is None):
             self._agree(kept, gain, steps)
             return []
@@ -97,20 +109,28 @@ class ConfirmingSearch(SearchRounds):
         """Runs processes of their own, A B B A, the first of each with empty caches; more if they alone decide.
 
         With shared caches if there is time for these only; nothing is begun that would not end in time, and the first
-        of each begin together or not at all. What may fail comes first.
+        of each begin together or not at all. What may fail comes first, and ends the others if it does. A run of it
+        before any proof counts as one with shared caches.
         """
-        begun = len(self.trials)
+        full = (names[0],)
+        before = [one for one in self.trials if one.purpose == CONFIRM and one.slugs == full and not one.failure]
+        found, begun = list[Trial](), len(self.trials)
         turns = in_turn(names, self._lanes if alone else min(self._lanes, 2))
         colds, is_cold = first_runs(turns), True
         for place, turn in enumerate(turns):
             places = range(place, len(names)) if place < len(names) else (place,)
             is_cold = is_cold and self._has_time(CONFIRM, self._rounds_s_of(turns, places, colds))
+            cold = colds[place] if is_cold else ()
+            if before and tuple(turn) == full and not any(cold):
+                found.append(before.pop())
+                continue
             if not is_cold and not self._has_time(CONFIRM, self._rounds_s_of(turns, places)):
                 break
-            cold = colds[place] if is_cold else ()
             yield from self._run_alone(CONFIRM, turn, losses=self._losses, cold=cold)
+            if any(trial.slugs == full and trial.failure for trial in self.trials[begun:]):
+                break
         for _ in range(LOOKS - 1 if alone else 0):
-            trials = self.trials[begun:]
+            trials = [*found, *self.trials[begun:]]
             gains = [judge_alone(trials, names[0], name, self.trials) for name in names[1:]]
             if all(is_faster(gain) for gain in gains) or not self._has_time(
                 CONFIRM, self._rounds_s_of(turns, range(len(turns)))
@@ -118,7 +138,7 @@ class ConfirmingSearch(SearchRounds):
                 break
             for turn in turns:
                 yield from self._run_alone(CONFIRM, turn)
-        return self.trials[begun:]
+        return [*found, *self.trials[begun:]]
 
     # What was not run from the program's start.
 

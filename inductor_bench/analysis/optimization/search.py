@@ -232,7 +232,10 @@ class OptimizationSearch(ConfirmingSearch):
         for look in range(looks):
             slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN and not self._is_decided(slug)]
             slugs = [slug for slug in slugs if self._looks[slug] < LOOKS]
-            slugs = self._fitting(slugs, timed_s) if look == 0 else slugs
+            if look == 0:
+                slugs = self._fitting(slugs, timed_s)
+                yield from self._run_first(slugs)
+                slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN]
             jobs = self._jobs(slugs)
             if not slugs or (
                 look and not self._has_time(PROVE, self._rounds(len(jobs)) * self._turns_s(jobs[0]), 0.75)

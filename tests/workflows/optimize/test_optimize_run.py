@@ -110,7 +110,7 @@ def test_an_interrupted_search_goes_on(run: Path, program: DrawnProgram, monkeyp
     drawn = program.run
 
     def interrupted(plan: TrialPlan) -> Trial:
-        if len(program.asked) == 3:
+        if len(program.asked) == 4:
             raise KeyboardInterrupt
         return drawn(plan)
 
@@ -118,11 +118,11 @@ def test_an_interrupted_search_goes_on(run: Path, program: DrawnProgram, monkeyp
     with pytest.raises(StoppedInFolder) as stop:
         run_optimize(request(run), Silent())
     shown = stop.value.found.found
-    assert not shown.is_complete and len(shown.trials) == 3 and shown.tried and not shown.files
+    assert not shown.is_complete and len(shown.trials) == 4 and shown.tried and not shown.files
     assert shown.winner is None and shown.row("cudagraphs").reason == NOT_RUN
     monkeypatch.setattr(program, "run", drawn)
     found = run_optimize(request(run), Silent()).found
-    assert found.is_complete and found.trials[:3] == shown.trials
+    assert found.is_complete and found.trials[:4] == shown.trials
     assert [row.slug for row in found.rows if row.state == KEPT] == ["cudagraphs", "fused-optimizer"]
     assert len({plan.name for plan in program.asked}) == len(program.asked), "no trial ran twice"
 
