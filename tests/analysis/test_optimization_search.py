@@ -499,6 +499,20 @@ def test_runs_from_the_start_are_expected_to_take_what_they_take() -> None:
         assert 0.8 * took_s < expected_s < 1.25 * took_s
 
 
+def test_no_process_runs_long_after_the_time_of_the_search() -> None:
+    """A program whose steps are not found from its start would run forever."""
+    program = trainer(0)
+    search = OptimizationSearch(promising_rows(), program.step_s, 600.0, ahead=CompileAhead(0, 40.0))
+    plans = search.plans()
+    asked = next(plans)
+    with pytest.raises(StopIteration):
+        while True:
+            for plan in asked:
+                assert plan.limit_s is not None
+                assert plan.only_compiles or search.spent_s + plan.limit_s == pytest.approx(1.2 * 600.0)
+            asked = plans.send([program.run(plan) for plan in asked])
+
+
 def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared() -> None:
     rows = [replace(row, numbers=SUMS) if row.slug == "cudagraphs" else row for row in promising_rows()]
     search = searched(trainer(0), rows, 250.0, ahead=CompileAhead(0, 40.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from inductor_bench.worker.capture.variants import settings as variant_settings 
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
+from inductor_bench.worker.upstream import variants as upstream  # noqa: E402
 from inductor_bench.worker.upstream.variants import values_within  # noqa: E402
 
 Function = Callable[..., Any]
@@ -331,3 +333,18 @@ def test_the_journal_names_the_variant_that_runs(tmp_path: Path) -> None:
     assert journal.read_text().split() == ["other", "runs"]
     turns.use(0)
     assert journal.read_text().split() == ["-"]
+
+
+@pytest.mark.parametrize("from_cpp", [False, True])
+def test_launches_from_cpp_have_their_options_in_backward_graphs_too(
+    from_cpp: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch 2.11 enters them around the backward graph only if the option is a global one."""
+    import torch._inductor.compile_fx as compile_fx
+    import torch._inductor.config as config
+
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", lambda: config.triton.store_cubin)
+    around = contextlib.nullcontext
+    with config.patch(cpp_wrapper=from_cpp):
+        assert upstream._inner_compile(around)() is from_cpp
+    assert not config.triton.store_cubin

@@ -27,7 +27,7 @@ from ...records.optimization import (
 )
 from .judging import LOOKS, digests_differ, judge_alone, needs_of
 from .row_states import is_faster
-from .search_rounds import Asking, SearchRounds
+from .search_rounds import Asking, Questions, SearchRounds
 from .trial_plans import first_runs, in_turn, name_of, without
 
 FROM_START = ("cudagraphs",)

@@ -36,6 +36,9 @@ SCREENED_S, CLEAR_S, PROVEN_S = 2.5, 1.0, 6.0
 SHORT_STEP_S, LEAST = 0.1, 48
 """Steps up to this time are timed at least so often in a process, longer ones half as often."""
 
+LATE_S, LATE_SHARE = 60.0, 0.2
+"""Seconds, or the share of the time if that is more, by which a process may end after the time of the search."""
+
 FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
 """The number of optimizer steps whose gradients are kept, and about how long they take."""
 
@@ -127,6 +130,7 @@ class SearchRounds:
                 losses,
                 bool(cold) and cold[lane],
                 lane,
+                limit_s=max(0.0, self._left_s() + self._later_s(purpose)) + max(LATE_S, LATE_SHARE * self._budget_s),
             )
             for lane, group in enumerate(groups)
         )
@@ -192,8 +196,11 @@ class SearchRounds:
 
     def _has_time(self, purpose: str, needed_s: float, share: float = 1.0) -> bool:
         """Whether processes of a purpose that need so many seconds end within this share of the search's time."""
-        later_s = self._confirming_limit_s - self._budget_s if purpose == CONFIRM else 0.0
-        return needed_s <= self._left_s(share) + later_s
+        return needed_s <= self._left_s(share) + self._later_s(purpose)
+
+    def _later_s(self, purpose: str) -> float:
+        """Seconds after the search's time in which processes of a purpose may still run."""
+        return self._confirming_limit_s - self._budget_s if purpose == CONFIRM else 0.0
 
     def _left_s(self, share: float = 1.0) -> float:
         """Seconds that are left of this share of the search's time."""

@@ -158,10 +158,24 @@ def _inner_compile(surround: Surround) -> Compile:
 
     @functools.wraps(inner)
     def surrounded(*arguments: Any, **keywords: Any) -> Any:
-        with surround():
+        with surround(), _options_of_cpp_wrapper():
             return inner(*arguments, **keywords)
 
     return surrounded
+
+
+def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
+    """The options without which Inductor compiles no launches from C++ for a GPU, if they come from C++. (2.9 to 2.13)
+
+    torch enters them around a forward graph, but not around a backward graph if ``cpp_wrapper`` is an option of
+    ``torch.compile`` and no global one: "CudaKernelParamCache not populated" ends that.
+    """
+    from torch._inductor import compile_fx, config
+
+    if not config.cpp_wrapper or not hasattr(compile_fx, "get_cpp_wrapper_config"):
+        return contextlib.nullcontext()
+    made: AbstractContextManager[Any] = config.patch(compile_fx.get_cpp_wrapper_config())
+    return made
 
 
 def compile_function(function: Callable[..., Any], compile_graph: Compile) -> Callable[..., Any]:
