@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 GRAPHS = VariantSwitch(INDUCTOR, "triton.cudagraphs", True)
 FUSED = VariantSwitch(OPTIMIZER, "fused", True)
+FROM_CPP = VariantSwitch(INDUCTOR, "cpp_wrapper", True)
 WRONG = VariantSwitch(INDUCTOR, "triton.inject_relu_bug_TESTING_ONLY", "accuracy")
 COMPILED = VariantSwitch(OPTIMIZER, "compiled", True)
 LOSS = VariantSwitch(FUNCTION, str(ROOT / "tests" / "programs" / "varied.py") + ":33:eager_loss", True)
@@ -41,10 +42,12 @@ BUDGET = VariantSwitch(TORCH, "torch._functorch.config.activation_memory_budget"
 TF32 = VariantSwitch(TORCH, "torch.backends.cuda.matmul.allow_tf32", True)
 
 
-def try_variants(folder: Path, kind: str, *variants: ProgramVariant, steps: int = 2500) -> TriedVariants:
+def try_variants(
+    folder: Path, kind: str, *variants: ProgramVariant, steps: int = 2500, alternates: bool = True
+) -> TriedVariants:
     """What a process of ``varied.py`` found; it prints a row for each variant."""
     request = folder / "request.json"
-    asked = VariantsRequest(variants, True, timed_s=0.5, least=24, most=120)
+    asked = VariantsRequest(variants, alternates, timed_s=0.5, least=24, most=120, checks=alternates)
     request.write_text(json.dumps(codec.encode(asked)))
     environment = {
         **os.environ,
@@ -118,3 +121,17 @@ def test_a_served_model_without_an_optimizer(tmp_path: Path) -> None:
     found = try_variants(tmp_path, "serve", ProgramVariant("graphs", (GRAPHS,)), ProgramVariant("tf32", (TF32,)))
     assert (found.state, found.source) == ("done", "pattern")
     assert {one.variant for one in found.samples} == {0, 1, 2}
+
+
+def test_a_served_model_runs_as_cuda_graphs_from_its_start(tmp_path: Path) -> None:
+    found = try_variants(tmp_path, "serve", ProgramVariant("graphs", (GRAPHS,)), alternates=False)
+    assert (found.state, found.source) == ("done", "pattern")
+    assert {one.variant for one in found.samples} == {1} and not found.variants[1].failure
+
+
+@pytest.mark.parametrize("alternates", [True, False])
+def test_launches_from_cpp_train(tmp_path: Path, alternates: bool) -> None:
+    found = try_variants(tmp_path, "train", ProgramVariant("cpp", (FROM_CPP,)), alternates=alternates)
+    assert (found.state, found.variants[1].failure) == ("done", "")
+    assert sum(one.variant == 1 for one in found.samples) >= 24
+    assert not [check for check in found.checks if check.reason]
