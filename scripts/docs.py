@@ -3,7 +3,7 @@
 ``docs/commands.md`` and ``docs/record.md`` come from the commands' help and the dataclasses of the records, as do the
 JSON Schemas in ``inductor_bench/schemas``; the ids of errors in ``docs/agents.md`` come from ``errors.py``. In
 ``README.md`` and the other pages each block of output names its command; those that need no measurement are repeated
-on recorded RUNs. With ``--check`` nothing is written, and the exit code says whether something differs.
+on recorded RUNs. The README's table of programs comes from ``docs/measuring.md``. With ``--check`` nothing is written, and the exit code says whether something differs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from documentation.commands import commands_page
 from documentation.outputs import brought_up_to_date, recorded_runs
+from documentation.programs import with_programs
 from documentation.record import record_page
 from documentation.schema import schema_files
 
@@ -45,10 +46,13 @@ def made(folder: Path) -> Iterator[tuple[Path, str]]:
     """The path and the text of each page as it should be."""
     yield from ((folder / name, make()) for name, make in PAGES.items())
     yield from ((folder.parent / SCHEMAS / name, text) for name, text in schema_files().items())
+    measured = folder / "measuring.md"
+    programs = measured.read_text(encoding="utf-8") if measured.is_file() else ""
     with recorded_runs() as printed:
         for path in pages_with_output(folder):
+            text = with_programs(path.read_text(encoding="utf-8"), programs)
             try:
-                yield path, with_error_ids(brought_up_to_date(path.read_text(encoding="utf-8"), printed))
+                yield path, with_error_ids(brought_up_to_date(text, printed))
             except ValueError as error:
                 sys.exit(f"{path.name}: {error}")
 

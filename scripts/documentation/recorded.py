@@ -9,8 +9,9 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 RECORD = "record.json"
-KEPT = (RECORD, "modules/*.py")
-"""``report``, ``query`` and ``apply`` read only the record; ``compare`` also reads the kernels' code."""
+KEPT = (RECORD, "modules/*.py", "optimized/optimization.json")
+"""``report``, ``query`` and ``apply`` read only the record, ``compare`` the kernels' code, too, and ``report`` of what
+``optimize`` found the search."""
 
 DAY = (1980, 1, 1, 0, 0, 0)
 """The date of each file in an archive, so that equal RUNs give equal archives."""

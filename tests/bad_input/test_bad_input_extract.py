@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_run(desk:
         pytest.skip("root can write everywhere")
     (desk / "locked").mkdir(mode=0o555)
     said = extract("good.py", "-o", "locked")
-    assert said.code == 1 and "cannot create locked: Permission denied" in said.err
+    assert said.code == 1 and "cannot write locked: Permission denied" in said.err
 
 
 @pytest.mark.parametrize("place", ["fresh", "a/b/c", "waiting", "link"])

@@ -27,7 +27,8 @@ def test_the_site_is_built_strictly_and_has_every_page(tmp_path: Path) -> None:
     for page in (ROOT / "docs").glob("*.md"):
         assert (tmp_path / "site" / page.stem / "index.html").is_file(), page.name
     overview = (tmp_path / "site" / "index.html").read_text()
-    assert 'href="tutorial/"' in overview and 'href="SECURITY/"' in overview and 'src="images/' in overview
+    assert 'href="tutorial/"' in overview and 'href="SECURITY/"' in overview
+    assert 'src="../images/' in (tmp_path / "site" / "step" / "index.html").read_text()
     assert (tmp_path / "site" / "inductor_bench" / "schemas" / "run.json").is_file(), "a page links it"
     assert "docs/" not in "".join(part.partition('"')[0] for part in overview.split('href="')[1:])
 

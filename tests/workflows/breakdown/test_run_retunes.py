@@ -308,7 +308,8 @@ def test_real_kernels_of_an_earlier_run_are_retuned_where_they_lie() -> None:
     after = RunFolder(run).load()
     (row,) = [one.row for one in after.retunes]
     assert done.code == 0 and row.over and "1 kernel retuned" in done.stdout
-    assert row.verdict in ("faster", "same", "slower", "undecided") and (row.tuned_default_s or 0.0) > 0
+    was_tried = row.verdict in ("faster", "same", "slower", "undecided") and (row.tuned_default_s or 0.0) > 0
+    assert was_tried or "has nothing else to try for this kernel" in row.problem, "a product on one core has no other"
     assert after.modules == before.modules, "nothing was measured again"
     again = run_command(command("report", run, "--no-plots"), run)
     assert "1 kernel retuned" in again.stdout
