@@ -1,9 +1,10 @@
 """Writes what is made in the documentation: two pages and the schemas from the code, and in the others output.
 
 ``docs/commands.md`` and ``docs/record.md`` come from the commands' help and the dataclasses of the records, as do the
-JSON Schemas in ``inductor_bench/schemas``; the ids of errors in ``docs/agents.md`` come from ``errors.py``. In
-``README.md`` and the other pages each block of output names its command; those that need no measurement are repeated
-on recorded RUNs. The README's table of programs comes from ``docs/measuring.md``. With ``--check`` nothing is written, and the exit code says whether something differs.
+JSON Schemas in ``inductor_bench/schemas``; the ids of errors in ``docs/agents.md`` come from ``errors.py``, and the
+README's table of programs from ``docs/measuring.md``. In ``README.md`` and the other pages each block of output names
+its command; those that need no measurement are repeated on recorded RUNs. With ``--check`` nothing is written, and the
+exit code says whether something differs.
 """
 
 from __future__ import annotations
