@@ -453,10 +453,7 @@ def tied_share(found: ProgramWorks) -> float | None:
 
 
 def is_tied(work: Work) -> bool:
-    """Whether the kernel or the operator of a graph's device event is known.
-
-    Operators that the wrapper calls in plain Python have no call site: ``workspace_0[…].view(512, 1024).sum(dim=0)``.
-    """
+    """Whether the kernel or the operator of a graph's device event is known."""
     one = work.activity
     return one is not None and (one.call is not None or one.kernel is not None or one.operator is not None)
 

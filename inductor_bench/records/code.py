@@ -61,7 +61,7 @@ class CallSite:
     operator: str | None  # the ATen operator without overload (``aten.mm``) of a library or fallback call
     source_nodes: tuple[str, ...] = ()  # from the comment at this call
     aten_ops: tuple[str, ...] = ()  # from the comment at this call
-    handle: str | None = None  # the provenance debug handle, ``name:index``
+    handle: str | None = None  # the provenance debug handle, ``name:index``; of a workspace's sum by its buffer's name
     conditional: bool = False  # whether the call stands in a branch or a loop, so that it may not run
     alternatives: tuple[str, ...] = ()  # the kernels of a multi-kernel; one of them runs
 

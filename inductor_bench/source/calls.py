@@ -18,7 +18,6 @@ from .generated_text import (
     cpp_kernel_id,
     family_id,
     find_statement,
-    handle_matches,
     read_comment,
     text_kernel_id,
     triton_kernel_id,
@@ -32,6 +31,10 @@ from .generated_text import (
 
 _METHODS = {"copy_": "copy_", "zero_": "zero_", "fill_": "fill_", "item": "item", "clone": "clone"}
 """Methods of tensors that launch kernels; other methods only inspect a tensor."""
+
+_LAST_METHODS = {"sum": "aten.sum", "prod": "aten.prod", "to": "aten.to"}
+"""Methods of a workspace, in which a kernel that reduces rows and columns at once leaves its partial results over the
+columns: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
 
 _FUNCTIONS = {"torch.stack": "aten.stack", "torch.cat": "aten.cat"}
 _EXTERN = {
@@ -62,6 +65,7 @@ class _Target:
     alternatives: tuple[str, ...] = ()
     function: str | None = None
     commented: bool = True
+    handle_name: str = ""  # the name in its handle, if that is another one
 
 
 def read_calls(
@@ -122,7 +126,7 @@ class _CallReader:
 
     def _calls(self, node: ast.AST, line: int, conditional: bool) -> None:
         for call in _in_order(node):
-            target = self._target(call)
+            target = self._target(call) or _last_reduction(node, call)
             if target is None:
                 continue
             if target.function is not None:
@@ -133,7 +137,8 @@ class _CallReader:
                 self._add(target, line, conditional)
 
     def _add(self, target: _Target, line: int, conditional: bool) -> None:
-        comment = read_comment(self._lines[self._read_to : line - 1] if target.commented else ())
+        is_read = target.commented or target.handle_name
+        comment = read_comment(self._lines[self._read_to : line - 1] if is_read else ())
         if target.commented:
             self._read_to = line
         self.sites.append(
@@ -145,7 +150,7 @@ class _CallReader:
                 operator=target.operator,
                 source_nodes=comment.source_nodes,
                 aten_ops=comment.aten_ops,
-                handle=comment.handle if handle_matches(comment.handle, target.name) else None,
+                handle=comment.handle_of(target.handle_name or target.name),
                 conditional=conditional,
                 alternatives=target.alternatives,
             )
@@ -176,6 +181,20 @@ class _CallReader:
             return None
         name = self._partitions[number] if 0 <= number < len(self._partitions) else ""
         return _Target(name, function=name) if name in self._functions else None
+
+
+def _last_reduction(statement: ast.AST, call: ast.Call) -> _Target | None:
+    """The target of a call that reduces a workspace to a buffer, whose name is in its handle; ``None`` for others."""
+    method = call.func
+    if not (isinstance(method, ast.Attribute) and method.attr in _LAST_METHODS and isinstance(statement, ast.Assign)):
+        return None
+    node, buffer = method.value, statement.targets[0]
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if not (isinstance(node, ast.Name) and node.id.startswith("workspace_") and isinstance(buffer, ast.Name)):
+        return None
+    name, operator = f"{node.id}.{method.attr}", _LAST_METHODS[method.attr]
+    return _Target(name, operator=operator, commented=False, handle_name=buffer.id)
 
 
 def find_entry(tree: ast.Module) -> ast.FunctionDef | None:

@@ -130,24 +130,27 @@ _VIEWS = ("permute", "view", "reshape", "_unsafe_view", "expand", "squeeze", "un
 
 @dataclass(frozen=True)
 class Comment:
-    """The statements of a block of comment lines; the last one of each kind counts.
+    """The statements of a block of comment lines; the last one of each kind counts, and all handles.
 
     ``padded_sides`` are as in :class:`~inductor_bench.records.code.KernelDefinition`.
     """
 
     source_nodes: tuple[str, ...] = ()
     aten_ops: tuple[str, ...] = ()
-    handle: str | None = None
+    handles: tuple[str, ...] = ()
     kernel_hash: str | None = None
     padded_sides: tuple[tuple[int, int], ...] = ()
+
+    def handle_of(self, name: str) -> str | None:
+        """The provenance handle (``name:index``) of a name."""
+        return next((one for one in reversed(self.handles) if one.rpartition(":")[0] == name), None)
 
 
 def read_comment(lines: Iterable[str]) -> Comment:
     """Reads comment lines (``#`` or ``//``), and skips lines of code among them."""
     nodes: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
-    handle = kernel_hash = None
-    fragment = []
+    handles, kernel_hash, fragment = [], None, []
     for line in lines:
         stripped = line.lstrip()
         if not stripped.startswith(("#", "//")):
@@ -155,17 +158,12 @@ def read_comment(lines: Iterable[str]) -> Comment:
         if origins := _ORIGINS.search(stripped):
             nodes, ops = _names(origins.group(1)), _names(origins.group(2))
         elif found := _HANDLE.search(stripped):
-            handle = found.group(1)
+            handles.append(found.group(1))
         elif found := _KERNEL_PATH.search(stripped):
             kernel_hash = found.group(1)
         elif node := _NODE.match(stripped):
             fragment.append(node)
-    return Comment(nodes, ops, handle, kernel_hash, _padded_sides(fragment))
-
-
-def handle_matches(handle: str | None, target: str) -> bool:
-    """Whether a provenance handle (``name:index``) names ``target``."""
-    return handle is not None and handle.rpartition(":")[0] == target
+    return Comment(nodes, ops, tuple(handles), kernel_hash, _padded_sides(fragment))
 
 
 def _padded_sides(fragment: Sequence[re.Match[str]]) -> tuple[tuple[int, int], ...]:

@@ -22,8 +22,9 @@ LAYERS = "inductor_bench_layers"
 _ROOT = re.compile(r"[LG]\['([^']+)'\]|([A-Za-z_]\w*)")
 _STEP = re.compile(r"\.([A-Za-z_]\w*|\d+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+)\]")
 _GETATTR = re.compile(r"getattr\(([^()]+), ['\"]([^'\"]+)['\"]\)")
-_FUSED = re.compile(r"triton_(poi|red|per|for|spl)_|cpp_fused_")
-"""Names of generated kernels of no template, which compute a matrix product only where Inductor writes it as a sum."""
+_FUSED = re.compile(r"triton_(poi|red|per|for|spl)_|cpp_fused_|(\w+_)?buf\d")
+"""Names of generated kernels of no template, and of buffers of which one left partial sums. They compute a matrix
+product only where Inductor writes it as a sum."""
 
 _CALL_NUMBER = re.compile(r"@\d+$")
 _WRAPPERS = frozenset({"_modules", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})

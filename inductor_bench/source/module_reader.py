@@ -27,7 +27,6 @@ from .calls import (
 from .generated_text import (
     Comment,
     find_cpp_functions,
-    handle_matches,
     parse,
     read_comment,
     read_threads,
@@ -109,7 +108,7 @@ def _entry_calls(body: list[str], first_line: int, kernels: frozenset[str]) -> l
                 operator=operator,
                 source_nodes=comment.source_nodes,
                 aten_ops=comment.aten_ops,
-                handle=comment.handle if handle_matches(comment.handle, called) else None,
+                handle=comment.handle_of(called),
             )
         )
     return sites

@@ -98,6 +98,13 @@ def test_a_product_that_is_written_as_a_sum_counts_in_its_first_kernel() -> None
     assert [one.flops for shares in found.values() for one in shares] == [9e6, 0.0]
 
 
+def test_a_product_in_a_kernel_that_leaves_partial_sums_does_not_count_in_their_sum() -> None:
+    nodes = {"bmm": [0, "backward", 0, 100, 9e6]}
+    said = note([["L['m'].up", "Linear"]], nodes, triton_per_fused_bmm_0=["bmm"], buf3=["bmm"])
+    found = read_layers(said, {"triton_per_fused_bmm_0:1", "buf3:1"}, "M").kernels
+    assert {handle: one.flops for handle, (one,) in found.items()} == {"triton_per_fused_bmm_0:1": 9e6, "buf3:1": 0.0}
+
+
 @pytest.mark.parametrize(
     ("modules", "compiled", "layers"),
     [

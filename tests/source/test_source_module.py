@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from source_data import CPU, GPU, cpu_sample, gpu_sample, module_of, text_of
+from wrapper_text import module_text
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.base import Category
@@ -247,6 +248,32 @@ def test_workspace_zeroing_is_a_call_and_leaves_the_comment_to_the_kernel() -> N
     zero, kernel = gpu_sample("scan").calls
     assert (zero.operator, zero.source_nodes) == ("aten.zero_", ())
     assert kernel.source_nodes == ("cumsum", "mul") and kernel.handle == "triton_spl_fused_cumsum_mul_0:1"
+
+
+def test_the_reductions_of_a_workspace_are_calls_with_the_handles_of_their_buffers() -> None:
+    module = read_module(
+        module_text(
+            """
+            # [Provenance debug handles] add:4
+            workspace_0 = empty_strided_cuda((32, ), (1, ), torch.float32)
+            add.run(arg0_1, arg1_1, workspace_0, 256, stream=stream0)
+            # [Provenance debug handles] buf3:5
+            # [Provenance debug handles] buf5:6
+            buf3 = workspace_0[0 * (1) * (16) : (0 + 1) * (1) * (16)].view(1, 16).sum(dim=0).view([16])
+            buf5 = workspace_0[1 * (1) * (16) : (1 + 1) * (1) * (16)].view(1, 16).prod(dim=0).to(torch.bfloat16)
+            buf6 = arg0_1.view(16, 16).sum(dim=0)
+            # [Provenance debug handles] relu:7
+            relu.run(buf5, 256, stream=stream0)
+            """
+        )
+    )
+    assert [(call.target, call.operator, call.handle) for call in module.calls] == [
+        ("add", None, "add:4"),
+        ("workspace_0.sum", "aten.sum", "buf3:5"),
+        ("workspace_0.prod", "aten.prod", "buf5:6"),
+        ("workspace_0.to", "aten.to", "buf5:6"),
+        ("relu", None, "relu:7"),
+    ]
 
 
 def test_collectives_and_attention_are_calls_of_operators() -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 from inductor_bench.analysis.call_work import eager_bytes, find_operators
 from inductor_bench.analysis.host_time import LineKinds
+from inductor_bench.analysis.layers.times import DividedSteps, GraphLayers, layer_share, times_by_layer
 from inductor_bench.analysis.ledger import GraphName, Ledger, Steps, account
 from inductor_bench.analysis.program_step import is_tied, tied_share, waits_of
+from inductor_bench.records.code import LayerMap, LayerShare, ModuleSource
 from inductor_bench.records.evidence import BOUNDARY, CallPlace, ObservedSteps
 from inductor_bench.records.run import Part
 from inductor_bench.source.module_reader import read_module
@@ -127,13 +130,55 @@ def test_each_replay_is_the_module_launch_by_launch() -> None:
             assert work.activity.name == launch.name
 
 
-def test_operators_that_the_wrapper_calls_in_plain_python_are_tied() -> None:
+def test_the_sums_after_a_reduction_of_rows_and_columns_are_calls_of_the_wrapper() -> None:
     found = works_of("norms")
     assert tied_share(found) == 1
-    sums = [work for work in found.works if work.kind == "graph" and work.activity and work.activity.call is None]
-    assert {work.activity.operator for work in sums if work.activity} == {"aten::sum"}
-    backwards = [call for call in found.calls if call.graph == 1]
-    assert len(sums) == 4 * len(backwards), "the sums over the rows of two layer norms, for weight and bias"
+    sums = [
+        (work.call, work.activity.call.target, work.activity.call.index)
+        for work in found.works
+        if work.activity is not None and work.activity.operator == "aten::sum" and work.activity.call is not None
+    ]
+    backwards = [number for number, call in enumerate(found.calls) if call.graph == 1]
+    assert len(backwards) > 1 and sums == [
+        (number, call.target, call.index)
+        for number in backwards
+        for call in graph_of(PROGRAMS / "norms" / "1.py.gz").source.calls
+        if call.target in ("workspace_0.sum", "workspace_1.sum")
+    ], "over the rows of two layer norms, for weight and bias"
+    assert len(sums) == 4 * len(backwards)
+
+
+NOTED = re.compile(r"^( +)(?:(\w+)\.run\(.*\bworkspace_\d|(\w+) = workspace_\d+\[)", re.MULTILINE)
+
+
+def with_handle(line: re.Match[str]) -> str:
+    return line.expand(rf"\1# [Provenance debug handles] \2\3:{line.start()}\n\g<0>")
+
+
+def layers_of(source: ModuleSource, direction: str) -> GraphLayers:
+    """The layers of a graph if torch notes the nodes of all handles: one module."""
+    share = LayerShare("Net", direction, -1, 1.0)
+    return GraphLayers(LayerMap(kernels={call.handle: (share,) for call in source.calls if call.handle}), direction)
+
+
+@pytest.mark.parametrize(("noted", "share"), [(False, 0.5595), (True, 1.0)])
+def test_all_time_of_layer_norms_has_a_module_if_reductions_of_rows_and_columns_have_handles(
+    noted: bool, share: float
+) -> None:
+    """torch gives them none; what the observed process adds is in ``tests/worker/test_noted_nodes.py``."""
+    graphs = {}
+    for number in (0, 1):
+        text = gzip.decompress((PROGRAMS / "norms" / f"{number}.py.gz").read_bytes()).decode()
+        graphs[number] = KnownGraph(read_module(NOTED.sub(with_handle, text) if noted else text))
+    found = find_works(
+        read_program_trace(PROGRAMS / "norms" / "steps.trace.json.gz", MARKERS), MARKERS, graphs, on_host=False
+    )
+    assert found is not None
+    layers = {number: layers_of(graph.source, ("forward", "backward")[number]) for number, graph in graphs.items()}
+    steps = Steps(1.0, found.window, found.works, found.calls, found.timeline, {})
+    rows = times_by_layer(DividedSteps(steps, found.activities, layers)).layers
+    assert layer_share([row for row in rows if row.direction == "forward"]) == 1
+    assert layer_share([row for row in rows if row.direction == "backward"]) == pytest.approx(share, abs=1e-4)
 
 
 def test_a_decode_step_is_one_replay_and_its_inputs() -> None:
