@@ -16,11 +16,11 @@ from typing import Any
 
 from ...messages.observed import CAPTURE_FOLDER, COMPILE_CACHE, SAMPLES, UNCOMPILED
 from ..upstream import observing as upstream
-from ..upstream.layers import note_layers
+from ..upstream.layers import note_all_nodes, note_layers
 from . import uncompiled
 from .boundaries import CalledGraphs
 from .observation import ObservedProcess
-from .startup import CODE_CACHE, GRAPH_COMPILER, PROVENANCE, TORCH
+from .startup import CODE_CACHE, GRAPH_COMPILER, PROVENANCE, TORCH, TRITON_KERNELS
 from .step_measurement import Measurement
 from .step_observer import StepObserver, measure_window
 
@@ -81,7 +81,7 @@ class ProcessObserver:
 
     def begin(self) -> None:
         """Begins the observation. It imports torch's compiler; if it fails, all is as it was before."""
-        for name in (GRAPH_COMPILER, PROVENANCE):
+        for name in (GRAPH_COMPILER, PROVENANCE, TRITON_KERNELS):
             import_module(name)
         variables = {
             CAPTURE_FOLDER: str(self._folder),
@@ -98,7 +98,7 @@ class ProcessObserver:
     def _begin(self) -> None:
         self._undo += [upstream.set_options(OPTIONS), upstream.print_no_paths()]
         self._undo.append(upstream.trace_compilations(str(self._trace)))
-        self._undo.append(note_layers(sys.modules[PROVENANCE]))
+        self._undo += [note_layers(sys.modules[PROVENANCE]), note_all_nodes(sys.modules[TRITON_KERNELS])]
         self._without, undo = uncompiled.begin(self._folder / UNCOMPILED, sys.modules[TORCH])
         self._undo += [undo, *uncompiled.hear_compilations()]
         self._process = ObservedProcess(self._folder, self._make_steps)

@@ -22,6 +22,7 @@ AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
 LOWERINGS = "torch._inductor.lowering"
 GRAPH_COMPILER = "torch._inductor.compile_fx"
 PROVENANCE = "torch._inductor.debug"
+TRITON_KERNELS = "torch._inductor.codegen.triton"
 EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
 
@@ -52,7 +53,7 @@ def install() -> None:
         waiting[EAGER_COMPILER] = _observe_eager
     elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _watch_code_cache
-        waiting[PROVENANCE] = _note_layers
+        waiting.update({PROVENANCE: _note_layers, TRITON_KERNELS: _note_all_nodes})
     if not any(os.environ.get(name) for name in (MODE, PINS, EAGER, OBSERVE, VARIANTS)):
         waiting.update({TORCH: _observe_uncompiled, DYNAMO_CALLBACK: _hear_compilations})
     for name in [name for name in waiting if name in sys.modules]:
@@ -113,6 +114,12 @@ def _note_layers(debug: ModuleType) -> None:
     from ..upstream.layers import note_layers
 
     note_layers(debug)
+
+
+def _note_all_nodes(triton: ModuleType) -> None:
+    from ..upstream.layers import note_all_nodes
+
+    note_all_nodes(triton)
 
 
 def _observe_eager(_: ModuleType) -> None:

@@ -40,6 +40,83 @@ def note_layers(debug: Any) -> Callable[[], None]:
     return undo
 
 
+_NOTE_CALL = "set_kernel_post_grad_provenance_tracing"
+"""The function with which Inductor notes the nodes of a call; it returns the number of the call's handle."""
+
+
+def note_all_nodes(triton: Any) -> Callable[[], None]:
+    """Makes torch note the nodes of the Triton kernels of which it notes none, and of the sums after them. (2.11, 2.13)
+
+    A kernel that reduces rows and columns at once (``mix_order_reduction``) has no handle. The wrapper itself then sums
+    its partial results; each sum gets a handle, too, by the name of its buffer. Of a kernel for several operations
+    (foreach, combo), torch leaves out those that are fused from several nodes.
+
+    Args:
+        triton: ``torch._inductor.codegen.triton``.
+
+    Returns:
+        The undoing. Without the names that this needs, and after any error, nothing more is noted.
+    """
+    kind, note_call = getattr(triton, "TritonKernel", None), getattr(triton, _NOTE_CALL, None)
+    launch = getattr(kind, "call_kernel", None)
+    if kind is None or launch is None or note_call is None:
+        return lambda: None
+
+    @functools.wraps(note_call)
+    def note_parts(nodes: Any, *arguments: Any, **keywords: Any) -> Any:
+        with contextlib.suppress(Exception):
+            nodes = [part for node in nodes for part in _parts(node)]
+        return note_call(nodes, *arguments, **keywords)
+
+    @functools.wraps(launch)
+    def call_kernel(kernel: Any, name: str, *arguments: Any, **keywords: Any) -> Any:
+        if not getattr(kernel, "mix_order_reduction", False):
+            return launch(kernel, name, *arguments, **keywords)
+        with contextlib.suppress(Exception):
+            _write_handle(name, note_call(list(kernel.features.node_schedule), name))
+        result = launch(kernel, name, *arguments, **keywords)
+        with contextlib.suppress(Exception):
+            for sums in kernel.saved_partial_accumulate:
+                _write_handle(sums.buffer_name, note_call([_LastSum(sums.buffer_name)], sums.buffer_name))
+        return result
+
+    def undo() -> None:
+        setattr(triton, _NOTE_CALL, note_call)
+        kind.call_kernel = launch
+
+    setattr(triton, _NOTE_CALL, note_parts)
+    kind.call_kernel = call_kernel
+    return undo
+
+
+def _parts(node: Any) -> list[Any]:
+    """The nodes of the scheduler of which one is fused; itself if it is not."""
+    return list(node.get_nodes()) if getattr(node, "node", node) is None else [node]
+
+
+def _write_handle(name: str, number: int | None) -> None:
+    """Writes the handle of a call into the module."""
+    from torch._inductor.virtualized import V
+
+    V.graph.wrapper_code.write_provenance_debug_handle(name, number)
+
+
+class _LastSum:
+    """The sum of partial results into a buffer, in place of a node of the scheduler."""
+
+    def __init__(self, buffer: str) -> None:
+        from torch._inductor.virtualized import V
+
+        whole = V.graph.get_buffer(buffer)
+        exact = whole.get_origin_node()
+        self.node = self
+        self.origins = [exact] if exact is not None else list(whole.origins)
+
+    def get_stack_traces(self) -> list[str]:
+        """Where the program computes it."""
+        return [trace for trace in (node.meta.get("stack_trace") for node in self.origins) if trace]
+
+
 def _describe_graph(debug: Any) -> dict[str, object]:
     """The note on the graph that is being compiled, as JSON.
 
