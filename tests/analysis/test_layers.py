@@ -149,6 +149,19 @@ def test_the_work_of_launches_is_added_up_and_what_is_unknown_is_said() -> None:
     assert tree["Net"].peak_s == 2.0 and tree["Net"].moved_bytes == 10.0
 
 
+def test_memory_that_a_call_sets_before_its_kernel_has_none_of_its_flops() -> None:
+    """cuBLAS sets a workspace to zeros, and whoever sets memory has no peak."""
+    kernel = activity("mm:1")
+    works = [
+        work(1, 0.5, activity=replace(kernel, kind="memset", name="Memset (Device)")),
+        work(2, 2.0, activity=kernel),
+    ]
+    divided = DividedSteps(steps_of(works), {0: [one.activity for one in works]}, {0: GraphLayers(MAP)})
+    launches = [LaunchWork(), LaunchWork(is_product=True, flops=64.0, peak=16.0)]
+    (up,) = times_by_layer(divided, launches).layers
+    assert (up.time_s, up.flops) == (1.25, 32.0) and (up.work.product_time_s, up.work.peak_time_s) == (1.0, 2.0)
+
+
 def test_kernels_that_overlap_on_a_cpu_fit_into_their_graph() -> None:
     own = [activity("mm:1", 0, 0, 4.0), activity("fused:2", 1, 0, 4.0)]
     step = times_by_layer(DividedSteps(steps_of([work(1, 4.0)], on_host=True), {0: own}, {0: GraphLayers(MAP)}))

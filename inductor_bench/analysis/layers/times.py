@@ -8,15 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ...records.base import Category
 from ...records.code import BACKWARD, FORWARD, RECOMPUTED, LayerMap, LayerShare, SourceLine
 from ...records.evidence import CallPlace
 from ...records.run import EAGER, GRAPH, LayerTime, LayerWork, LineTime
 from ...records.traced import Activity, GraphCall, Work
+from ..call_work import classify
 from ..ledger import Steps
 from .launch_work import LaunchWork, is_product_operator
 
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 """What the profiler calls the work of autograd for one operator."""
+
+
+MOVES = (Category.COPY, Category.MEMSET)
+"""What a call does beside its kernels, without FLOPs."""
 
 
 @dataclass(frozen=True)
@@ -217,16 +223,21 @@ def _divided(
     run: int,
     counted: set[object],
 ) -> Iterator[_Piece]:
-    """The pieces of an activity. ``counted`` has the calls whose FLOPs are counted: one may launch several kernels."""
+    """The pieces of an activity.
+
+    ``counted`` has the calls whose FLOPs are counted: one may launch several kernels, and set memory before them.
+    """
     found, shares = known.found, known.shares(activity)
     is_shared = len({one.layer for one in shares}) > 1
     call = (run, activity.instance, activity.call) if activity is not None else None
-    is_new = call not in counted
-    counted.add(call)
+    computes = activity is None or classify(activity) not in MOVES
+    is_new = computes and call not in counted
+    if is_new:
+        counted.add(call)
     by_node = any(one.flops for one in shares)  # what the graph says of each node goes before the sum of the row
     for one in shares:
         flops = (one.flops if is_new else 0.0) if by_node else _part(launch.flops, one.share)
-        work = LaunchWork(by_node or launch.is_product, flops, _part(launch.moved_bytes, one.share), launch.peak)
+        work = LaunchWork((by_node and computes) or launch.is_product, flops, _part(launch.moved_bytes, one.share), launch.peak)
         line = found.lines[one.line] if 0 <= one.line < len(found.lines) else None
         owner = _PieceOwner(GRAPH, one.layer, one.direction, line)
         yield _Piece(owner, one.share * time_s, one.share, is_shared, work)
