@@ -240,6 +240,7 @@ class Row:
     details: Callable[[], Iterable[Block]] | None = None  # blocks that a page shows below the row on demand
     anchor: str = ""  # the name by which links of the page lead to the row
     tone: str = ""
+    late: bool = False  # whether others come first: on a page it stays in its place, and waits until all are asked for
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,8 @@ class Document:
 
 def shown_rows(table: Table, form: On) -> tuple[list[Row], int]:
     """The rows that a format shows with that of the sum, and the number of rows that no row stands for."""
-    rows = list(table.rows[: table.most if table.most and table.cut_on & form else MOST_ROWS])
+    first = sorted(table.rows, key=lambda row: row.late)
+    rows = first[: table.most if table.most and table.cut_on & form else MOST_ROWS]
     left = max(table.every, len(table.rows)) - len(rows)
     last = [table.rest] if left and table.rest else []
     total = [table.total] if table.total else []

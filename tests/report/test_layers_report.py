@@ -6,17 +6,27 @@ from dataclasses import replace
 
 import step_runs
 
-from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork
-from inductor_bench.report.document import Table
+from inductor_bench.records.run import EAGER, GRAPH, LayerTime, LayerWork, Run
+from inductor_bench.report.document import On, Table, shown_rows
+from inductor_bench.report.run.answers import answers
 from inductor_bench.report.run.layers_document import LAYER, layers_section
+
+
+def run_of(*rows: LayerTime) -> Run:
+    run = step_runs.transformer()
+    assert run.program is not None
+    return replace(run, program=replace(run.program, layers=rows))
+
+
+def table_of(*rows: LayerTime) -> Table:
+    section, _ = layers_section(run_of(*rows), LAYER)
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    return table
 
 
 def cells(*rows: LayerTime) -> dict[str, dict[str, str]]:
     """The texts of each node's cells, by the node and the column."""
-    run = step_runs.transformer()
-    assert run.program is not None
-    section, _ = layers_section(replace(run, program=replace(run.program, layers=rows)), LAYER)
-    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    table = table_of(*rows)
     titles = [column.title for column in table.columns]
     texts = [[cell.text for cell in row.cells] for row in table.rows]
     return {text[0]: dict(zip(titles, text, strict=True)) for text in texts}
@@ -54,3 +64,24 @@ def test_records_of_earlier_versions_have_rates_only() -> None:
     assert (
         found["· up"]["FLOP/s"] == "4.00 TFLOP/s" and "of peak" not in found["· up"] and "bytes/s" not in found["· up"]
     )
+
+
+def test_a_short_layer_stays_below_its_own_and_a_terminal_shows_it_last() -> None:
+    table = table_of(layer("Net.up", 1.0), layer("Net.norm", 1e-4), layer("Other.down", 0.5))
+    names = [row.cells[0].text for row in table.rows]
+    assert names == ["Net", "· up", "· norm", "Other", "· down"]
+    assert [row.late for row in table.rows] == [False, False, True, False, False]
+    shown, left = shown_rows(table, On.SCREEN)
+    assert [row.cells[0].text for row in shown] == ["Net", "· up", "Other", "· down"] and left == 1
+
+
+def test_the_answer_names_the_largest_layer_and_what_is_in_no_layer_below_it() -> None:
+    def said(*rows: LayerTime) -> str:
+        return next(
+            item.text for question, item in answers(run_of(*rows), (), ()).entries if question == "Which layer?"
+        )
+
+    apart = [layer("Net.a", 1.0), layer("Net.b", 0.75), layer("Net.c", 0.75)]
+    assert "its largest part is a 1.00 s" in said(layer("Net", 0.25), *apart)
+    assert "1.25 s of it in no layer below" in said(layer("Net", 1.25), *apart)
+    assert said(*apart).startswith("Net 2.50 s (100%) of the device's time")

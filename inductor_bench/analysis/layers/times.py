@@ -237,7 +237,9 @@ def _divided(
     by_node = any(one.flops for one in shares)  # what the graph says of each node goes before the sum of the row
     for one in shares:
         flops = (one.flops if is_new else 0.0) if by_node else _part(launch.flops, one.share)
-        work = LaunchWork((by_node and computes) or launch.is_product, flops, _part(launch.moved_bytes, one.share), launch.peak)
+        work = LaunchWork(
+            (by_node and computes) or launch.is_product, flops, _part(launch.moved_bytes, one.share), launch.peak
+        )
         line = found.lines[one.line] if 0 <= one.line < len(found.lines) else None
         owner = _PieceOwner(GRAPH, one.layer, one.direction, line)
         yield _Piece(owner, one.share * time_s, one.share, is_shared, work)

@@ -10,7 +10,7 @@ from ... import units
 from ...analysis.findings.finding import plural
 from ...analysis.findings.program_findings import line_words, step_words
 from ...analysis.layers.tree import TreeNode, tree_by_layer
-from ...analysis.step_costs import step_of
+from ...analysis.step_costs import runs_on_host, step_of
 from ...records.code import SourceLine
 from ...records.run import Program, Run
 from .. import names
@@ -50,7 +50,8 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item]) -> Answer
     if called:
         rows += [("Which kernel?", _kernel(run, max(called, key=lambda entry: entry.cost.time_s)))]
     if program is not None:
-        rows += [(question, Item(text)) for question, text in (*_layer(program), *_line(program))]
+        whose = "the time in operators" if runs_on_host(run) else "the device's time"
+        rows += [(question, Item(text)) for question, text in (*_layer(program, whose), *_line(program, whose))]
     tried = [item for item in found if item.tone == WARN]
     if tried:
         first = next((item for item in tried if item.command), None)
@@ -81,7 +82,7 @@ def _kernel(run: Run, entry: Entry) -> Item:
     return Item(sentence(text, run), places=((names.short(entry.kernel.name, NAME_WIDTH), anchor(entry)),))
 
 
-def _layer(program: Program) -> Iterator[tuple[str, str]]:
+def _layer(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     """The layer that takes most of the device's time, as far down as one has most of it."""
     tree = tree_by_layer(program.layers, program.layer_classes)
     whole_s = sum(node.whole.time_s for node in tree)
@@ -92,8 +93,12 @@ def _layer(program: Program) -> Iterator[tuple[str, str]]:
     while (below := _largest(path[-1])) is not None and below.whole.time_s >= MAJORITY * path[-1].whole.time_s:
         path.append(below)
     words = _node(path[-1], ".".join(node.name for node in path), whole_s)
-    most = f", most of it {_node(below, below.name, whole_s)}" if below is not None else ""
-    yield "Which layer?", f"{words}{most}."
+    part, own_s = "", path[-1].own.time_s
+    if below is not None and own_s >= below.whole.time_s:
+        part = f"; {units.seconds(own_s)} of it in no layer below"
+    elif below is not None:
+        part = f"; its largest part is {_node(below, below.name, whole_s)}"
+    yield "Which layer?", f"{words} of {whose}{part}."
 
 
 def _largest(node: TreeNode) -> TreeNode | None:
@@ -107,7 +112,7 @@ def _node(node: TreeNode, name: str, whole_s: float) -> str:
     return names.clean(f"{name}{times}{kind} {units.seconds(time_s)} ({units.percent(time_s / whole_s)})")
 
 
-def _line(program: Program) -> Iterator[tuple[str, str]]:
+def _line(program: Program, whose: str) -> Iterator[tuple[str, str]]:
     """The line of the program that takes most of the device's time."""
     times: dict[SourceLine, float] = defaultdict(float)
     for row in program.lines:
@@ -119,7 +124,7 @@ def _line(program: Program) -> Iterator[tuple[str, str]]:
     line = max(times, key=lambda one: times[one])
     code = f": `{names.end(names.clean(line.code).replace('`', ''), MOST_CODE)}`" if line.code else ""
     share = units.percent(times[line] / whole_s)
-    yield "Which line?", f"{names.clean(line_words(line))} {units.seconds(times[line])} ({share}){code}"
+    yield "Which line?", f"{names.clean(line_words(line))} {units.seconds(times[line])} ({share} of {whose}){code}"
 
 
 def _certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:

@@ -110,7 +110,6 @@ def _said(program: Program, tree: Sequence[TreeNode]) -> Iterator[str]:
 def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     every = list(itertools.islice(walk(tree), MOST_ON_PAGE))
     few = set(map(id, _largest([node for _, node in every], whole_s)))
-    every.sort(key=lambda pair: id(pair[1]) not in few)  # a terminal shows the first rows
     spare = 2 if by == LAYER else 5  # a line needs room for its code
     again = any(node.whole.recomputed_s for node in tree)
     both = again or any(node.whole.backward_s for node in tree)
@@ -136,7 +135,7 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
     rows = []
     for depth, node in every:
         cells = _cells(node, depth, whole_s, by)
-        rows.append(Row(tuple(cell for title, cell in cells if title in wanted)))
+        rows.append(Row(tuple(cell for title, cell in cells if title in wanted), late=id(node) not in few))
     more = "in report.html" if len(rows) <= SHOWN_ON_PAGE else f"in tables/{by}s.csv"
     return Table(columns, rows, filter=f"{by}, class" if by == LAYER else by, most=len(few), more=more)
 
