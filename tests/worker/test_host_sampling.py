@@ -22,6 +22,8 @@ from inductor_bench.worker.capture.host_sampling import (
     HostSampler,
     HostSampling,
     Instants,
+    calls_above,
+    calls_of,
 )
 from inductor_bench.worker.capture.step_observer import StepObserver
 from inductor_bench.worker.capture.step_recording import Moment
@@ -322,3 +324,26 @@ def test_a_frame_says_whether_its_instruction_calls_something() -> None:
     assert CodeOwners(()).owner(host_sampling.__file__) == TORCH
     assert CodeOwners(()).owner(threading.__file__) == PYTHON_LIBRARY
     assert CodeOwners(()).owner("/no/such/file.py") == GENERATED
+
+
+def test_a_stack_is_read_at_once_and_that_of_a_thread_that_has_ended_is_empty() -> None:
+    """Between two lines of Python the thread would run on: its frames would be gone, or others."""
+    held, innermost = threading.Event(), MOST_FRAMES + 10
+
+    def descend(depth: int) -> None:
+        if depth:
+            descend(depth - 1)
+        held.wait()
+
+    thread = threading.Thread(target=descend, args=(innermost,))
+    thread.start()
+    try:
+        while not (stack := calls_of(thread.ident or 0)) or stack[0][0].co_name != "wait":
+            time.sleep(0.001)
+        assert len(stack) == MOST_FRAMES and {code.co_name for code, _ in stack[2:]} == {"descend"}
+    finally:
+        held.set()
+        thread.join()
+    assert calls_of(thread.ident or 0) == []
+    names = [code.co_name for code, _ in calls_above(iter((sys._getframe(),)))]
+    assert names[0] == "test_a_stack_is_read_at_once_and_that_of_a_thread_that_has_ended_is_empty" and len(names) > 5

@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import itertools
 import math
+import operator
 import statistics
 import sys
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Protocol
 
@@ -54,6 +56,11 @@ them that first releases the interpreter in their place.
 
 MOST_FRAMES = 96
 """Maximum number of frames of a stack that are kept, from the innermost one."""
+
+Call = tuple[CodeType, int]
+"""The code of a frame, and the place in it (``f_lasti``)."""
+
+CALL = operator.attrgetter("f_code", "f_lasti")
 
 MOST_SAMPLES = 4000
 """Maximum number of samples of one step; then the sampler waits for the next block."""
@@ -217,33 +224,26 @@ class HostSampler:
                 return True
 
     def _stack_of_the_steps(self) -> tuple[int, ...]:
-        frames = sys._current_frames()
-        frame = frames.get(self._ident)
-        if frame is None:
-            return ()
+        stack = calls_of(self._ident)
+        if stack and stack[0][0] is self._backward:
+            beside = next((ident for ident in sys._current_frames() if self._is_of_backward(ident)), None)
+            stack = [*(calls_of(beside) if beside is not None else ()), *stack]
+        return self._noted(stack)
+
+    def _noted(self, calls: Sequence[Call]) -> tuple[int, ...]:
+        """A stack in numbers: the id of each call's code, which stays alive, and its place in it."""
         found: list[int] = []
-        if frame.f_code is self._backward:
-            beside = next((other for ident, other in frames.items() if self._is_of_backward(ident)), None)
-            self._walk(beside, found)
-        self._walk(frame, found)
+        for code, place in calls:
+            key = id(code)
+            if key not in self.codes:
+                self.codes[key] = code
+            found += (key, place)
         return tuple(found)
 
     def _is_of_backward(self, ident: int) -> bool:
         """Whether a thread is one that Python did not start: autograd's, while the step's thread waits for it."""
         known = threading._active.get(ident)  # type: ignore[attr-defined]
         return ident != self._ident and (known is None or isinstance(known, threading._DummyThread))
-
-    def _walk(self, frame: FrameType | None, found: list[int]) -> None:
-        codes, depth = self.codes, 0
-        while frame is not None and depth < MOST_FRAMES:
-            code = frame.f_code
-            key = id(code)
-            if key not in codes:
-                codes[key] = code
-            found.append(key)
-            found.append(frame.f_lasti)
-            frame = frame.f_back
-            depth += 1
 
     def _on_collection(self, phase: str, details: Mapping[str, int]) -> None:
         # Python collects young objects hundreds of times a second. Timing each collection would slow the step.
@@ -259,11 +259,29 @@ class HostSampler:
             return
         self._collection = (begin_s, now_s)
         self.collected_s += now_s - begin_s
-        stack: list[int] = []
-        self._walk(sys._getframe(1), stack)
+        stack = self._noted(calls_above(iter((sys._getframe(1),))))
         both = (self._collection_waits, self._is_waiting())
         for waits in both:  # the device may run dry in between; then half of the time counts
-            self._samples.append(StackSample((now_s - begin_s) / 2, waits, True, tuple(stack)))
+            self._samples.append(StackSample((now_s - begin_s) / 2, waits, True, stack))
+
+
+def calls_of(ident: int) -> list[Call]:
+    """The calls that a thread is in, the innermost first; none if there is no such thread."""
+    now = map(operator.itemgetter(ident), iter(sys._current_frames, None))
+    return calls_above(itertools.islice(now, 1))
+
+
+def calls_above(innermost: Iterable[FrameType]) -> list[Call]:
+    """The calls of the first of these frames and of those that called it.
+
+    All of them are read by one call of C code. Between two lines of Python the thread might run on, and what its frames
+    were would be read as if they were: CPython 3.11 reads freed memory for a frame whose function Dynamo ran.
+    """
+    found: list[Call] = []
+    frames = itertools.chain(innermost, itertools.repeat("f_back", MOST_FRAMES - 1))
+    with contextlib.suppress(AttributeError, KeyError):  # beyond the outermost frame, or of a thread that has ended
+        found.extend(map(CALL, itertools.accumulate(frames, getattr)))  # type: ignore[arg-type]
+    return found
 
 
 def _code_of(module: str, function: str) -> CodeType | None:
