@@ -216,7 +216,7 @@ class ConfirmingSearch(SearchRounds):
         is_cold = {(name_of(kept),), (ORIGINAL,)} <= {trial.slugs for trial in trials if trial.cold}
         if not is_cold:  # as they were compiled beside each other, the original as the placebo
             compiled_s, original_s = map(self._ahead.costs.cold_s, (name_of(kept), PLACEBO))
-        saved_s = gain.before_s - gain.after_s
+        saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
         pays = None if longer_s is None or saved_s <= 0 else max(0.0, longer_s / saved_s)
         compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
