@@ -17,6 +17,7 @@ from inductor_bench.records.evidence import GENERATED, OWN, PYTHON_LIBRARY, TORC
 from inductor_bench.source.user_program import with_sampled_lines
 from inductor_bench.worker.capture import host_sampling
 from inductor_bench.worker.capture.host_sampling import (
+    CALL,
     MOST_FRAMES,
     MOST_VOID,
     HostSampler,
@@ -347,3 +348,23 @@ def test_a_stack_is_read_at_once_and_that_of_a_thread_that_has_ended_is_empty() 
     assert calls_of(thread.ident or 0) == []
     names = [code.co_name for code, _ in calls_above(iter((sys._getframe(),)))]
     assert names[0] == "test_a_stack_is_read_at_once_and_that_of_a_thread_that_has_ended_is_empty" and len(names) > 5
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_no_garbage_is_collected_while_a_stack_is_read(is_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection runs lines of Python, between which the thread would run on (Python 3.11)."""
+    seen: list[bool] = []
+
+    def getting(frame: object) -> tuple[object, int]:
+        seen.append(gc.isenabled())
+        return CALL(frame)
+
+    monkeypatch.setattr(host_sampling, "COLLECTS_WITHIN", True)
+    monkeypatch.setattr(host_sampling, "CALL", getting)
+    before = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        assert len(calls_of(threading.get_ident())) > 5
+        assert set(seen) == {False} and gc.isenabled() is is_on
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -62,6 +62,9 @@ Call = tuple[CodeType, int]
 
 CALL = operator.attrgetter("f_code", "f_lasti")
 
+COLLECTS_WITHIN = sys.version_info < (3, 12)
+"""Whether Python collects garbage as soon as an object is allocated, and not only between two lines of Python."""
+
 MOST_SAMPLES = 4000
 """Maximum number of samples of one step; then the sampler waits for the next block."""
 
@@ -274,13 +277,20 @@ def calls_of(ident: int) -> list[Call]:
 def calls_above(innermost: Iterable[FrameType]) -> list[Call]:
     """The calls of the first of these frames and of those that called it.
 
-    All of them are read by one call of C code. Between two lines of Python the thread might run on, and what its frames
-    were would be read as if they were: CPython 3.11 reads freed memory for a frame whose function Dynamo ran.
+    All of them are read by one call of C code. Between two lines of Python the thread might run on, and frames that are
+    gone would be read. Until Python 3.11 a garbage collection, which runs lines of Python, may begin in ``f_back``.
     """
     found: list[Call] = []
-    frames = itertools.chain(innermost, itertools.repeat("f_back", MOST_FRAMES - 1))
-    with contextlib.suppress(AttributeError, KeyError):  # beyond the outermost frame, or of a thread that has ended
+    collects = COLLECTS_WITHIN and gc.isenabled()
+    before = itertools.islice(iter(gc.disable, 1), int(collects))  # what it returns is no frame
+    frames = itertools.chain(filter(None, before), innermost, itertools.repeat("f_back", MOST_FRAMES - 1))
+    try:
         found.extend(map(CALL, itertools.accumulate(frames, getattr)))  # type: ignore[arg-type]
+    except (AttributeError, KeyError):  # beyond the outermost frame, or of a thread that has ended
+        pass
+    finally:
+        if collects:
+            gc.enable()
     return found
 
 
