@@ -185,10 +185,10 @@ def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> N
 
 def test_a_limit_passes_only_if_the_whole_interval_is_below_it(a: Path, b: Path) -> None:
     comparison = compare_records(a, b).comparison
-    a_s = comparison.step.a_s
 
     def found(low: float, high: float, verdict: str) -> RunComparison:
-        return replace(comparison, step=replace(comparison.step, low_s=low * a_s, high_s=high * a_s), verdict=verdict)
+        step = replace(comparison.step, a_s=1.0, low_s=low, high_s=high)  # times are shares without a rounding
+        return replace(comparison, step=step, verdict=verdict)
 
     slower, undecided = found(0.1, 0.2, "slower"), found(-0.1, 0.2, "undecided")
     faster, same = found(-0.2, -0.1, "faster"), found(-0.003, 0.002, "same")
