@@ -65,7 +65,6 @@ def prepare() -> None:
 
     Neither torch, nor libraries over it, nor what draws plots is imported.
     """
-    os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
     for found in itertools.chain(*(pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in IMPORTED)):
         if not any(part.startswith(LEFT_OUT) for part in found.name.split(".")[1:]):
             importlib.import_module(found.name)

@@ -55,6 +55,12 @@ def test_ctrl_c_stops_a_query_that_would_take_hours() -> None:
     assert queries.ask([], "SELECT 1").rows == [(1,)]
 
 
+def test_a_query_starts_as_many_threads_on_each_machine() -> None:
+    pytest.importorskip("duckdb")
+    wanted = "name IN ('threads', 'async_threads')"  # DuckDB 2.0 has async threads, by default four for each core
+    assert set(queries.ask([], f"SELECT value FROM duckdb_settings() WHERE {wanted}").rows) == {("4",)}
+
+
 def tiny(scale: float) -> Run:
     """A run of one graph: a reduction whose cost depends on the model, and a matrix product that all have."""
     name = f"triton_red_fused_mean_{scale:.0f}"
