@@ -177,7 +177,9 @@ def test_a_kernel_of_every_kind_goes_through_an_edit_unchanged_and_back(gpu_run:
     words = [word for path in files for word in ("--kernel", path)]
     done = apply(gpu_run, *words, "--", sys.executable, PROGRAMS / "gpu_kinds.py")
     assert done.code == 0, done.printed
-    assert f"{len(files)} of {len(files)} edited kernels ran their edits" in done.stderr, done.printed
+    others = re.findall(r"^ *- (\S+): its source is not the one", done.stderr, re.MULTILINE)
+    assert all(name.startswith("triton_tem_") for name in others), "autotuning may choose another config of a template"
+    assert f"{len(files) - len(others)} of {len(files)} edited kernels ran their edits" in done.stderr, done.printed
 
 
 def test_each_rank_runs_the_edit_on_its_own_device(
