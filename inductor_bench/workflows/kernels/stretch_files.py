@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,11 +62,18 @@ def find_calls(folder: RunFolder, name: str) -> RunCalls | None:
     """The library call, or the group, that a name stands for; ``None`` if it is that of a generated kernel or of none.
 
     Raises:
-        UsageError: a group has no such kernel, or the calls cannot be replaced by one; the message says why.
+        UsageError: a group lacks its first or last kernel, the RUN has no such kernel, or the calls cannot be replaced
+            by one; the message says why.
         InductorBenchError: a file of the RUN cannot be read.
     """
-    modules, _ = modules_of_run(folder, DRAWN)
     ends = name.split(BETWEEN)
+    if len(ends) > 2 or (len(ends) == 2 and "" in ends):
+        one = "last" if ends[0] else "first"
+        missing = "more than a first and a last kernel" if len(ends) > 2 else f"no {one} kernel"
+        target = shlex.quote(f"{folder.path}#FIRST{BETWEEN}LAST")
+        hint = f"name both ends of the group: inductor-bench kernel {target} --edit FILE"
+        raise UsageError(f"{name} names {missing}", hint, "wrong-target")
+    modules, _ = modules_of_run(folder, DRAWN)
     for module in modules:
         candidates = list_candidates(module)
         found = [_line_of(module, candidates, end.removesuffix(".py")) for end in (ends[0], ends[-1])]

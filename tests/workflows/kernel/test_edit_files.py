@@ -142,6 +142,9 @@ def test_every_generated_kernel_of_a_run_is_read_back_as_it_was_written(runs: Pa
         ("{}/none#cpp_fused_relu_0", "is no RUN"),
         ("{}/cpu#cpp_fused_gelu_0", "has no kernel cpp_fused_gelu_0"),
         ("{}/gpu#triton_red_fused_sum_3..triton_red_fused_sum_99", "has no module that calls both"),
+        ("{}/gpu#..triton_red_fused_sum_3", "names no first kernel"),
+        ("{}/gpu#triton_red_fused_sum_3..", "names no last kernel"),
+        ("{}/gpu#a..b..c", "names more than a first and a last kernel"),
         ("{}/gpu#triton_poi_fused_native_layer_norm_backward_2", "cannot be called by itself"),
     ],
 )
