@@ -22,6 +22,7 @@ class EditPin:
     # of an edit in the place of calls: the id of each kernel that is called, or its operator; otherwise empty
     calls: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()  # what such a kernel takes: the names of the arguments, in C++ their types
+    choice: tuple[str, ...] = ()  # what max-autotune chose for the source that was edited, if it is from a template
 
     @property
     def target(self) -> tuple[str, str]:

@@ -174,6 +174,19 @@ def has_same_decorators(source: str, original: str) -> bool:
     return mine == theirs
 
 
+_TILE = re.compile(r"^ +(BLOCK_\w+|GROUP_M|SPLIT_K) : tl\.constexpr = (\d+)$", re.MULTILINE)
+_LAUNCH = re.compile(r"\b(num_stages|num_warps)=(\d+)")
+
+
+def template_choice(source: str) -> tuple[str, ...]:
+    """What max-autotune chose for a Triton kernel from a template: ``BLOCK_M=128``, …, ``num_warps=4``, in the words
+    and the order of Inductor's description of a choice. Empty for other kernels.
+    """
+    _, _, text = source.partition("@triton_heuristics.template(")
+    found = (*sorted(set(_TILE.findall(text))), *sorted(_LAUNCH.findall(text.partition("\ndef ")[0])))
+    return tuple("=".join(each) for each in found)
+
+
 def _kernel(tree: ast.Module, name: str) -> ast.FunctionDef:
     """The function that Inductor launches."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _heuristics(node) is not None]

@@ -34,6 +34,7 @@ from ..records.retune import (
 )
 from ..records.run import Environment, Run
 from ..source.calls import KernelKey, find_kernel_key
+from ..source.edit_rules import template_choice
 from ..source.edited import KernelEdit, read_edit
 from ..source.generated_text import family_id, without_profiler_marks
 from ..source.standalone_writer import recorded_facts, source_text
@@ -298,7 +299,8 @@ def edit_pin(edit: KernelEdit) -> EditPin:
     """What puts an edited kernel into a program."""
     if not edit.calls:
         family = family_id(edit.language, edit.original_source, edit.kernel)
-        return EditPin(edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path))
+        known = edit.kernel, edit.kernel_id, family, edit.language, edit.source, str(edit.path)
+        return EditPin(*known, choice=template_choice(edit.original_source))
     source = launched_text(edit.source, edit.facts["replaces"]) if edit.language == TRITON else edit.source
     known = edit.kernel, edit.kernel_id, "", edit.language, source, str(edit.path)
     return EditPin(*known, calls=edit.calls, arguments=edit.arguments)

@@ -220,7 +220,8 @@ def describe_kernels(
         if state is None and pinned.of_others and pin.kernel_id not in dropped:
             continue
         edit, config = (pin.file, {}) if isinstance(pin, EditPin) else ("", pin.config)
-        one = AppliedKernel(name, kernel_id, config, "missing", missing, predicted_s, edit=edit)
+        words = f"{missing}{OTHER_TEMPLATE}" if isinstance(pin, EditPin) and pin.choice else missing
+        one = AppliedKernel(name, kernel_id, config, "missing", words, predicted_s, edit=edit)
         if pin.kernel_id in dropped:
             how = f"{EDIT_CHANGES_OUTPUTS}: {changes.get(pin.kernel_id, '')}".removesuffix(": ")
             one = replace(one, state=DROPPED, reason=how if edit else CHANGES_OUTPUTS)
@@ -253,6 +254,7 @@ NO_SUCH_KERNEL = (
 )
 
 
+OTHER_TEMPLATE = "; or max-autotune chose a library call or another template, by times that vary"
 ABSORBED = "; or the choice of a library call, which runs here, computes it, too"
 
 

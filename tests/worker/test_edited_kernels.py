@@ -6,9 +6,10 @@ import gzip
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from breakdown_runs import H200
 
 from inductor_bench.messages.observed import COMPARE, PINNED, REFUSED, REPLACED, UNUSED, Pins
 from inductor_bench.records.edit_pin import CPP, TRITON, EditPin
+from inductor_bench.source.edit_rules import template_choice
 from inductor_bench.source.edited import passed_form
 from inductor_bench.source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
 from inductor_bench.source.module_reader import read_module
@@ -36,6 +38,11 @@ from inductor_bench.worker.capture.pinned import PinnedCppKernel
 BREAKS = H200 / "programs" / "breaks" / "6.py.gz"
 KERNEL = next(iter(read_module(gzip.decompress(BREAKS.read_bytes()).decode()).kernels))
 SOURCE = passed_form(TRITON, KERNEL.source)
+TEMPLATE = H200 / "tem" / "module_0.py.gz"
+DESCRIBED = (
+    "ACC_TYPE='tl.float32', ALLOW_TF32=False, BLOCK_K=64, BLOCK_M=128, BLOCK_N=128, EVEN_K=True, GROUP_M=8, "
+    "USE_FAST_ACCUM=False, num_stages=5, num_warps=8"
+)
 ELSEWHERE = KERNEL.name.replace("_0", "_7")
 """The kernel's name in a program in which it has another number."""
 
@@ -92,6 +99,24 @@ def test_a_kernel_with_another_source_keeps_it_and_is_named(name: str, old: str,
     edits.find(TRITON, SOURCE, KERNEL.name)
     found = SimpleNamespace(kernel_id=EDIT.kernel_id)
     assert edits.states([found]) == [], "the program has the kernel, and another that is like it"  # type: ignore[list-item]
+
+
+def test_another_choice_of_max_autotune_is_named_with_what_leaves_it_that_of_the_run() -> None:
+    """``DESCRIBED`` is how Inductor describes the choice with which the kernel was recorded."""
+    kernels = read_module(gzip.decompress(TEMPLATE.read_bytes()).decode()).kernels
+    (kernel,) = (one for one in kernels if template_choice(one.source))
+    source = passed_form(TRITON, kernel.source)
+    edits = EditedSources([replace(edit_of(TRITON, kernel.name, source, "edited"), choice=template_choice(source))])
+    here = source.replace("BLOCK_K : tl.constexpr = 64", "BLOCK_K : tl.constexpr = 32").replace("warps=8", "warps=4")
+    assert edits.find(TRITON, here, kernel.name) is None
+    (state,) = edits.states([])
+    assert "here BLOCK_K=32, BLOCK_M=128, BLOCK_N=128, GROUP_M=8, num_stages=5, num_warps=4. " in state.reason
+    found = re.search(r"autotune_choice_desc_regex = '(.+)' leaves", state.reason)
+    assert found is not None
+    others = [DESCRIBED.replace("BLOCK_K=64", "BLOCK_K=32"), DESCRIBED.replace("num_warps=8", "num_warps=4")]
+    assert [bool(re.search(found[1], one)) for one in (DESCRIBED, "", *others)] == [True, True, False, False]
+    assert edits.find(TRITON, source.replace("4096", "2048"), kernel.name) is None
+    assert [one.reason for one in edits.states([])] == [UNLIKE], "the same choice for other sizes"
 
 
 def test_a_cpp_kernel_of_other_sizes_is_named() -> None:

@@ -17,7 +17,7 @@ from ...source.module_reader import read_module
 from ...source.stretches import CallGroup, Replaced, StretchReader, code_of, replace_calls
 from ...store.files import read_text
 from ..upstream import pinning
-from .edited_kernels import NOT_RUN, OWN_SOURCE, attempt, function_of, unlike_states
+from .edited_kernels import NOT_RUN, OWN_SOURCE, UNLIKE, attempt, function_of, unlike_states
 
 OVERLAP = "another edit is in the place of one of its calls"
 _CALLED = "inductor_bench_edit_"
@@ -135,7 +135,7 @@ class CallEdits:
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
         """The states of edits whose calls this process makes with other sizes only, beside those that are known."""
-        return unlike_states(self._unlike.values(), known)
+        return unlike_states([(edit, UNLIKE) for edit in self._unlike.values()], known)
 
 
 def _read(reader: StretchReader, first: int, last: int) -> CallGroup | None:

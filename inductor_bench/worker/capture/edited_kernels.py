@@ -9,7 +9,7 @@ from typing import Any
 
 from ...messages.observed import PINNED, REFUSED, REPLACED, UNUSED, PinState
 from ...records.edit_pin import TRITON, EditPin
-from ...source.edit_rules import has_same_decorators
+from ...source.edit_rules import has_same_decorators, template_choice
 from ...source.generated_text import cpp_kernel_id, family_id, triton_kernel_id
 from ..upstream import pinning
 
@@ -17,6 +17,12 @@ OWN_SOURCE = "Inductor's own source is in use"
 NOT_RUN = "its kernel has not run"
 UNLIKE = (
     "its source is not the one that the edit was made for: it has other sizes or options, or the program has changed"
+)
+OTHER_CHOICE = (
+    "its source is not the one that the edit was made for: max-autotune may have chosen another config of its "
+    "template, here {here}. In the program, "
+    "torch._inductor.config.test_configs.autotune_choice_desc_regex = '{pattern}|^$' leaves that of the RUN, and "
+    "library calls"
 )
 
 _META = re.compile(r"^[ \t]*(triton_meta|inductor_meta)=\{.*\},?[ \t]*$", re.MULTILINE)
@@ -88,7 +94,7 @@ class EditedSources:
 
     def __init__(self, edits: Iterable[EditPin]) -> None:
         self._by_target = {edit.target: edit for edit in edits if not edit.calls}
-        self._unlike: dict[str, EditPin] = {}
+        self._unlike: dict[str, tuple[EditPin, str]] = {}
 
     def holds(self, language: str) -> bool:
         """Whether kernels of a language are edited."""
@@ -106,7 +112,8 @@ class EditedSources:
         if found is None:
             family = family_id(language, source, name)
             edits = [one for one in self._by_target.values() if one.language == language]
-            self._unlike.update({one.kernel_id: one for one in edits if name == one.name or family == one.family_id})
+            alike = [one for one in edits if name == one.name or family == one.family_id]
+            self._unlike.update({one.kernel_id: (one, unlike_words(one, source)) for one in alike})
         return found
 
     def states(self, known: Iterable[PinState]) -> list[PinState]:
@@ -114,11 +121,20 @@ class EditedSources:
         return unlike_states(self._unlike.values(), known)
 
 
-def unlike_states(unlike: Iterable[EditPin], known: Iterable[PinState]) -> list[PinState]:
-    """The states of edits that fit nothing in this process but in name or kind, beside those that are known."""
+def unlike_words(edit: EditPin, source: str) -> str:
+    """Why an edit does not fit a Triton or C++ source of the same name or kind."""
+    here = template_choice(source)
+    if not edit.choice or here in ((), edit.choice):
+        return UNLIKE
+    return OTHER_CHOICE.format(here=", ".join(here), pattern=".*".join(edit.choice))
+
+
+def unlike_states(unlike: Iterable[tuple[EditPin, str]], known: Iterable[PinState]) -> list[PinState]:
+    """The states of edits that fit nothing in this process but in name or kind, with the reason of each, beside those
+    that are known."""
     placed = {state.kernel_id for state in known}
-    left = [edit for edit in unlike if edit.kernel_id not in placed]
-    return [PinState(edit.kernel_id, edit.name, REFUSED, reason=UNLIKE) for edit in left]
+    left = [(edit, reason) for edit, reason in unlike if edit.kernel_id not in placed]
+    return [PinState(edit.kernel_id, edit.name, REFUSED, reason=reason) for edit, reason in left]
 
 
 def compile_triton(

@@ -24,7 +24,7 @@ from inductor_bench.records.run import Environment
 from inductor_bench.source.edited import KernelEdit
 from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.pins import EDITED_NOW, edit_pin, make_pins, read_edits, with_edits
+from inductor_bench.workflows.pins import EDITED_NOW, PinnedRun, edit_pin, make_pins, read_edits, with_edits
 from inductor_bench.workflows.proof import describe_kernels
 from inductor_bench.workflows.tuned import TunedRecord, load_tuned, page, write_tuned
 
@@ -149,6 +149,28 @@ def test_a_folder_for_another_torch_is_refused(tmp_path: Path) -> None:
     assert refused.value.id == "elsewhere"
     with pytest.raises(InductorBenchError, match="is for device another CPU, not"):
         read_edits([write_edit(folder, kernel, tmp_path / "other.py", device="another CPU").path], own)
+
+
+TEMPLATE = """@triton_heuristics.template(
+
+num_stages=3,
+num_warps=4,
+)
+@triton.jit
+def triton_tem_fused_mm_0(arg_A, out_ptr0):
+    BLOCK_N : tl.constexpr = 64
+    BLOCK_M : tl.constexpr = 128
+"""
+
+
+def test_an_edit_of_a_template_knows_what_max_autotune_had_chosen(tmp_path: Path) -> None:
+    edited = TEMPLATE.replace("num_warps=4", "num_warps=8")
+    name = "triton_tem_fused_mm_0"
+    pin = edit_pin(KernelEdit(tmp_path, name, "triton", edited, "", TEMPLATE, "2.11.0", "3.6.0", "NVIDIA H200"))
+    assert pin.choice == ("BLOCK_M=128", "BLOCK_N=64", "num_stages=3", "num_warps=4")
+    pins = Pins(APPLY, "digest", "2.11.0", "3.6.0", edits=(pin, replace(pin, kernel_id="o" * 16, choice=())))
+    missing = describe_kernels(PinnedRun(pins, {}, {}), {}, (), {})
+    assert ["max-autotune chose a library call" in one.reason for one in missing] == [True, False]
 
 
 def test_the_name_of_a_kernel_is_no_path_and_two_of_one_name_are_two_files(tmp_path: Path) -> None:
