@@ -240,7 +240,7 @@ class Row:
     details: Callable[[], Iterable[Block]] | None = None  # blocks that a page shows below the row on demand
     anchor: str = ""  # the name by which links of the page lead to the row
     tone: str = ""
-    late: bool = False  # whether others come first: on a page it stays in its place, and waits until all are asked for
+    late: bool = False  # a terminal shows it after the others, a page in its place once all rows are asked for
 
 
 @dataclass(frozen=True)

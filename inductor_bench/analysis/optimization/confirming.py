@@ -41,6 +41,7 @@ NO_LOSSES = (
     "and no time was left for that: a longer --budget compares them"
 )
 NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does"
+
 Combined = tuple[Sequence[str], MeasuredGain | None, tuple[tuple[str, float], ...]]
 """Rows that are kept, what they save together, if that was measured, and the step after each of them."""
 

@@ -26,7 +26,7 @@
     });
     heads.forEach((each) => each.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    if (table.classList.contains("marked")) { showAll(table); } // the rows of a tree, which are none now
+    if (table.classList.contains("marked")) { showAll(table); } // sorted, its rows are no tree any more
     const parent = groups.length ? groups[0][2].parentNode : null;
     const end = parent === table ? table.tFoot : null;
     groups.forEach(([, , group]) => parent.insertBefore(group, end));

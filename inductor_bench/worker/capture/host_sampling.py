@@ -282,8 +282,9 @@ def calls_above(innermost: Iterable[FrameType]) -> list[Call]:
     """
     found: list[Call] = []
     collects = COLLECTS_WITHIN and gc.isenabled()
-    before = itertools.islice(iter(gc.disable, 1), int(collects))  # what it returns is no frame
-    frames = itertools.chain(filter(None, before), innermost, itertools.repeat("f_back", MOST_FRAMES - 1))
+    frames = itertools.chain(innermost, itertools.repeat("f_back", MOST_FRAMES - 1))
+    if collects:
+        gc.disable()
     try:
         found.extend(map(CALL, itertools.accumulate(frames, getattr)))  # type: ignore[arg-type]
     except (AttributeError, KeyError):  # beyond the outermost frame, or of a thread that has ended

@@ -227,7 +227,9 @@ class Turns:
             self._prepare()
         if not self.request.alternates and not self.request.checks:
             made = self._compile_held(original, backend, module, inputs, **keywords)
-            return self._noting(self._numbers.setdefault(what, len(self._numbers)), made)
+            number = self._numbers.setdefault(what, len(self._numbers))
+            self.watches = True
+            return self._dispatcher(VariantGraph(number, name, made, [made] * len(self.settings)))
         wanted = [one for one in self._compiled_now() if not one.failure and one.is_compiled]
         copies = {one.number: upstream.copy_graph(module) for one in wanted}
         from ..output_comparison import coarsest_eps  # which imports torch
@@ -380,16 +382,6 @@ class Turns:
         return call
 
     # The calls
-
-    def _noting(self, number: int, made: Callable[..., Any]) -> Callable[..., Any]:
-        """What calls a graph, and notes each call as long as steps are delimited by the pattern of calls."""
-
-        def call(*arguments: Any) -> Any:
-            if self.note_call is not None:
-                self.note_call(number, arguments)
-            return made(*arguments)
-
-        return call
 
     def _dispatcher(self, graph: VariantGraph) -> Callable[..., Any]:
         callables = graph.callables
