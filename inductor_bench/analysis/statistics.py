@@ -8,6 +8,7 @@ distribution (David and Nagaraja, Order Statistics, 7.1). Its coverage is theref
 from __future__ import annotations
 
 import functools
+import heapq
 import itertools
 import math
 import statistics
@@ -264,6 +265,9 @@ LEAST_STEPS = 5
 LEAST_CHANGE = 0.05
 """Least difference of two levels, as a share of the first one's median."""
 
+ROUNDING = 1e-9
+"""Relative error of a sum of distances."""
+
 CHANCE = 0.001
 """Probability below which a change of level is no chance."""
 
@@ -321,7 +325,10 @@ def find_change(times: Sequence[float]) -> int | None:
     excess = max(abs(2 * sums[place - 1] - place * (count + 1)) for place in range(1, count))
     if 2 * math.exp(-6 * excess**2 / (count**3 + count**2)) >= CHANCE:
         return None
-    place = min(range(LEAST_STEPS, count - LEAST_STEPS + 1), key=lambda at: _step_error(times, at))
+    before, after = _errors_of_prefixes(times), _errors_of_prefixes(times[::-1])
+    errors = {at: before[at] + after[count - at] for at in range(LEAST_STEPS, count - LEAST_STEPS + 1)}
+    least = (1 + ROUNDING) * min(errors.values())
+    place = min((at for at, error in errors.items() if error <= least), key=lambda at: _step_error(times, at))
     first, second = statistics.median(times[:place]), statistics.median(times[place:])
     if abs(second - first) < LEAST_CHANGE * first or _step_error(times, place) >= _line_error(times):
         return None
@@ -337,6 +344,24 @@ def _ranks(values: Sequence[float]) -> list[float]:
         for _, index in places:
             ranks[index] = (places[0][0] + places[-1][0]) / 2
     return ranks
+
+
+def _errors_of_prefixes(values: Sequence[float]) -> list[float]:
+    """The sum of the distances to the median, of the first 0, 1, 2, … values; with an error of rounding."""
+    lower: list[float] = []  # negative, so that the largest comes first
+    upper: list[float] = []
+    below = above = 0.0
+    errors = [0.0]
+    for value in values:
+        moved = -heapq.heappushpop(lower, -value)
+        heapq.heappush(upper, moved)
+        below, above = below + value - moved, above + moved
+        if len(upper) > len(lower):
+            moved = heapq.heappop(upper)
+            heapq.heappush(lower, -moved)
+            below, above = below + moved, above - moved
+        errors.append(above - below - (len(lower) - len(upper)) * lower[0])
+    return errors
 
 
 def _step_error(times: Sequence[float], place: int) -> float:

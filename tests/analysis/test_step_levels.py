@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import statistics
 
 import pytest
 
-from inductor_bench.analysis.statistics import find_change, groups_of, level_at, typical_time
+from inductor_bench.analysis.statistics import _errors_of_prefixes, find_change, groups_of, level_at, typical_time
 
 
 def noisy(level_s: float, count: int, seed: int = 0) -> list[float]:
@@ -58,3 +59,21 @@ def test_steps_of_two_kinds_have_a_mean() -> None:
 
 def test_a_place_behind_the_last_step_counts_as_the_last() -> None:
     assert level_at([1.0, 2.0], 2).time_s == 1.5
+
+
+@pytest.mark.parametrize(
+    "values", [[3.0], [1.0, 1.0], [5.0, 1.0, 4.0, 1.0, 3.0, 9.0, 2.0, 6.0, 5.0], noisy(10e-3, 40, 7)]
+)
+def test_each_prefix_has_the_sum_of_its_distances_to_its_median(values: list[float]) -> None:
+    """One after the other they take a time that grows with the square: minutes for 20,000 steps of 50 µs."""
+    wanted = [0.0]
+    for end in range(1, len(values) + 1):
+        median = statistics.median(values[:end])
+        wanted.append(sum(abs(value - median) for value in values[:end]))
+    assert _errors_of_prefixes(values) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+def test_a_change_of_level_is_found_among_very_many_steps() -> None:
+    times = [*noisy(50e-6, 12000, 1), *noisy(75e-6, 8000, 2)]
+    found = find_change(times)
+    assert found is not None and abs(found - 12000) <= 2
