@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -324,6 +325,28 @@ def test_a_flag_that_no_optimizer_has_is_refused(tmp_path: Path) -> None:
     turns = turns_of(tmp_path, VariantSwitch(OPTIMIZER, "fused", True))
     turns.refuse_optimizers()
     assert turns.settings[1].failure == "fused: the program has no optimizer"
+
+
+def test_launches_cost_the_same_at_each_depth_of_the_programs_calls(tmp_path: Path) -> None:
+    def launch() -> None:
+        pass
+
+    def own() -> None:
+        for _ in range(400):
+            launch()
+
+    turns = turns_of(tmp_path)
+    call = turns._dispatcher(VariantGraph(0, "0/0", own, [own, own], {1: own}))
+
+    def page_faults(depth: int) -> int:
+        """Page faults of the graph's call at a depth: each piece of Python's stack from the system costs one."""
+        if depth:
+            return page_faults(depth - 1)
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        call()
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+    assert max(map(page_faults, range(300))) < 400
 
 
 def test_the_journal_names_the_variant_that_runs(tmp_path: Path) -> None:

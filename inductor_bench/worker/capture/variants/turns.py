@@ -24,6 +24,15 @@ from .settings import Optimizers, Undo, VariantSettings, make_all, settings_of, 
 
 JOURNAL_BYTES = 200
 
+ROOM = 4096
+"""Places on Python's stack that a call of a graph asks for, so that all that it calls fits into one piece of the stack.
+
+The stack consists of pieces of 2,048 places. A call for which a piece has no place left gets a new piece from the
+system, and its return gives it back (CPython 3.11, 3.12 and early 3.13 and 3.14: gh-142183). A graph whose launches
+begin at the end of a piece pays for that at each launch, and which graph does is decided by the frames below it: the
+original would be slower than the same graph called through one more function.
+"""
+
 
 def _nothing() -> None:
     """Undoes nothing."""
@@ -391,6 +400,7 @@ class Turns:
                 self._look_at(graph, arguments)
             return callables[self.variant](*arguments)
 
+        dispatch.__code__ = dispatch.__code__.replace(co_stacksize=ROOM)
         return dispatch
 
     def _look_at(self, graph: VariantGraph, arguments: Sequence[Any]) -> None:
