@@ -22,7 +22,7 @@ JSON_ERRORS = "json"
 
 ERROR_IDS = {
     # the command line
-    "bad-word": "a verb, an option or a value that there is not, or one that is missing",
+    "bad-word": "a verb, an option or a value is unknown, or is missing",
     "missing-target": "no target is given, or no program",
     "missing-option": "an option is given without the one that it needs",
     "misplaced-option": "an option is not for this target, or not for this kind of result",
@@ -30,7 +30,7 @@ ERROR_IDS = {
     "usage": "the request cannot be carried out as typed, for a reason that has no id of its own",
     # targets
     "no-such-target": "what is to be measured or compared does not exist",
-    "wrong-target": "it exists, and the verb cannot use it: of another kind, or too many of them",
+    "wrong-target": "the verb cannot use it: it is of another kind, or there are too many",
     "no-such-folder": "a folder of results does not exist, or is a file",
     "no-record": "a folder is there and holds no result",
     "no-fitting-kernel": "no kernel fits the selection",
@@ -40,8 +40,8 @@ ERROR_IDS = {
     "unreadable": "a file or a folder cannot be read",
     "damaged": "a file of a result holds something else than what was written",
     "newer-format": "a newer version of this tool wrote the result",
-    "older-format": "a version of this tool wrote the result that is too old to be read",
-    "too-large": "a file or the arguments of a tool are larger than what is read",
+    "older-format": "an old version of this tool wrote the result, and this one cannot read it",
+    "too-large": "a file or the arguments of a tool are larger than the limit",
     "bad-trace": "a file is no trace of torch.profiler, or not one of this module",
     "no-module": "a file is no compiled module, or one that is cut short",
     "no-kernel-file": "a file is no standalone kernel file",
@@ -60,7 +60,7 @@ ERROR_IDS = {
     "no-torch": "the interpreter has no torch that works",
     "missing-package": "a package is not installed that the request needs",
     "cannot-start": "a program cannot be started",
-    "no-such-device": "there is no such device, or not for this torch",
+    "no-such-device": "there is no such device, or this torch does not see it",
     "unsupported-device": "a device that this tool does not measure",
     "device-in-use": "another job uses the GPU",
     "no-cluster": "there is no such Ray cluster, or it is gone",

@@ -258,7 +258,7 @@ def _notes(attributed: AttributedModule, wall: float | None, busy: float) -> tup
             f"slower then; {units.seconds(wall - profiled)} of what is shown as idle or host time need not be that"
         )
     if attributed.trace.truncated or attributed.details.truncated:
-        notes.append("the trace is truncated; what was whole is counted")
+        notes.append("the trace is truncated; only complete events are counted")
     error = attributed.details.graph_error
     if error:
         notes.append(f"cannot be captured as one CUDA graph: {error}")

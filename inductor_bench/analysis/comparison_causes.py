@@ -193,7 +193,7 @@ def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
         words += f", timed side by side in a retune {units.seconds(tuned[0])} and {units.seconds(tuned[1])}"
     repeated = any(config in b.configs for config in a.configs)
     if repeated:
-        return f"{words}; chance: runs of one side chose differently, too"
+        return f"{words}; this may be chance: runs of one side chose differently, too"
     if setting.choices:
         return f"{words}; by {join_words([row.name for row in setting.choices])}, or chance"
     if setting.same_compiler:
@@ -258,7 +258,7 @@ NEGLIGIBLE = 1e-9
 """Share of the step up to which the difference between it and the sum of its parts is a rounding error."""
 
 
-LEFT_WORDS = "the unprofiled step minus the profiled work, which leaves nothing in some run: known only roughly"
+LEFT_WORDS = "only roughly known: it is the unprofiled step minus the profiled work, which in some run leaves nothing"
 
 
 @dataclass(frozen=True)

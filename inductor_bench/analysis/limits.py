@@ -73,7 +73,7 @@ def limit_words(found: Slowdown, limit: float) -> str:
     """The same in words: ``Limit of 5%: passed, as the whole interval, -1.0% to +2.0%, is at most that``."""
     said, judged = f"Limit of {100 * limit:g}%", above_limit(found, limit)
     if not math.isfinite(found.low + found.high):
-        return f"{said}: undecided, as what was measured says nothing"
+        return f"{said}: undecided, as nothing that was measured allows a comparison"
     interval = f"{_signed(found.low)} to {_signed(found.high)},"
     if not judged:
         return f"{said}: passed, as the whole interval, {interval} is at most that"

@@ -338,7 +338,7 @@ def leave_out_hopeless(rest: Sequence[Candidate], candidates: Sequence[Candidate
         timed = [each.relative_time for each in candidates if each.family == family and not each.status]
         known = [time for time in timed if time is not None]
         if len(known) >= PROBES and min(known) > HOPELESS * best:
-            reason = f"{len(known)} of its template take over {HOPELESS}x as long as the best"
+            reason = f"{len(known)} configs of its template take over {HOPELESS}x as long as the best"
             mark_untried([one for one in rest if one.family == family], reason)
 
 

@@ -344,7 +344,7 @@ class TritonVariants:
         if method.ends_with_list and self.same_candidate_set:
             count = len(self.default)
             tried = "the one config" if count == 1 else f"the {count} configs"
-            notes.append(f"same candidate set: max-autotune tries {tried} of the default; coordesc tries others")
+            notes.append(f"max-autotune tries only {tried} of the default mode; coordesc tries others")
         return notes
 
 

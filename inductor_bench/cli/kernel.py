@@ -75,7 +75,7 @@ def command(fail_above: float | None, **values: Any) -> int:
             return _check(request, console, form, fail_above)
     if fail_above is not None and not request.other:
         raise UsageError(
-            "--fail-above is for --compare: one kernel by itself is not slower", "add --compare OTHER", "missing-option"
+            "--fail-above needs --compare: it limits how much slower OTHER is", "add --compare OTHER", "missing-option"
         )
     with console_for(values, MEASURED.get(form)) as console:
         if request.other:

@@ -525,7 +525,7 @@ def _bare(schema: Any) -> Any:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=".",
     show_default=True,
-    help="The folder of the results: programs start in it, and no path of a tool leads out of it.",
+    help="The folder of the results: programs start in it, and paths of tools have to stay in it.",
 )
 @click.option("--allow-run", is_flag=True, help="Run the programs and kernels that a client names.")
 def command(root: Path, allow_run: bool) -> int:

@@ -13,7 +13,7 @@ import click
 from ..errors import UsageError
 
 RUNS = "It runs programs, and may take minutes."
-COMMON = "Paths are relative to the folder of the server, and lead out of it nowhere."
+COMMON = "Paths are relative to the folder of the server, and have to stay in it."
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _object(properties: Mapping[str, Any], needed: Sequence[str] = ()) -> dict[s
 
 
 _WAIT = {"type": "number", "minimum": 0, "description": f"Answer after so many seconds at the latest: {WAIT_S:g}."}
-_PAGE = {"type": "integer", "minimum": 1, "description": "Instead of the brief answer a page of the whole one."}
+_PAGE = {"type": "integer", "minimum": 1, "description": "Answer with this page of the whole result."}
 
 SHOW_KERNEL = _object(
     {
@@ -188,7 +188,7 @@ SHOW_KERNEL = _object(
 JOB = _object(
     {
         "job": {"type": "integer", "description": "Its number; by default the last one."},
-        "stop": {"type": "boolean", "description": "End it; what it knows is answered."},
+        "stop": {"type": "boolean", "description": "End it, and answer with what it has measured."},
         "wait_s": _WAIT,
         "page": _PAGE,
     }

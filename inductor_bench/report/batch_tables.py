@@ -243,16 +243,16 @@ _SETTINGS: Mapping[str, Field] = {
     "setting_group": Field(TEXT, "its name for --allow and --deny", attrgetter("group")),
     "tried": Field(WHOLE, "number of models in which it ran", lambda one: len(one.tried)),
     "helps": Field(WHOLE, "number of those that it makes faster by itself, proven", lambda one: len(one.helps)),
-    "kept": Field(WHOLE, "number of those whose result it is a part of"),
+    "kept": Field(WHOLE, "number of those whose final settings include it"),
     "timed": Field(WHOLE, "number of models in which it was timed", lambda one: len(one.saved)),
-    "median_saving": Field(NUMBER, "median of these models of the share of the step saved", attrgetter("median")),
+    "median_saving": Field(NUMBER, "median over these models of the share of the step saved", attrgetter("median")),
     "low": Field(
         NUMBER, "lower end of its 95% interval; NULL with few models", lambda one: (one.interval or [None] * 2)[0]
     ),
     "high": Field(NUMBER, "upper end of its 95% interval", lambda one: (one.interval or [None] * 2)[1]),
     "least": Field(NUMBER, "least saving in one of these models", lambda one: min(one.saved, default=None)),
     "most": Field(NUMBER, "largest saving in one of these models", lambda one: max(one.saved, default=None)),
-    "unproven": Field(WHOLE, "number of models in which nothing was decided in the time"),
+    "unproven": Field(WHOLE, "number of models in which the time was too short to decide"),
     "failed": Field(WHOLE, "number of models in which it was refused or failed"),
     "wrong": Field(WHOLE, "number of models whose outputs or gradients it changed"),
     "helped_models": Field(TEXT, "their names", lambda one: "; ".join(name for name, _ in one.helps)),
@@ -404,7 +404,7 @@ _HEADLINES: Mapping[str, Field] = {
     "text": Field(TEXT, "the first line of the run's screen", attrgetter("headline")),
 }
 _STEP_PARTS: Mapping[str, Field] = {
-    "id": Field(TEXT, "the same for the same part, whatever it takes"),
+    "id": Field(TEXT, "an id: the same for the same part in other runs"),
     "kind": Field(TEXT, "graph, eager, optimizer, collective, copy or idle"),
     "label": Field(TEXT, "its name on the screen"),
     "calls": Field(NUMBER, "calls in a step"),

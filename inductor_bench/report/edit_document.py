@@ -92,7 +92,7 @@ def _error_words(check: EditCheck) -> str:
 
 def _next(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
     if verdict.verdict == REFUSED:
-        yield f"inductor-bench kernel {shlex.quote(verdict.file)} --check", "checks it again, once it is mended"
+        yield f"inductor-bench kernel {shlex.quote(verdict.file)} --check", "checks it again, after you mended it"
 
 
 CHECKED = document_formats(checked_document, of="a checked edit")

@@ -458,7 +458,7 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
     if share < 0:
         return f"the config makes the difference: in the same config it is {same_config.verdict}"
     if share > 1 / MOST:
-        return "the code makes the difference, and its config takes some of it back"
+        return "the code makes the difference, and its config reduces it"
     if share >= MOST:
         return "most of the difference is the code"
     if share <= 1 - MOST:

@@ -185,7 +185,7 @@ def _fall(title: str, time_s: float, before_s: float, longest: float) -> Row:
 
 
 HINTS = {
-    "by itself": "what it saves of the step alone, from fresh processes, with its 99.9% interval",
+    "by itself": "what it alone saves of the step, from fresh processes, with its 99.9% interval",
     "taken out": "what is lost if it alone is taken out of the result",
     "numbers": "what it may change in the numbers; outputs and gradients were compared",
     "compile": "seconds that its graphs compile",
@@ -311,7 +311,7 @@ def tried_table(found: Optimization) -> Table:
     return Table(
         (
             words("setting"),
-            Column("saves", hint="by itself; of the ranking if it was not proven"),
+            Column("saves", hint="by itself; if it was not proven, as the first search ranked it"),
             Column("", right=False),
             words("why", wraps=True, least=24),
         ),
@@ -381,7 +381,7 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
     if found.caveat and found.is_complete:
         yield f"{again} {_minutes_until_confirmed(found)}m", "runs the result from the program's start"
     elif late and found.is_complete:
-        yield f"{again} {max(2, round(found.budget_s / 30))}m", "goes on with what had no time"
+        yield f"{again} {max(2, round(found.budget_s / 30))}m", "goes on with what there was no time for"
 
 
 def _minutes_until_confirmed(found: Optimization) -> int:

@@ -48,7 +48,7 @@ def waterfall(before: tuple[str, float], falls: Sequence[Fall], after: tuple[str
         rows.append(_row(label, signed(delta_s), abs(delta_s), colour, left_s, axis_s, begin_s))
     rows.append(_row(after[0], units.seconds(after[1]), after[1], WHOLE, begin_s, axis_s, begin_s))
     axis = f"The bars begin at {units.seconds(begin_s)}; " if begin_s else ""
-    said = f"{axis}grey: not told from chance, or not measured by itself."
+    said = f"{axis}grey: may be chance, or is not measured by itself."
     yield Table((words("from before to after"), Column("time"), words("change")), rows, on=On.PAGE)
     yield Sentence(f"{said[:1].upper()}{said[1:]}", NOTE, on=On.PAGE)
 

@@ -153,7 +153,7 @@ def launch_constants(tree: ast.Module) -> LaunchConstants:
                 found[node.targets[0].id] = ast.literal_eval(node.value)
     grid, warps, stages = (found.get(name) for name in (GRID, WARPS, STAGES))
     if not isinstance(grid, tuple) or len(grid) != 3 or any(type(one) is not int for one in grid):
-        raise InductorBenchError(f"{GRID} is no number of programs in three directions", f"write {GRID} = (64, 1, 1)")
+        raise InductorBenchError(f"{GRID} has to be three numbers of programs", f"write {GRID} = (64, 1, 1)")
     if any(not 0 < one <= most for one, most in zip(grid, _LARGEST_GRID, strict=True)):
         raise InductorBenchError(f"{GRID} = {grid} cannot be launched", f"the largest is {_LARGEST_GRID}")
     if not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
@@ -215,7 +215,7 @@ def _check_decorators(kernel: ast.FunctionDef, known: ast.FunctionDef) -> None:
     mine, theirs = _heuristics(kernel), _heuristics(known)
     assert mine is not None and theirs is not None
     if _other_decorators(kernel) != _other_decorators(known) or ast.unparse(mine.func) != ast.unparse(theirs.func):
-        raise InductorBenchError("the decorators of the kernel are others", KEEP)
+        raise InductorBenchError("the decorators of the kernel were changed", KEEP)
     given, wanted = ({str(each.arg): ast.unparse(each.value) for each in one.keywords} for one in (mine, theirs))
     for name in {**wanted, **given}:
         if given.get(name) != wanted.get(name) and name not in _FREE_KEYWORDS:
@@ -223,7 +223,7 @@ def _check_decorators(kernel: ast.FunctionDef, known: ast.FunctionDef) -> None:
             what = "which decides the grid of its launches" if grid else "on which its caller relies"
             raise InductorBenchError(f"{name} of the decorator is another, {what}", KEEP)
     if [ast.unparse(each) for each in mine.args] != [ast.unparse(each) for each in theirs.args]:
-        raise InductorBenchError("the decorator of the kernel has other arguments", KEEP)
+        raise InductorBenchError("the arguments of the kernel's decorator were changed", KEEP)
 
 
 def _check_statement(node: ast.stmt, imports: set[str], expressions: set[str]) -> None:

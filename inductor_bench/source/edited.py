@@ -179,7 +179,7 @@ def read_edit(path: Path) -> KernelEdit:
     reference = _reference_in(tree, end)
     if digest(original) != facts.get("original") or _digest_of(more, reference) != facts.get("facts_sha256"):
         raise UsageError(
-            f"{path}: what is below the second mark was changed, which is not to be edited", ANEW, "damaged"
+            f"{path}: it was changed below the second mark, which only inductor-bench writes", ANEW, "damaged"
         )
     required = more.get("replaces", {}).get("required")
     if language == "triton":

@@ -46,7 +46,7 @@ class _Product:
     def __init__(self, launch: Launch) -> None:
         if launch.operator not in PRODUCTS:
             raise UsageError(
-                f"{launch.operator} is no product of matrices, for which alone there is a kernel to begin with",
+                f"{launch.operator} is no product of matrices, and a first kernel can be written for these only",
                 f"choose {', '.join(one.removesuffix('.out') for one in PRODUCTS)}, or generated kernels",
                 "wrong-target",
             )
@@ -55,7 +55,9 @@ class _Product:
         a, b, out = tensors[-3:]
         if not {one.dtype for one in tensors} <= set(_SCALAR):
             raise UsageError(
-                f"{launch.operator} of {a.dtype} has no kernel to begin with", "choose another", "wrong-target"
+                f"{launch.operator} of {a.dtype}: no first kernel can be written for it",
+                "choose another",
+                "wrong-target",
             )
         batched = len(out.shape) == 3
         self.batch, (self.m, self.n), self.k = (out.shape[0] if batched else 1, out.shape[-2:], a.shape[-1])
@@ -290,7 +292,9 @@ def _block(source: str, axis: str, config: Mapping[str, int]) -> int:
 def _triton_product(part: GroupCall, number: int) -> tuple[str, tuple[int, int, int]]:
     made = _Product(part.launch)
     if made.dtype == "float64":
-        raise UsageError("a product in float64 has no kernel to begin with", "choose another call", "wrong-target")
+        raise UsageError(
+            "no first kernel can be written for products in float64", "choose another call", "wrong-target"
+        )
     rows, columns, depth = TILE
     blocks = (-(-made.m // rows), -(-made.n // columns), made.batch)
     scaled = f"{made.alpha} * sum" if made.alpha != 1 else "sum"

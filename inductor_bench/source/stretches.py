@@ -200,9 +200,7 @@ class StretchReader:
             InductorBenchError: these calls cannot be one; the message says why.
         """
         if self._source.dynamic:
-            raise InductorBenchError(
-                "the module has sizes that are symbols, of which one call for several knows nothing"
-            )
+            raise InductorBenchError("the module has sizes that are symbols, which one call for several does not get")
         sites = [site for site in self.sites if first <= site.line <= last]
         others = [call for call in self._source.calls if first <= call.line <= last]
         left = [call.target for call in others if call.line not in {site.line for site in sites}]
@@ -274,7 +272,7 @@ def _note(given: list[_Given], view: StorageView, site: Site, place: int, use: B
     if view.shape is None or view.stride is None or view.dtype is None:
         raise InductorBenchError(f"the sizes of {site.expressions[place]}, which {site.name} gets, are not in the text")
     if use.cleared:
-        raise InductorBenchError(f"{site.name} has a workspace that is to be zero, which one call for several has not")
+        raise InductorBenchError(f"{site.name} needs a workspace of zeros, which one call for several does not get")
 
     def is_same(other: StorageView) -> bool:
         if site.kernel is None:
@@ -348,7 +346,7 @@ class _Block:
         assigned = [one for one in self.inside if isinstance(one, ast.Assign) and not _is_stream(one)]
         made = [name for one in assigned for name in _targets(one)]
         if len(made) != len(set(made)):
-            raise InductorBenchError("a variable between these calls stands for two things")
+            raise InductorBenchError("a variable between these calls is assigned more than once")
 
     def _is_known(self, statement: ast.stmt) -> bool:
         if isinstance(statement, ast.Assign):

@@ -55,7 +55,7 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
         if strange:
             raise UsageError(
                 f"there is no GPU {strange[0]}",
-                f"there are {', '.join(there)}; --device cpu is the CPU",
+                f"there are {', '.join(there)}; for the CPU, type --device cpu",
                 "no-such-device",
             )
     elif not all(map(is_host, asked)):

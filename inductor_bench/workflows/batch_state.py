@@ -163,7 +163,7 @@ def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
         return DONE, None
     failure = _choose_failure(failures) if failures else printed_failure(ended)
     if failure.stage == "capture" and _DOWNLOAD.search(f"{failure.message}\n{failure.log_tail}"):
-        failure = replace(failure, kind="download", hint="nothing is fetched: download it before, or write a factory")
+        failure = replace(failure, kind="download", hint="this tool downloads nothing: download it, or write a factory")
     if any(module.kernels for module in run.modules):
         return PARTIAL, failure
     return (SKIPPED if failure.kind == "download" else FAILED), failure

@@ -108,7 +108,7 @@ def _triton(environment: Environment) -> Check:
     if environment.versions.triton:
         return Check("triton", "ok", environment.versions.triton)
     if environment.device.accelerator:
-        return Check("triton", "missing", "not installed", "pip install the triton that your torch names")
+        return Check("triton", "missing", "not installed", "install the version of Triton that your torch requires")
     return Check("triton", "optional", "not installed", "needed for GPU kernels only")
 
 

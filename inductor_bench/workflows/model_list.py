@@ -433,7 +433,8 @@ def _resolve(target: str, form: str, folder: Path) -> str:
         return f"{path.resolve()}{colon}{function}"
     if ":" in target:
         raise UsageError(
-            f"{source}: is no source of models; there are {', '.join(f'{one}:' for one in LIBRARIES)}", name="bad-list"
+            f"{source}: is not a source of models; these are: {', '.join(f'{one}:' for one in LIBRARIES)}",
+            name="bad-list",
         )
     return f"{form}:{target}"
 

@@ -103,7 +103,7 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
         raise InductorBenchError(failed.message, failed.hint or f"read {folder.logs}", "program-failed")
     if run.program is None or not run.program.step_time_s:
         raise InductorBenchError(
-            f"{folder.path} has no step of the program to hold variants against",
+            f"{folder.path} has no step of the program to compare variants with",
             "mark the ends of its steps with inductor_bench.step(), and run the command again with --force",
             "no-steps",
         )

@@ -220,7 +220,7 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
         operator = ".".join((launch.operator or "").split(".")[:2])
         on_host = device_of(recorded["device_type"]).runs_on_host
     except (KeyError, InductorBenchError):
-        raise InductorBenchError("its standalone file records no call in a form that this version reads") from None
+        raise InductorBenchError("this version cannot read the calls in its standalone file") from None
     tensors = [one.tensor for one in launch.arguments if one.tensor is not None]
     inputs = [InputLayout.of(one.dtype, one.shape, one.stride) for one in tensors]
     places = [*map(str, range(len(launch.arguments))), *launch.keywords]
@@ -251,7 +251,7 @@ def digest_pins(pins: Iterable[AnyPin | EditPin]) -> str:
 # Edited kernels, which are put back like configs.
 
 
-EDITED_NOW = "its source is edited, for which this config was not found"
+EDITED_NOW = "its source is edited, and this config was found for the original"
 
 
 def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:

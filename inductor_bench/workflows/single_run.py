@@ -161,7 +161,7 @@ HOPELESS = (UNCOMPILED, NO_PYTHON)
 
 COMPILE_HINT = "call torch.compile on the model; the modes are put into that call"
 
-NOTHING_COMPILED = "not run: no compiled row was measured, and those tell how the steps of the others are found"
+NOTHING_COMPILED = "not run: its steps would be found as those of the compiled rows, and none of these was measured"
 NO_MODE_PATTERN = (
     "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
     "their ends with inductor_bench.step()"

@@ -514,7 +514,7 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
     assert "the data of a call fits into L2 (" in the(cached, "alone-less").text
     symbols = replace(run, modules=(replace(cached.modules[0], dynamic=True),))
-    assert "has the sizes for which it was compiled" in the(symbols, "alone-less").text
+    assert "has those of its first compilation" in the(symbols, "alone-less").text
     cpu = step_runs.cpu()
     shorter = (step_runs.in_step(cpu.modules[0], 2, 2.0), *cpu.modules[1:])
     assert "was not measured" in the(replace(cpu, modules=shorter), "alone-less").text
@@ -619,7 +619,7 @@ def test_a_wait_that_makes_the_host_late_is_reported_if_the_step_is_shorter_with
             if one.kind == "synchronisations"
         ]
         assert [one.level for one in found] == ([level] if level else [])
-    assert "waits for the device at project/train.py:41, and launches too late" in unknown.text
+    assert "waits for the device at project/train.py:41, and launches the next work too late" in unknown.text
     assert unknown.text.endswith("read what is only reported less often, or after the next step is launched")
 
 

@@ -329,7 +329,7 @@ def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
         (lambda: convolve(padding=1), "Inductor has no template for aten.convolution with these arguments"),
         (
             lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 96)[:, :, :80]),
-            "Inductor's choices for aten.bmm would write a result that lies otherwise in memory",
+            "Inductor's choices for aten.bmm would write a result with another memory layout",
         ),
     ],
 )

@@ -109,13 +109,13 @@ def test_a_graph_that_the_step_does_not_call_has_no_row() -> None:
 
 def test_ranks_are_listed_with_the_one_that_sets_the_pace() -> None:
     lines = shown(step_runs.distributed())
-    assert "2 ranks; rank 1 sets the pace, and the ledger is its own." in lines
+    assert "2 ranks; rank 1 sets the pace, and the parts are those of its step." in lines
     assert next(line for line in lines if line.startswith("rank 0")).split()[2:] == [
         *("8.00", "ms", "4.70", "ms", "2.80", "ms", "1.20", "ms", "0.500", "ms")
     ]
     assert "waits for other ranks included" in " ".join(lines), "a rank that only waits is not called busy"
     assert not any("100%" in line for line in lines if line.startswith("rank "))
-    assert not any("the ledger is its own" in line for line in shown(step_runs.transformer()))
+    assert not any("the parts are those of its step" in line for line in shown(step_runs.transformer()))
 
 
 def ledger_of(run: Run) -> list[LedgerRow]:
@@ -158,7 +158,11 @@ def test_markdown_and_html_tell_the_same(name: str) -> None:
     for title in ("Where the step goes", "Graphs", "Kernels"):
         assert f"## {title}" in text
     assert "Where the step goes" in page and ">own wall</button>" in page and ">of step</button>" in page
-    assert ("the ledger is its own" in text) == ("the ledger is its own" in page) == (name == "distributed")
+    assert (
+        ("the parts are those of its step" in text)
+        == ("the parts are those of its step" in page)
+        == (name == "distributed")
+    )
 
 
 def test_the_page_has_no_table_for_a_graph_that_the_step_does_not_call() -> None:

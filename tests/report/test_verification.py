@@ -169,8 +169,8 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     )
     both = replace(FOUND, outputs=PinnedOutputs(2, 143, 3e-4, 0.0, 3e-2, 1, 12))
     assert (
-        "; 1 more differs between two calls without the configs, too; 12 more differ by no more than where the "
-        "inputs are rounded otherwise" in " ".join(detail_words(both))
+        "; 1 more differs between two calls without the configs, too; 12 more differ by no more than if the "
+        "inputs are rounded differently" in " ".join(detail_words(both))
     )
     nothing = list(detail_words(replace(FOUND, outputs=PinnedOutputs(1, 0, 0.0, 0.0, 0.0, 3))))
     assert "Outputs in the program cannot be compared: of 3 tensors, 3 differ between two calls" in " ".join(nothing)

@@ -148,7 +148,7 @@ def test_one_call_stands_in_the_place_of_a_stretch() -> None:
         (
             "            stream0 =",
             "            buf3 = buf1; buf3 = arg2_1\n            stream0 =",
-            "stands for two things",
+            "is assigned more than once",
         ),
         (
             "            stream0 =",
@@ -234,7 +234,7 @@ def test_a_library_call_begins_with_a_program_for_each_tile() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("GRID = (1, 2, 1)", "GRID = (1, 2)", "GRID is no number of programs"),
+        ("GRID = (1, 2, 1)", "GRID = (1, 2)", "GRID has to be three numbers of programs"),
         ("GRID = (1, 2, 1)", "GRID = (1, 70000, 1)", "cannot be launched"),
         ("NUM_WARPS = 4", "NUM_WARPS = 3", "NUM_WARPS is not 1, 2, 4"),
         ("NUM_STAGES = 1", "NUM_STAGES = 0", "NUM_STAGES is no number"),

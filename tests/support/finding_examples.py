@@ -242,7 +242,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "few-samples": lambda: run_of(quiet(wall_samples_s=(5e-3, 5e-3))),
     "profiler-overhead": lambda: run_of(quiet(profiled_time_s=7.9e-3)),
     "method": lambda: run_of(quiet(method="live", method_reason="it is frozen")),
-    "note": lambda: run_of(quiet(notes=("the trace is truncated; what was whole is counted",))),
+    "note": lambda: run_of(quiet(notes=("the trace is truncated; only complete events are counted",))),
     "fine": lambda: run_of(quiet()),
 }
 """The runs by the kind that one of their findings has."""

@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
     begun = place.exists()
     batch_child.log(folder, f"optimize {name} {' '.join(options)}".rstrip())
     if name == "stepless":
-        print("Error: it has no step to hold variants against\nHint: mark the ends of its steps")
+        print("Error: it has no step to compare variants with\nHint: mark the ends of its steps")
         return 2
     found = replace(search(name), budget_s=budget_of(options), denied=denied_of(options))
     place.make()

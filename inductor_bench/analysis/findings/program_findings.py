@@ -237,7 +237,7 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
         "has the device's result and launches more"
     )
     if time_s < least_s:
-        text = f"the host waits for the device{where}, and launches too late what comes after that"
+        text = f"the host waits for the device{where}, and launches the next work too late"
     sources = [source for source in (*(one.source for one in parts), *(one.source for one in waits)) if source]
     reports = bool(sources) and all(_REPORTS.search(source.code) for source in sources)
     if reports:

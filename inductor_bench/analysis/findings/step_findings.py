@@ -215,7 +215,8 @@ def _longer_profile(program: Program) -> Iterator[Finding]:
     if profiled_s >= LONGER_PROFILE * timed_s:
         text = (
             f"profiled steps took {units.seconds(profiled_s)}, {units.whole_percent(profiled_s / timed_s - 1)} longer "
-            "than the timed ones: all parts are shortened alike, and those of many short operators may be too large"
+            "than the timed ones: all parts are scaled down by one factor, and those of many short operators may be "
+            "too large"
         )
         yield Finding("longer-profile", text, level=CAUTION)
 
@@ -376,7 +377,7 @@ def _cause(rows: Rows, peaks: Peaks | None, how: str) -> str:
     """What is known to differ. Clocks, other streams and values are not: neither run records them for a kernel."""
     first = rows[0]
     if all(row.module.dynamic for row in rows):
-        return "its sizes are symbols, and its own run has the sizes for which it was compiled, not the program's"
+        return "its sizes are symbolic, and its own run has those of its first compilation, not those of the step"
     if how == "less" and _fits(first, peaks):
         size = units.size((peaks.cache_bytes if peaks else None) or 0)
         cache = first.device.words.whole_cache

@@ -43,8 +43,8 @@ class SettingSummary:
     group: str  # its name for ``--allow`` and ``--deny``
     tried: tuple[str, ...]  # the models in which it ran
     helps: tuple[tuple[str, MeasuredGain], ...]  # those that it makes faster by itself, proven, with what it saves
-    kept: int  # the number of those whose result it is a part of
-    unproven: int  # the number of models in which nothing was decided in the time
+    kept: int  # the number of those whose final settings include it
+    unproven: int  # the number of models in which the time was too short to decide
     saved: tuple[float, ...]  # what it saves in each model in which its numbers agree and its steps were timed
     failures: tuple[SettingFailures, ...]  # where it failed or changed the numbers
 

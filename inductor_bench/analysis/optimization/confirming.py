@@ -97,7 +97,7 @@ class ConfirmingSearch(SearchRounds):
             own = judge_alone(trials, full, name_of(without(kept, slug)), self.trials)
             self._set(slug, own=own)
             if not is_faster(own):
-                return self._give_up([slug], REDUNDANT, "beside the others it saves nothing more")
+                return self._give_up([slug], REDUNDANT, "together with the others it saves nothing more")
         if alone:
             gain = whole
         elif gain is None:

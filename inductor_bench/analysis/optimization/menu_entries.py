@@ -459,7 +459,7 @@ MENU = (
         "waits for memory; it takes less of it, and recomputes more, so that the step itself becomes longer",
         _memory,
         _needs_memory,
-        "a longer step where memory is no question",
+        "a longer step if there is enough memory",
         "docs: torch._functorch.config",
     ),
     *(

@@ -54,7 +54,7 @@ BYTES_HINT = "the least that the kernels read and write, divided by all of the l
 AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type, are unknown"
 """Stands before a sum of which a part is unknown."""
 
-LEFT_OUT = "a row holds what is too short for a row of its own below it"
+LEFT_OUT = "a row includes what is too short to have a row below it"
 
 
 def layers_section(run: Run, by: str) -> tuple[Section, ...]:

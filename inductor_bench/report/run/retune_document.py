@@ -398,7 +398,7 @@ def outputs_words(outputs: PinnedOutputs, what: str = "the configs") -> str:
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
     apart = [
         (outputs.unrepeatable, f"between two calls without {what}, too"),
-        (outputs.rounding, "by no more than where the inputs are rounded otherwise"),
+        (outputs.rounding, "by no more than if the inputs are rounded differently"),
     ]
     more = " more" if outputs.tensors else ""
     words = [f"{n}{more} differ{'s' * (n == 1)} {how}" for n, how in apart if n]

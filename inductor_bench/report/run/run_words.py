@@ -109,7 +109,7 @@ def idle_name(module: ModuleRecord) -> str:
     return device_of(module.device).words.outside
 
 
-ALONE = "alone: a call in the module's own run, over 25% off a call in the program"
+ALONE = "alone: a call in the module's own run, shown if over 25% off one in the program"
 
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 

@@ -279,7 +279,7 @@ def rank_section(run: Run) -> Section:
     )
     rows = [Row(tuple(_rank_cells(rank))) for rank in ranks[:MOST_RANKS]]
     table = Table(columns, rows, every=len(ranks), more="in tables/step.csv")
-    title = f"{len(ranks)} ranks; {rank_name(pace_setter(ranks))} sets the pace, and the ledger is its own"
+    title = f"{len(ranks)} ranks; {rank_name(pace_setter(ranks))} sets the pace, and the parts are those of its step"
     return Section("Ranks", (Sentence(f"{title}.", LEAD), table, Sentence(RANK_WORDS, NOTE)), quiet=True)
 
 
@@ -420,7 +420,7 @@ def host_section(run: Run) -> Section:
     title = "What the host does outside of operators" if on_host else "What the host does while the device waits"
     blocks = (*_table(run, host), Sentence(cost_words(host, on_host=on_host), NOTE))
     return Section(
-        title, blocks, short="Host", note="the innermost function that ran, and the line of yours it is under"
+        title, blocks, short="Host", note="the innermost function that ran, and the line of your program that called it"
     )
 
 

@@ -229,7 +229,7 @@ class EditJudge:
         ours, theirs = (self._are_same(prepared, *pair) for pair in zip(now, before, strict=True))
         if ours or not theirs:
             return judged
-        words = "two calls with the same inputs give other bits, and the original gives the same"
+        words = "two calls with the same inputs give different bits, and two of the original do not"
         return replace(judged, reason=cases.REPEATED, words=words)
 
     def _are_same(self, prepared: _Case, one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -250,7 +250,7 @@ def _usable(
         return [], f"Inductor computes {name} with several kernels here: no single template does the same"
     shape, stride = _as_integers(final.get_size()), _as_integers(final.get_stride())
     if shape != tuple(result.shape) or not _same_strides(shape, stride, result.stride()):
-        return [], f"Inductor's choices for {name} would write a result that lies otherwise in memory"
+        return [], f"Inductor's choices for {name} would write a result with another memory layout"
     places = {f"arg{index}": index for index in range(len(inputs))}
     configs = name_choices([caller for caller in callers if not _is_original_call(caller, name, inputs)])
     choices = []

@@ -316,9 +316,12 @@ def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[i
         values = {"num_warps": warps, "num_stages": list(range(1, MAXIMUM_STAGES + 1))}
         return {field: sorted({*values[field], now[field]}) for field in fields}, limits
     if kind == "fixed_config":
-        return {}, "its config was chosen when the model was compiled, and its text goes with it"
+        return {}, "its text was generated for the config that was chosen when the model was compiled"
     if meta.get("deterministic") and kind in _REDUCTIONS:
-        return {}, "the model was compiled to be deterministic, and the order of a reduction goes with its config"
+        return (
+            {},
+            "the model was compiled to be deterministic, and another config would change the order of its reduction",
+        )
     reached = tuning_values(kernel, make_config(now))
     limits = "its RSPLIT stays: all blocks must be resident at once" if "RSPLIT" in now else ""
     return {field: _filter_values(field, values, kind, kernel, now) for field, values in reached.items()}, limits

@@ -274,7 +274,7 @@ class ObservedModule:
         if re.search(r"\b_frozen_param\d+\b", self._source):
             return "frozen weights, which the file's harness replaces by random tensors"
         if inductor.is_vector_width_forced() and "cpp_fused" in self._source:
-            return "a vector width that the program chose, which a process of the file's own would not have"
+            return "a vector width that the program chose, which a process that runs the file would not have"
         if re.search(r"\bu\d+\b *=", self._source):
             return "sizes that depend on data"
         for name, value in self._constants.items():

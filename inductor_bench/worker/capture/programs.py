@@ -125,7 +125,8 @@ def build_model(source: str, name: str, batch_size: int, training: bool) -> Exam
     row = LIBRARIES[source]
     if any(mark in name for mark in row.download_marks):
         raise DownloadNeededError(
-            f"{name} has to be downloaded, and nothing is fetched", "write a factory that builds it: FILE.py:FACTORY"
+            f"{name} has to be downloaded, and this tool downloads nothing",
+            "write a factory that builds it: FILE.py:FACTORY",
         )
     example: Example = globals()[row.builder](name, batch_size, training)
     return example
@@ -411,7 +412,7 @@ def _backward(loss: torch.Tensor) -> None:
 
 
 def _refuse_download(url: str, *_: object, **__: object) -> None:
-    raise DownloadNeededError(f"{url} has to be downloaded, and nothing is fetched", "download it before")
+    raise DownloadNeededError(f"{url} has to be downloaded, and this tool downloads nothing", "download it before")
 
 
 def _call_factory(place: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:

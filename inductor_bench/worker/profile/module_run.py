@@ -310,7 +310,7 @@ class _ValueFiles:
         if free - size < RESERVED_BYTES:
             raise InductorBenchError(
                 f"the disk is nearly full: {units.size(free)} are free, and the values of {name} take "
-                f"{units.size(size)}; its values and those of later kernels are drawn",
+                f"{units.size(size)}; its values and those of later kernels are random",
                 "free some space, choose fewer kernels, or give a smaller --values-limit",
             )
 

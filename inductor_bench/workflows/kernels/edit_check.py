@@ -98,19 +98,19 @@ EXACT = 1000
 
 HINTS = {
     "no-compile": "mend what the compiler names, and check it again",
-    "crashed": "it reads or writes what it has no memory for, or traps: look at its bounds",
+    "crashed": "it reads or writes outside of its memory, or traps: look at its bounds",
     "hung": f"it had {CASE_S:.0f} s: look for a loop without an end, or give more time with --timeout SECONDS",
     "raised": "mend it, and check it again",
     "not-written": "write every element of each result, for each size",
     "stale": "write every element of each result in each call, whatever the buffer holds",
     "outside": "look at the bounds of its stores, and at its masks",
     "input-changed": "write only results; copy what has to be changed",
-    "special-values": "infinities and NaN have to come out as they do of the original: no fast-math shortcuts",
+    "special-values": "infinities and NaN have to be where the original's are: no fast-math shortcuts",
     "wrong": "compare what it computes with the original, for the values that the check names",
     "precision": "compute in the types of the original, and sum in float32 or wider",
     "not-repeatable": "no atomics on floats, and no races between threads",
     "clock": "leave the clock of its process as it is",
-    "above-roof": "it does less than the work: look for what it leaves out",
+    "above-roof": "it does not do all of the work: look for what it leaves out",
 }
 """What to do, by the reason of a refusal."""
 

@@ -347,7 +347,7 @@ def explain_untuned(
 ) -> MeasuredKernel | Failure:
     """The outcome of a kernel without a tuning: its measurement with an advice, or its failure."""
     if isinstance(why, BudgetSpentError):
-        return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; give it more with --budget"))
+        return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; a larger --budget retunes it"))
     return failure_of(file, why)
 
 

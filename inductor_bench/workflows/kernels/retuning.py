@@ -63,7 +63,7 @@ CAPTURE = "capture"
 PROFILE = "profile"
 """The stage in which the modules are measured."""
 
-UNFINISHED_RUN = "this run has not come to its end: it is still being measured, or was killed"
+UNFINISHED_RUN = "this run is not complete: it is still being measured, or was killed"
 
 
 def describe_interruption(
@@ -476,14 +476,14 @@ def _check_device(device: str, measured: Environment) -> None:
     there = [name for name in (measured.device.accelerator, measured.host.cpu) if name]
     if there and device not in there:
         message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
-        raise _ElsewhereError(message, "retune it on a machine like the one that it was measured on")
+        raise _ElsewhereError(message, "retune it on a machine with the device that it was measured on")
 
 
 def _check_gpu(run: Run) -> None:
     launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
     if launched and not visible_gpus():
         message = f"the run was measured on {run.environment.device.accelerator or 'a GPU'}, and there is no GPU here"
-        raise _ElsewhereError(message, "retune it on a machine like the one that it was measured on")
+        raise _ElsewhereError(message, "retune it on a machine with the device that it was measured on")
 
 
 # Proves in the program of a breakdown what its retunes save.

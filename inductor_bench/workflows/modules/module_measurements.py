@@ -166,7 +166,7 @@ def drawn_note(launch: Launch) -> str:
     read = [storage for storage in launch.storages if storage.values.kind != "zeros"]
     drawn = sum(storage.size_bytes for storage in read if storage.values.kind != "recorded")
     whole = sum(storage.size_bytes for storage in read)
-    return f"{units.size(drawn)} of the {units.size(whole)} that it reads are drawn" if drawn else ""
+    return f"{units.size(drawn)} of the {units.size(whole)} that it reads are random" if drawn else ""
 
 
 def _file_of(launch: Launch) -> str | None:
@@ -262,7 +262,7 @@ class Profiling:
         failure = Failure(
             "trace",
             "truncated",
-            f"the trace {trace.name} is cut short; what was whole is counted",
+            f"the trace {trace.name} is cut short; only complete events are counted",
             "record it again, with fewer iterations or where there is more room",
             subject=label.label,
         )

@@ -316,7 +316,7 @@ def _answer(found: Optimization) -> str:
     if found.winner is None:
         return ""
     said = f"{found.winner.gain.share * 100:.1f}% of the step is saved"
-    return f"{said}, as processes say in which it was timed; {found.caveat}." if found.caveat else f"{said}."
+    return f"{said}, in the processes that timed it; {found.caveat}." if found.caveat else f"{said}."
 
 
 def lines_of(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ()) -> Iterator[str]:

@@ -40,5 +40,5 @@ def _difference(first: TriedVariants, other: TriedVariants) -> str:
     ours, theirs = dict(first.collectives), dict(other.collectives)
     apart = [theirs[place] - ours[place] for place in ours if place in theirs]
     if len(apart) > 1 and apart[0] and set(apart) == {apart[0]}:
-        return f"{names} were {abs(apart[0])} collectives apart where they changed their variants"
+        return f"{names} were {abs(apart[0])} collectives apart when they changed their variants"
     return ""

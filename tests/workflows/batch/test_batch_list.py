@@ -76,7 +76,7 @@ def test_bare_names_are_whose_one_says(tmp_path: Path) -> None:
         ("timm:\n", "line 1: timm: needs a model name"),
         ("gone.py\n", "line 1: gone.py does not exist"),
         ("gone.py:make 4\n", "line 1: gone.py does not exist"),
-        ("keras:resnet\n", "line 1: keras: is no source of models; there are timm:, torchvision:, transformers:"),
+        ("keras:resnet\n", "line 1: keras: is not a source of models; these are: timm:, torchvision:, transformers:"),
         ("# nothing\n\n", "lists no model"),
         (
             "".join(f"a{i} x\n" for i in range(9)),

@@ -122,7 +122,7 @@ def test_what_cannot_be_built_is_said(name: str, message: str, hint: str) -> Non
 
 @pytest.mark.parametrize(("source", "name"), [("timm", "hf-hub:org/name"), ("transformers", "org/name")])
 def test_what_lies_elsewhere_is_refused(source: str, name: str) -> None:
-    with pytest.raises(DownloadNeededError, match="has to be downloaded, and nothing is fetched"):
+    with pytest.raises(DownloadNeededError, match="has to be downloaded, and this tool downloads nothing"):
         build_model(source, name, 1, training=False)
 
 
@@ -133,7 +133,9 @@ def test_a_factory_in_a_batch_fetches_nothing(tmp_path: Path, monkeypatch: pytes
     weights = f"torch.hub.load_state_dict_from_url('http://127.0.0.1:9/weights.pth', {str(tmp_path)!r})"
     (tmp_path / "fetches.py").write_text(f"import torch\ndef weights():\n    return {weights}\n")
     request = BreakdownRequest(f"{tmp_path}/fetches.py:weights", "factory", training=False, device="cpu")
-    with pytest.raises(DownloadNeededError, match=r"weights\.pth has to be downloaded, and nothing is fetched"):
+    with pytest.raises(
+        DownloadNeededError, match=r"weights\.pth has to be downloaded, and this tool downloads nothing"
+    ):
         programs.run_program(request)
 
 

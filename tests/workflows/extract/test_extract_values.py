@@ -215,7 +215,7 @@ def test_a_module_is_run_again_to_record_what_the_chosen_kernels_read(tmp_path: 
     (row,) = rows_of(tmp_path / "out").values()
     held = read_tensors(tmp_path / "out" / row["values"])
     assert sum(one.nbytes for one in held.values()) <= 100_000
-    assert row["note"].endswith("are drawn") and f"{row['name']}: {row['note']}" in " ".join(done.stdout.split())
+    assert row["note"].endswith("are random") and f"{row['name']}: {row['note']}" in " ".join(done.stdout.split())
     written = {file.name for file in (tmp_path / "out").iterdir()}
     assert written == {"kernels.json", row["file"], row["values"]}
     assert run_file(tmp_path / "out" / row["file"], "--check").returncode == 0

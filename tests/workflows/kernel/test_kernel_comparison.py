@@ -215,7 +215,7 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
         ((0.6, "faster"), (0.62, "faster"), "most of the difference is the code"),
         ((0.5, "faster"), (0.7071, "faster"), "50% of the difference is the code, the rest is the config"),
         ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config it is slower"),
-        ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and its config takes some of it back"),
+        ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and its config reduces it"),
         ((1.4, "slower"), (1.02, "slower"), "most of the difference is the config"),
         ((1.0, "same"), (0.8, "faster"), "in the same config it is faster, which its own config cancels"),
         ((1.0, "same"), (1.0, "same"), ""),

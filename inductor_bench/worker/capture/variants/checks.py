@@ -168,9 +168,7 @@ def check_graph(turns: Turns, graph: VariantGraph, arguments: Sequence[Any]) -> 
     if are_meaningless(own):
         return [_not_compared(number, graph, NO_NUMBERS) for number in numbers]
     if graph.is_eager and check.is_random(own, again[0]):
-        return [
-            _not_compared(number, graph, "it draws random numbers, others than when compiled") for number in numbers
-        ]
+        return [_not_compared(number, graph, "it draws other random numbers than when compiled") for number in numbers]
     found = []
     for number in numbers:
         turns.note(number, "is checked")
@@ -241,5 +239,5 @@ def _why_not(graph: VariantGraph, arguments: Sequence[Any]) -> str:
     if any(value.layout != torch.strided for value in tensors):
         return "an input is not strided"
     if any(type(value) not in (torch.Tensor, torch.nn.Parameter) for value in tensors):
-        return "an input is a tensor of a kind of its own"
+        return "an input is of a subclass of Tensor"
     return ""
