@@ -24,7 +24,7 @@ class EditCheck:
     # what the buffers that are only written held before: ``nan``, ``pattern``, or ``stale`` (the results of the call
     # before)
     fill: str
-    launch: int  # the launch, from 0, that with most calls first
+    launch: int  # the number of the launch, from 0; the one with most calls is first
     when: str  # ``first``, ``repeated`` (the same call again) or ``after`` (after it was timed)
     outcome: str  # ``passed``, ``refused``, or ``skipped`` (the original cannot be run so)
     words: str = ""  # why it was refused or skipped

@@ -98,7 +98,7 @@ class SampledFrame:
     function: str  # the qualified name of the function; before Python 3.11 its bare name
     line: int
     owner: str  # whose code it is: one of the words above
-    is_call: bool = False  # whether the instruction calls something; without a frame above it, that is no Python
+    is_call: bool = False  # whether the instruction is a call; if no frame is above it, what it calls is not Python
     span: tuple[int, ...] = ()  # the expression: its first and last line, first column, and end in bytes
     code: str = ""  # the text of the line; it is read later, as the next one
     called: str = ""  # what the expression calls: ``time.sleep``, or ``.item`` of a value without a name
@@ -110,9 +110,9 @@ class SampledStack:
 
     node: int  # the innermost frame: a place in ``HostSamples.parents``
     waiting_s: float = 0.0  # while the device had nothing to do; on a CPU all of the time
-    working_s: float = 0.0  # while it had
-    waiting: int = 0  # the number of samples of the first kind
-    working: int = 0  # the number of samples of the second kind
+    working_s: float = 0.0  # while the device worked
+    waiting: int = 0  # the number of samples that found the device idle
+    working: int = 0  # the number of samples that found it at work
     is_collection: bool = False  # whether the garbage collector ran; such times are measured and not sampled
 
 
@@ -132,7 +132,7 @@ class HostSamples:
     steps_s: float  # the sum of their times
     # the times of the steps of each block, in order; every second one, from the second on, was sampled
     blocks: tuple[tuple[float, ...], ...]
-    sees_device: bool  # whether the device was asked at each sample if it had nothing to do
+    sees_device: bool  # whether each sample asked the device if it was idle
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.frame_of):
@@ -214,7 +214,7 @@ class ObservedSteps:
     # the steps of ``step_times_s`` by the graphs that they called; empty if all of them called the same
     step_kinds: tuple[OtherSteps, ...] = ()
     window_s: float = 0.0  # the sum of ``step_times_s``
-    # their median on the host's clock; shorter than on the device's where the host runs ahead and waits for nothing
+    # their median on the host's clock; shorter than on the device's if the host runs ahead and waits for nothing
     host_step_time_s: float | None = None
     clocks: tuple[ClockSample, ...] = ()  # of the GPU during these steps, about every 0.1 s
     # the most that torch allocated on the device until these steps ended; on a CPU the process's largest size

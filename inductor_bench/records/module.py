@@ -81,7 +81,7 @@ class StepSaving:
     """What the program's step would save if a kernel ran at its roof, simulated; ``None`` if that is unknown."""
 
     step_saving_s: float | None = None  # seconds of the step; 0 if the device waits for the host anyway
-    step_saving_uncertainty_s: float | None = None  # by how much that may be off
+    step_saving_uncertainty_s: float | None = None  # the uncertainty of these seconds
     device_saving_s: float | None = None  # what the step would save if the host took no time
 
 
@@ -143,7 +143,7 @@ class ExtractedKernel:
     file: FileName | None = None  # the name of the standalone file; ``None`` if the kernel can have none
     reason: str = ""  # the reason why there is no file; empty if there is one
     values: FileName | None = None  # the name of the safetensors file of its recorded values, if there is one
-    note: str = ""  # the values that are drawn although recorded ones were requested; empty if there are none
+    note: str = ""  # which values are random although recorded ones were requested; empty if none are
     sha256: str | None = None  # the hash of the file as it was written; ``None`` in rows of older versions
 
 

@@ -96,7 +96,7 @@ class BreakdownRequest:
     # ``structured-trace``, ``run``, ``trace`` or ``process``
     kind: str = ""
     arguments: tuple[str, ...] = ()  # the arguments of the program, or the words of a command
-    others: tuple[str, ...] = ()  # further compiled modules that were measured with the target
+    others: tuple[str, ...] = ()  # other compiled modules that were measured together with the target
     # whether a factory or a named model got a loss and a backward pass
     training: bool | None = option(
         None, "--training/--inference", help="With a loss and a backward pass, or without gradients."
@@ -324,7 +324,7 @@ class BatchRequest:
     address: str | None = option(
         None, "--address", metavar="HOST:PORT", help="Address of the Ray cluster; by default Ray looks for one."
     )
-    overrides: Mapping[str, Any] = part(  # options for all models by field, which precede the list's own
+    overrides: Mapping[str, Any] = part(  # options for all models by field, which replace those in the list
         BreakdownRequest,
         "timeout_s training optimizer batch_size mode dynamic amp device seed live repeat values",
         GIVEN,

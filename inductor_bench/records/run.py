@@ -195,7 +195,7 @@ class Prediction:
     finding: str  # the finding, by its kind and a hash of the graphs, kernels and parts concerned
     kind: str  # its kind
     saving_s: float  # seconds of the step; negative if the step becomes longer
-    uncertainty_s: float  # by how much that may be off
+    uncertainty_s: float  # the uncertainty of these seconds
     device_saving_s: float | None = None  # what it would save if the host took no time; ``None`` on a CPU
     changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself; empty if no setting or line is known
 
@@ -436,10 +436,10 @@ class Capture:
     functions: tuple[CompiledFunction, ...] = ()  # those that were compiled again, or that have many guards
     uncompiled: str = ""  # why the program compiled nothing; empty if it did, and if no reason was observed
     # the phases of a compilation with empty caches, the longest first. Of several processes they are those of the one
-    # that compiled longest. Empty where an earlier run compiled a module and what that took is not known.
+    # that compiled longest. Empty if an earlier run compiled a module and what that took is not known.
     compile_phases: tuple[CompilePhase, ...] = ()
     compiled_earlier: int = 0  # the number of modules that an earlier run compiled, and that this one took from a cache
-    compiled_at: str = ""  # when the latest of them was compiled (ISO 8601); empty where none was
+    compiled_at: str = ""  # when the latest of them was compiled (ISO 8601); empty if none was
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 class SummaryPart:
     """A part of the program's step."""
 
-    id: str  # the kind and a hash of the label, the place and the graph, but of idle time of no line
+    id: str  # the kind and a hash of the label, the place and the graph; for idle time without the line
     kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
     label: str  # its name on the screen
     time_s: float  # seconds of the step

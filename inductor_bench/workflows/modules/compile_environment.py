@@ -259,7 +259,7 @@ class CompileTimes:
 
     phases: tuple[CompilePhase, ...] = ()  # with empty caches, of the process that compiled longest; empty if unknown
     cached: tuple[str, ...] = ()  # the paths of modules that an earlier run compiled
-    compiled_at: str = ""  # when the last of them was compiled (ISO 8601); empty where none was or it is unknown
+    compiled_at: str = ""  # when the last of them was compiled (ISO 8601); empty if none was or it is unknown
 
 
 def compile_times(trace: StructuredTrace, cache: Path | None) -> CompileTimes:

@@ -243,7 +243,7 @@ def without_settling(steps: Sequence[ObservedSteps]) -> tuple[ObservedSteps, ...
 
 
 def why_uncompiled(uses: Sequence[CompileUse], skipped: Sequence[SkippedFrame], pids: Collection[int]) -> str:
-    """The reason why nothing was compiled, as a clause; empty where none was observed.
+    """The reason why nothing was compiled, as a clause; empty if none was observed.
 
     Args:
         uses: what the processes asked of ``torch.compile``.
