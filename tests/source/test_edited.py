@@ -158,7 +158,7 @@ def test_a_file_that_is_no_edit_is_refused_with_the_command_that_writes_one(tmp_
     cases = {
         "no file of an edited kernel": "print(1)\n",
         "each of the two marks": text.replace(END, f"{BEGIN}\n{END}"),
-        "what is below .* was changed": text.replace("'n': None", "'n': 3"),
+        "it was changed below": text.replace("'n': None", "'n': 3"),
         "was changed below the second mark": text.replace("2 * x", "3 * x"),
         "not as it was written": text.replace("ORIGINAL = ", "OTHER = "),
         "another version": text.replace("'format': 1", "'format': 99"),
