@@ -58,10 +58,10 @@ ERROR_IDS = {
     # the interpreter, its packages and the device
     "no-python": "`--python` names no Python interpreter",
     "no-torch": "the interpreter has no torch that works",
-    "missing-package": "a package is not installed that the request needs",
+    "missing-package": "a package that the request needs is not installed",
     "cannot-start": "a program cannot be started",
     "no-such-device": "there is no such device, or this torch does not see it",
-    "unsupported-device": "a device that this tool does not measure",
+    "unsupported-device": "this tool does not measure devices of this kind",
     "device-in-use": "another job uses the GPU",
     "no-cluster": "there is no such Ray cluster, or it is gone",
     # measurements
@@ -69,7 +69,7 @@ ERROR_IDS = {
     "no-steps": "the program has no steps that could be compared",
     "nothing-measured": "a result to compare holds no measurement",
     "not-repeatable": "the program of the RUN cannot be run again",
-    "kernel-failed": "a kernel could not be measured; without others there is no result",
+    "kernel-failed": "a kernel could not be measured, so that there is no result",
     "worker-lost": "a process that measures crashed, or gave no answer in time",
     # configs and settings
     "no-retunes": "the RUN has no retunes, whose configs could be applied",

@@ -322,7 +322,7 @@ class Evidence:
 
     modules: tuple[ModuleEvidence, ...] = ()
     processes: tuple[StepEvidence, ...] = ()
-    stopped: bool = False  # whether the program was ended once its steps were measured
+    stopped: bool = False  # whether the program was ended as soon as its steps were measured
     costs: tuple[CountedCall, ...] = ()  # of library calls
     kernel_files: dict[str, Place] = field(default_factory=dict)  # the standalone file of a kernel, by its id
     eager: EagerSteps | None = None

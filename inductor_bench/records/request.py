@@ -294,7 +294,7 @@ class BatchRequest:
     """The request of a batch."""
 
     source: Path  # the list
-    output: Path | None = option(None, "-o", "--output", metavar="BATCH", help="The folder; batches/NAME.")
+    output: Path | None = option(None, "-o", "--output", metavar="BATCH", help="The folder; by default batches/NAME.")
     listing: bool = option(False, "--list", help="Show the models that would be measured; run nothing.")
     filters: tuple[str, ...] = option(
         (), "--filter", metavar="GLOB", help="Only models with this name: a glob or a part of the name."
@@ -484,7 +484,7 @@ class ModesRequest:
         BreakdownRequest,
         "steps skip training dynamic amp device seed batch_size timeout_s python output force redact",
         steps={"help": "Time N of a script's steps in each process."},
-        output={"metavar": "FOLDER", "help": "The folder; modes/NAME."},
+        output={"metavar": "FOLDER", "help": "The folder; by default modes/NAME."},
         force={"help": "Measure again what the folder already has."},
     )
 
@@ -521,7 +521,7 @@ class OptimizeRequest:
         optimizer={"help": "Let this optimizer step in the training of a factory or a named model.", "shown": "AdamW"},
         steps={"help": "Time N of the program's steps in the breakdown that comes first."},
         timeout_s={"help": "Time limit of each process."},
-        output={"metavar": "RUN", "help": "The folder; runs/NAME-optimize."},
+        output={"metavar": "RUN", "help": "The folder; by default runs/NAME-optimize."},
         force={"help": "Measure again what the folder already has."},
     )
 

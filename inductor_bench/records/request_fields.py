@@ -29,7 +29,7 @@ PROCESS = "process"
 class ModelSource:
     """One row of the table."""
 
-    kind: str  # as in ``record.json``; of a library also the prefix of its models
+    kind: str  # its name in ``record.json``; for a library also the prefix of its models
     accepted: str = ""  # its form in the hints of errors; empty leaves it out of them
     help: tuple[str, str] | None = None  # ``(form, meaning)`` in ``breakdown --help``
     list_help: tuple[str, str] | None = None  # the same in ``batch --help``
