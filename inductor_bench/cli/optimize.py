@@ -32,7 +32,7 @@ settings that may pay run beside the program as it is, in turn, step by step. Ou
 What seems faster is proven in fresh processes, and stays only if the step becomes longer without it. The program
 itself is not changed; the weights are trained on by all variants, so do not keep what these runs save.
 
-The result, the lines to paste and what was tried in vain are in RUN/optimized. The same command continues after an
+The result, the lines to paste and what did not help are in RUN/optimized. The same command continues after an
 interruption.
 
 Exit code: 0, also if nothing is faster, 1 if nothing could be measured, 2 for a request that cannot be carried out as
