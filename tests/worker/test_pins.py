@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import importlib.metadata
 import importlib.util
@@ -28,6 +29,7 @@ from inductor_bench.messages.observed import (
     Pins,
     PinState,
 )
+from inductor_bench.records.edit_pin import EditPin
 from inductor_bench.records.retune import Config, CppPin, TritonPin
 from inductor_bench.source.calls import find_kernel_key
 from inductor_bench.source.module_reader import read_module
@@ -165,6 +167,7 @@ class Multiplying:
     name: str
     factor: float | None
     tuned: bool = False
+    pin: Any = None
 
     def use(self, tuned: bool) -> None:
         self.tuned = tuned
@@ -340,6 +343,31 @@ def test_a_lack_of_memory_for_other_roundings_is_no_difference() -> None:
 
     check = checked([noise], call, centred)
     assert check.dropped == [] and check.found[0].reason == "no memory for a copy of the graph's inputs"
+
+
+@pytest.mark.slow
+def test_an_edit_that_drops_a_small_term_is_dropped_and_a_config_that_moves_as_much_is_kept() -> None:
+    import torch
+
+    edit = EditPin("kernel", "kernel", "family", "cpp", "source", "mine.py")
+    given = torch.rand(64, 64, generator=torch.Generator().manual_seed(0))
+
+    def check_of(*kernels: Multiplying) -> Any:
+        def call(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            return (functools.reduce(lambda value, kernel: kernel.apply(value), kernels, inputs[0]),)
+
+        return checked(list(kernels), call, given)
+
+    config, wrong, right = (
+        Multiplying("config", 1 + 2e-4),
+        Multiplying("wrong", 1 + 2e-4),
+        Multiplying("right", 1 + 1e-6),
+    )
+    wrong.pin = right.pin = edit
+    assert check_of(config).dropped == [] and check_of(right).dropped == []
+    check = check_of(config, wrong, right)
+    assert check.dropped == ["wrong"] and "up to 5.0e-05 is rounding" in check.changes["wrong"]
+    assert check.found[0].is_equal and check.found[0].difference > 1e-4, "the config is held to what configs may change"
 
 
 @pytest.mark.slow

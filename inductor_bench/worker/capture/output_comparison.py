@@ -23,6 +23,10 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-3, torch.float16: 3e-2, tor
 """Relative differences by element type that rounding explains after all kernels of a graph. A wrong kernel changes its
 tensors by much more; a single kernel's candidates are held to the tolerances of standalone files before."""
 
+EDIT_TOLERANCES = {torch.float64: 1e-10, torch.float32: 5e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""The same for a kernel that somebody has written, which may lack a small term: other orders of sums, and roundings of
+16-bit results. What the graph makes more of counts as rounding only if other roundings of its inputs show it."""
+
 COARSE_TOLERANCE = 0.2
 """The same for 8-bit types."""
 
@@ -30,11 +34,17 @@ CHUNK_ELEMENTS = 1 << 25
 """Maximum number of elements that are compared at once, because they are compared in double precision."""
 
 
-def tolerance_of(dtype: torch.dtype) -> float:
-    """The relative difference that rounding explains for tensors of a type; 0 for whole numbers."""
+def tolerance_of(dtype: torch.dtype, *, edited: bool = False) -> float:
+    """The relative difference that rounding explains for tensors of a type; 0 for whole numbers.
+
+    Args:
+        dtype: the type.
+        edited: whether a kernel was edited, in place of another config of the same code.
+    """
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0
-    return TOLERANCES.get(dtype.to_real() if dtype.is_complex else dtype, COARSE_TOLERANCE)
+    known = EDIT_TOLERANCES if edited else TOLERANCES
+    return known.get(dtype.to_real() if dtype.is_complex else dtype, COARSE_TOLERANCE)
 
 
 def coarsest_eps(values: Iterable[Any]) -> float:

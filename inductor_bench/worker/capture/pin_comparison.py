@@ -19,6 +19,7 @@ import torch
 
 from ...devices.table import device_of
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedOutputs, ComparedStep, ComparedSteps
+from ...records.edit_pin import EditPin
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
 from ..device.runtime import DeviceRuntime
 from ..device.runtimes import runtime_of
@@ -104,7 +105,7 @@ class OutputCheck:
         own, again = run(), run()
         rounding = Rounding(run, own)
 
-        def compare(pins: PinnedKernel | PinnedKernels) -> ComparedOutputs:
+        def compare(pins: PinnedKernel | PinnedKernels, *, edited: bool) -> ComparedOutputs:
             pins.use(True)
             try:
                 tuned = run()
@@ -117,21 +118,23 @@ class OutputCheck:
                 )
             finally:
                 pins.use(False)
-            return worst_tensor(path, tuned, [again], own, rounding)[0]
+            return worst_tensor(path, tuned, [again], own, rounding, partial(tolerance_of, edited=edited))[0]
 
-        found = compare(self._pinned)
+        edits = any(map(_is_edited, self._pinned.kernels))
+        found = compare(self._pinned, edited=edits)
         if found.is_equal:
             return ComparedOutputs(path, reason=NO_NUMBERS) if are_meaningless(own[inputs:]) else found
         begin_s = time.perf_counter()
         for kernel in self._pinned.kernels[:]:
             if time.perf_counter() - begin_s > BLAME_S:
-                break
+                return compare(self._pinned, edited=edits) if self.dropped else found
             if kernel.state().kernel_id in self.dropped:
                 continue
-            alone = compare(kernel)
+            alone = compare(kernel, edited=_is_edited(kernel))
             if not alone.is_equal:
                 self._drop(kernel, alone)
-        return compare(self._pinned) if self.dropped else found
+        # No edit that is left differs by itself; together with configs they may differ by as much as configs may.
+        return compare(self._pinned, edited=False) if self.dropped or edits else found
 
     def _drop(self, kernel: PinnedKernel, alone: ComparedOutputs) -> None:
         """Drops a kernel, also where other graphs launch it; ``alone`` is the outcome with this pin only."""
@@ -140,6 +143,10 @@ class OutputCheck:
         self.changes[dropped] = alone.reason or (by if math.isfinite(alone.difference) else "beyond any number")
         self._pinned.kernels[:] = [one for one in self._pinned.kernels if one.state().kernel_id != dropped]
         self.dropped.append(dropped)
+
+
+def _is_edited(kernel: PinnedKernel) -> bool:
+    return isinstance(kernel.pin, EditPin)
 
 
 def _why_not(inputs: Iterable[Any]) -> str:

@@ -43,6 +43,8 @@ from .edited_kernels import NOT_RUN, OWN_SOURCE, EditedSources, attempt, compile
 class PinnedKernel(Protocol):
     """One kernel of the process that has a pin."""
 
+    pin: Any  # its pin
+
     def use(self, tuned: bool) -> None:
         """Launches the pinned configuration from now on, or Inductor's own."""
 
