@@ -1,4 +1,4 @@
-"""The caches outside of any RUN: tunings, measured peaks, vector probes of the compiler, and what torch compiled.
+"""The caches outside of any RUN: tunings, verdicts on edits, measured peaks, vector probes, and what torch compiled.
 
 Each place has a folder of Inductor's caches, a manifest of its files beside it, and a lock. Processes of torch write
 the folder while breakdowns share the lock. The last of them writes the manifest; the next one that is alone first
@@ -23,6 +23,7 @@ from pathlib import Path
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.base import Failure
+from ..records.edit import EditVerdict
 from ..records.retune import AnyPin, CppPin, LibraryPin, MeasuredKernel, TritonPin, TuningOrigin
 from ..records.run import Environment, Peaks
 from . import codec
@@ -192,6 +193,28 @@ def _folder(place: TuningPlace) -> Path:
 
 def _tuning_path(key: TuningKey) -> Path:
     return _folder(key.place) / f"{slug(f'{key.kernel_id} {key.launch} {key.method} {key.state}')}.json"
+
+
+# The verdicts on edited kernels, by which a program is not run with a kernel that is known to be wrong.
+
+
+def load_verdict(source: str, original: str) -> EditVerdict | None:
+    """The last verdict on an edit, by the hashes of both sources; ``None`` if it was not checked on this machine."""
+    try:
+        found: EditVerdict = codec.decode(EditVerdict, read_json(_verdict_path(source, original)))
+    except (InductorBenchError, UnicodeDecodeError):
+        return None
+    return found if (found.hashes.source, found.hashes.original) == (source, original) else None
+
+
+def save_verdict(verdict: EditVerdict) -> None:
+    """Stores a verdict in place of an earlier one, if the cache can be written."""
+    with contextlib.suppress(InductorBenchError):
+        write_json(_verdict_path(verdict.hashes.source, verdict.hashes.original), codec.encode_sparse(verdict))
+
+
+def _verdict_path(source: str, original: str) -> Path:
+    return cache_folder() / "edits" / f"{slug(f'{source} {original}')}.json"
 
 
 # The store of vector probes, from which each RUN's own compile cache gets those that earlier RUNs compiled.

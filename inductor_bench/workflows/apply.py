@@ -30,6 +30,7 @@ from ..records.base import IN_RECORD, VERIFY, Failure
 from ..records.request import ApplyRequest
 from ..records.retune import DROPPED, UNPINNABLE, AppliedKernel, Verification
 from ..records.run import Environment, Run
+from ..source.edited import KernelEdit
 from ..store.caches import forget_tuning, known_tunings
 from ..store.folder import RunFolder
 from ..store.lock import locked
@@ -39,6 +40,7 @@ from .pins import (
     edit_pin,
     join_states,
     make_pins,
+    not_checked,
     pin_known,
     pinned_environment,
     places_of,
@@ -222,7 +224,11 @@ def run_apply(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
 
 def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> ApplyOutcome:
     run = folder.load()
-    pinned = _pins_of(run, folder, request.kernels)
+    edits = read_edits(request.kernels, run)
+    pinned, unchecked = _pins_of(run, folder, edits), not_checked(edits)
+    if not request.verify:
+        for note in unchecked:
+            progress.note(note)
     if not request.command:
         written = tuple(write_tuned(run, folder, pinned))
         return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run))
@@ -231,21 +237,21 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
     if not request.verify:
         return _run(folder.path, pinned, request)
     found, interrupted = _verify(folder, pinned, request, progress, replays_graphs(run))
+    found = replace(found, notes=(*found.notes, *unchecked))
     forget_dropped(found, run.environment)
     folder.save(with_verification(run, found))
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
-def _pins_of(run: Run, folder: RunFolder, kernels: Sequence[Path]) -> PinnedRun:
+def _pins_of(run: Run, folder: RunFolder, edits: Sequence[KernelEdit]) -> PinnedRun:
     """The configs of a RUN, if it was retuned, and edited kernels.
 
     Raises:
-        InductorBenchError: there is neither, or a file of an edited kernel does not fit the RUN.
+        InductorBenchError: there is neither.
     """
-    if not kernels:
+    if not edits:
         require_retuned(run, folder)
-    edits = [edit_pin(edit) for edit in read_edits(kernels, run)]
-    return with_edits(make_pins(run, folder), edits, run.environment)
+    return with_edits(make_pins(run, folder), list(map(edit_pin, edits)), run.environment)
 
 
 def _apply_known(request: ApplyRequest, progress: Progress) -> ApplyOutcome:
@@ -347,7 +353,7 @@ def prepare_process(folder: Path, kernels: Sequence[Path] = ()) -> tuple[PinnedR
         pinned, environment = load_tuned(folder)
     else:
         run = RunFolder(folder).load()
-        pinned, environment = _pins_of(run, RunFolder(folder), kernels), run.environment
+        pinned, environment = _pins_of(run, RunFolder(folder), read_edits(kernels, run)), run.environment
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     os.environ.update(pinned_environment(with_mode(pinned, APPLY), work, os.environ, "nothing"))

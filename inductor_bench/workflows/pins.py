@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.worker import expose_package, join_paths
 from ..messages.observed import APPLY, CAPTURE_FOLDER, OBSERVE, PINNED, PINS, PinnedProcess, Pins, PinState
 from ..records.code import Launch
+from ..records.edit import REFUSED
 from ..records.edit_pin import TRITON, EditPin
 from ..records.retune import (
     FASTER,
@@ -41,7 +43,7 @@ from ..source.standalone_writer import recorded_facts, source_text
 from ..source.stretch_texts import launched_text
 from ..source.stretches import OUT
 from ..store import codec
-from ..store.caches import KnownTuning, TuningPlace, known_tunings
+from ..store.caches import KnownTuning, TuningPlace, known_tunings, load_verdict
 from ..store.files import read_json, read_text, write_message
 from ..store.folder import RunFolder
 from .modules.compile_environment import SITE
@@ -259,7 +261,7 @@ def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
 
     Raises:
         InductorBenchError: a file cannot be read, is for another torch, Triton or device than the RUN's or for none
-            of its kernels, or two are for the same kernel.
+            of its kernels, was refused when it was checked, or two are for the same kernel.
     """
     found: dict[str, KernelEdit] = {}
     kernels = [kernel for module in run.modules for kernel in module.kernels]
@@ -267,6 +269,7 @@ def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
     for path in paths:
         edit = read_edit(path)
         require_made_for(edit, run.environment)
+        _require_not_refused(edit)
         if not known.issuperset(edit.calls or (edit.kernel_id,)):
             hint = "give the RUN that it was written from, or write it anew: inductor-bench kernel RUN#NAME --edit FILE"
             words = f"{path} is an edit of {edit.kernel}, and the RUN has no such kernel"
@@ -276,6 +279,25 @@ def read_edits(paths: Iterable[Path], run: Run) -> tuple[KernelEdit, ...]:
             words = f"{other.path} and {path} are both edits of {edit.kernel}"
             raise UsageError(words, "give one of them", "conflicting-options")
     return tuple(found.values())
+
+
+def _require_not_refused(edit: KernelEdit) -> None:
+    """Checks that an edit was not found to be wrong. This program's values may not show what others did."""
+    verdict = load_verdict(edit.sha256, edit.original)
+    if verdict is not None and verdict.verdict == REFUSED:
+        words = f"{edit.path} was refused when it was checked: {verdict.words}"
+        again = f"inductor-bench kernel {shlex.quote(str(edit.path))} --check"
+        raise UsageError(words, f"mend it; `{again}` judges it again", "refused-edit")
+
+
+def not_checked(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
+    """What is to be said of each edit that was not checked by itself on this machine."""
+    files = [str(edit.path) for edit in edits if load_verdict(edit.sha256, edit.original) is None]
+    return tuple(
+        f"{file} was not checked by itself: for values that this program does not have, its results may be wrong. "
+        f"This checks it: inductor-bench kernel {shlex.quote(file)} --check"
+        for file in files
+    )
 
 
 def require_made_for(edit: KernelEdit, environment: Environment) -> None:

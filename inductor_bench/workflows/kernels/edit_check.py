@@ -56,6 +56,7 @@ from ...records.run import Environment, Peaks
 from ...source.edited import KernelEdit, digest, read_edit
 from ...source.graph_reference import in_float64
 from ...store import codec
+from ...store.caches import save_verdict
 from ...store.files import copy_file, read_text, write_text
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
@@ -369,7 +370,9 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
             session.open()
             require_same(edit, session.environment)
             check.write_files()
-            return _check_and_time(check, progress)
+            verdict = _check_and_time(check, progress)
+            save_verdict(verdict)
+            return verdict
         finally:
             check.close()
             session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +20,23 @@ from test_apply import apply, program
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.messages.observed import APPLY, Pins
+from inductor_bench.records.edit import REFUSED, EditHashes, EditVerdict
 from inductor_bench.records.edit_pin import CPP, EditPin
+from inductor_bench.records.retune import FASTER
 from inductor_bench.records.run import Environment
 from inductor_bench.source.edited import KernelEdit
 from inductor_bench.store import codec
+from inductor_bench.store.caches import save_verdict
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.pins import EDITED_NOW, PinnedRun, edit_pin, make_pins, read_edits, with_edits
+from inductor_bench.workflows.pins import (
+    EDITED_NOW,
+    PinnedRun,
+    edit_pin,
+    make_pins,
+    not_checked,
+    read_edits,
+    with_edits,
+)
 from inductor_bench.workflows.proof import describe_kernels
 from inductor_bench.workflows.tuned import TunedRecord, load_tuned, page, write_tuned
 
@@ -202,6 +214,25 @@ def test_a_damaged_folder_is_named(text: str | None, words: str, tmp_path: Path)
     (tmp_path / "tuned.json").write_text(json.dumps(good) if text is None else text)
     with pytest.raises(InductorBenchError, match=words):
         load_tuned(tmp_path)
+
+
+def test_an_edit_that_its_check_refused_is_not_put_in_and_one_that_was_not_checked_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "cache"))
+    folder = RunFolder(factory().folder)
+    (edit,) = read_edits([sine(folder, tmp_path / "it's.py").path], folder.load())
+    (words,) = not_checked([edit])
+    assert "was not checked by itself" in words and f"kernel {shlex.quote(str(edit.path))} --check" in words
+    hashes = EditHashes(edit.sha256, edit.original, "", "", "")
+    verdict = EditVerdict(str(edit.path), edit.kernel, edit.kernel_id, CPP, "", "", None, "", FASTER, hashes)
+    save_verdict(verdict)
+    assert not_checked(read_edits([edit.path], folder.load())) == ()
+    save_verdict(replace(verdict, verdict=REFUSED, words="out_ptr0: 3 of 4 elements differ"))
+    with pytest.raises(UsageError, match=r"it's\.py was refused when it was checked: out_ptr0: 3 of 4 elements differ"):
+        read_edits([edit.path], folder.load())
+    edit.path.write_text(edit.path.read_text().replace("sin(", "cos("))
+    assert not_checked(read_edits([edit.path], folder.load())), "another source has no verdict"
 
 
 def test_files_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
