@@ -137,7 +137,7 @@ def _prose(text: str) -> markupsafe.Markup:
 
 def _breakable(text: str) -> markupsafe.Markup:
     """One line, which a narrow page breaks after the parts of a path or a name."""
-    pieces = re.split(r"(?<=[_/.:-])(?=\w)", names.clean(text))
+    pieces = re.split(r"(?:(?<=[_/.:,=-])|(?<=\w\())(?=\w)", names.clean(text))
     return markupsafe.Markup("<wbr>").join(map(markupsafe.escape, pieces))
 
 

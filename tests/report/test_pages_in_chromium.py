@@ -22,6 +22,7 @@ import test_pages as pages
 from conftest import ROOT
 from h200 import unpack_batch
 from printed import run_page
+from recorded_runs import recorded_runs
 from test_verification import FOUND
 from tried_programs import optimization, two_winners
 
@@ -163,6 +164,35 @@ def test_a_page_fits_wide_and_narrow_in_both_themes(browser: Any, name: str, tmp
             broken = "images => images.filter(i => !(i.complete && i.naturalWidth)).length"
             assert page.eval_on_selector_all("img", broken) == 0
     assert len(backgrounds) == 2
+
+
+def test_no_column_of_a_recorded_run_is_cut_on_a_wide_page(browser: Any, tmp_path: Path) -> None:
+    for name in ("bert", "blocks"):
+        with opened(browser, run_page(recorded_runs()[name]), tmp_path, WIDE) as page:
+            page.eval_on_selector_all("button.all", "buttons => buttons.forEach(b => b.click())")
+            cut = "boxes => boxes.filter(b => b.scrollWidth > b.clientWidth).map(b => b.innerText.slice(0, 80))"
+            assert page.eval_on_selector_all(".wide", cut) == [], name
+
+
+LABELS = """spans => spans.filter(one => one.textContent).map(one => {
+  const range = document.createRange();
+  range.selectNodeContents(one);
+  const text = range.getBoundingClientRect(), box = one.getBoundingClientRect();
+  const is_seen = text.width > 0 && text.top < box.bottom - 1;
+  return [one.textContent, is_seen, is_seen && (text.left < box.left - 1 || text.right > box.right + 1)];
+})"""
+"""Of each stretch with a label: its text, whether one sees it, and whether it is cut."""
+
+
+def test_labels_of_bars_are_whole_or_not_there_whatever_the_width(browser: Any, tmp_path: Path) -> None:
+    seen = {}
+    for text, fits in ((run_page(recorded_runs()["bert"]), "encoder"), (step_page(), "backward")):
+        for width in (WIDE, NARROW):
+            with opened(browser, text, tmp_path, width) as page:
+                labels = page.eval_on_selector_all(".bar.tall span, .lanes .lane span", LABELS)
+                assert [name for name, _, is_cut in labels if is_cut] == []
+                seen[width] = [name for name, is_seen, _ in labels if is_seen]
+        assert {fits} <= {*seen[NARROW]} <= {*seen[WIDE]} and len(seen[NARROW]) < len(seen[WIDE])
 
 
 def test_a_batch_fits_and_leads_to_its_runs(browser: Any, tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ from ..document import (
     Stretch,
     Table,
     TimelineChart,
+    notes,
     sentences,
     words,
 )
-from .step_document import TICKS
+from .step_document import MOST_CODE, TICKS
 
 KERNEL, LAYER, LINE = "kernel", "layer", "line"
 BY = (KERNEL, LAYER, LINE)
@@ -121,7 +122,7 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
         *(
             [words("class", least=8, spare=4)]
             if by == LAYER
-            else [words("code", least=20, most=120, shorten=_cut_ends)]
+            else [words("code", least=20, most=120, shorten=_cut_ends, on=On.EVERYWHERE & ~On.PAGE)]
         ),
         *([Column("forward", spare=spare), Column("backward", spare=spare)] if both else []),
         *([Column("recomputed", short="again", spare=spare)] if again else []),
@@ -146,7 +147,8 @@ def _cut_ends(texts: Sequence[str], width: int) -> list[str]:
 
 def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tuple[str, Cell]]:
     whole = node.whole
-    yield by, Cell("· " * depth + node_name(node))
+    below = "`" + names.end(names.clean(node.code).replace("`", ""), MOST_CODE) + "`" if node.code else ""
+    yield by, Cell("· " * depth + node_name(node), notes=notes(below, on=On.PAGE))
     yield ("class", Cell(node.class_name)) if by == LAYER else ("code", Cell(node.code))
     for title, time_s in (
         *(("forward", whole.forward_s), ("backward", whole.backward_s)),

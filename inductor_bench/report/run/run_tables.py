@@ -42,7 +42,6 @@ from .run_words import Entry, alone, idle_name, kernel_caption, of_peak, origin_
 NAME_WIDTH = 64
 LAYER_WIDTH = 48
 MOST_SHAPES = 40
-MOST_LAYERS = 3
 SORTED_BY = {
     "time": "those that take most time first",
     "gain": "those first that could win most at the limit of the hardware",
@@ -145,9 +144,8 @@ def _layer_words(kernel: Kernel) -> str:
 
 def _layer_cell(kernel: Kernel) -> Cell:
     found = folded_names(kernel.origin.layers)
-    more = len(found) - MOST_LAYERS
-    said = (*found[1:MOST_LAYERS], *([f"and {more} more"] if more > 0 else []))
-    return Cell(found[0] if found else "", notes=notes(*said))
+    more = f"and {len(found) - 1} more" if len(found) > 1 else ""
+    return Cell(found[0] if found else "", notes=notes(more))
 
 
 def _figures(run: Run, entry: Entry, *, roofs: bool) -> Iterator[Cell]:

@@ -226,7 +226,7 @@
     const lanes = all(".lane.marked", box).map((element) => makeMarks(element, said));
     function draw() { lanes.forEach((one) => one.draw(scroller)); label(); }
     function label() { // names what has become wide enough
-      if (zoom > 1) { all(".lane span:empty", box).forEach((one) => { if (one.offsetWidth > 60) { one.textContent = one.title; } }); }
+      if (zoom > 1) { all(".lane span:empty", box).forEach((one) => { if (one.offsetWidth > 60) { one.textContent = one.title; one.className = "cut"; } }); }
     }
     scroller.addEventListener("scroll", () => requestAnimationFrame(() => lanes.forEach((one) => one.draw(scroller))));
     window.addEventListener("resize", draw);
