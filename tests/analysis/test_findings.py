@@ -11,7 +11,9 @@ import run_builder as build
 import step_runs
 from inline import change, make
 from quiet_runs import quiet, run_of, with_kernel
+from recorded_runs import recorded_runs
 
+from inductor_bench import units
 from inductor_bench.analysis.findings.finding import SHARED, Finding, RunEvidence, short_paths
 from inductor_bench.analysis.findings.next_commands import headline, next_commands
 from inductor_bench.analysis.findings.rule_table import RULES, Rule, findings
@@ -223,6 +225,38 @@ def test_generated_kernels_far_below_the_memory_limit_with_their_gain() -> None:
             "max-autotune chose their configs, and --autotune coordesc tries more"
         )
         assert all("max-autotune'" not in each.text for each in findings(tuned)), "no advice to do what is done"
+
+
+def test_what_a_cut_off_leaves_out_is_counted_with_what_it_could_save() -> None:
+    run = recorded_runs()["bert"]
+    found = the(run, "below-memory-limit")
+    rows = [row for row in RunEvidence(run).rows if row.kernel.name.startswith("triton")]
+    far = [row for row in rows if row.kernel.roof.bound == "memory" and (row.kernel.roof.peak_share or 1.0) < 0.7]
+    gains = [row.cost.gain_limit_s or 0.0 for row in far if row.place not in found.kernels]
+    whole_s = run.program.step_time_s if run.program else 0.0
+    assert len(found.kernels) == len(far) - 8 and len(gains) == 8 and max(gains) < 0.0005 * whole_s
+    assert found.text.endswith(
+        "tunes them. Left out are 8 more, because each could save less than 0.05% of a step: "
+        f"{units.seconds(sum(gains))} ({sum(gains) / whole_s:.1%}) together"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("below-compute-limit", {"bound": "compute", "peak_share": 0.4, "gain_limit_s": 0.6e-3}),
+        ("library-below-limit", {"category": Category.EXTERN_GEMM, "bound": "compute", "peak_share": 0.1}),
+    ],
+)
+def test_one_kernel_that_a_cut_off_leaves_out_is_told(kind: str, fields: dict[str, object]) -> None:
+    run = with_kernel(**{"gain_limit_s": 0.6e-3, **fields})
+    assert "eft out" not in the(run, kind).text
+    (module,) = run.modules
+    small = change(module.kernels[-1], name="small", gain_limit_s=1e-7)
+    both = replace(run, modules=(replace(module, kernels=(*module.kernels, small)),))
+    text = the(both, kind).text
+    assert text.endswith(". Left out is 1 more, because it could save less than 0.05% of the whole time")
+    assert [place.name for place in the(both, kind).kernels] == [module.kernels[-1].name]
 
 
 def test_library_kernels_are_spoken_of_apart_and_nothing_is_promised() -> None:

@@ -316,6 +316,23 @@ def gain_of(rows: Iterable[CostedKernel]) -> float:
     return sum(row.cost.gain_limit_s or 0.0 for row in rows)
 
 
+def worth_naming(evidence: RunEvidence, rows: Rows) -> tuple[Rows, str]:
+    """The kernels that could each save at least :data:`LEAST_GAIN`, and a sentence about the others, if there are any.
+
+    The sentence stands behind that of a finding, which has no full stop.
+    """
+    shares = [evidence.whole.part(row.cost.gain_limit_s or 0.0) for row in rows]
+    named = [row for row, share in zip(rows, shares, strict=True) if share >= LEAST_GAIN]
+    others = [row for row, share in zip(rows, shares, strict=True) if share < LEAST_GAIN]
+    if not others:
+        return named, ""
+    each = f"less than {100 * LEAST_GAIN:g}% of {'a step' if evidence.in_step else 'the whole time'}"
+    if len(others) == 1:
+        return named, f". Left out is 1 more, because it could save {each}"
+    together = evidence.whole.format(gain_of(others))
+    return named, f". Left out are {len(others)} more, because each could save {each}: {together} together"
+
+
 def is_layout_copy(kernel: Kernel) -> bool:
     """Whether the kernel of a library call rearranges or converts a tensor."""
     return kernel.category in PRODUCTS and any(mark in kernel.name for mark in _LAYOUT_COPIES)

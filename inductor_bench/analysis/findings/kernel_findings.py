@@ -17,7 +17,6 @@ from .finding import (
     ADVICE,
     CAUTION,
     FAR_FROM_ROOF,
-    LEAST_GAIN,
     LEAST_SHARE,
     NOTE,
     PRODUCTS,
@@ -42,6 +41,7 @@ from .finding import (
     slugs,
     time_of,
     to_its_roof,
+    worth_naming,
 )
 from .product_findings import reported_rows
 from .program_findings import idle_parts, line_words, share_words
@@ -211,15 +211,15 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels far from the memory or matrix roof. Tuning may make them faster."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     for bound, roof in (("memory", "of the DRAM bandwidth"), ("compute", "of the matrix rate")):
-        low = [
+        far = [
             row
             for row in rows
             if row.kernel.category not in UNTUNABLE
             and row.kernel.roof.bound == bound
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF
-            and whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
+        low, left_out = worth_naming(evidence, far)
         low.sort(key=lambda row: -(row.cost.gain_limit_s or 0.0))
         if whole.part(gain_of(low)) < LEAST_SHARE:
             continue
@@ -231,6 +231,7 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         if all(row.device.suggests_tuning for row in low):
             tunes = f"mode='max-autotune-no-cudagraphs' tunes {them}"
             text += f"; {MORE_CONFIGS if is_max_autotuned(run, low) else tunes}"
+        text += left_out
         yield finding_of(f"below-{bound}-limit", text, low, saves_s=to_its_roof, changes=tuning_changes(run, low))
 
 
@@ -289,15 +290,15 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         Category.EXTERN_GEMM: ("matrix products", []),
     }
     for category, (noun, advice) in kinds.items():
-        low = [
+        far = [
             row
             for row in rows
             if row.kernel.category is category
             and not is_layout_copy(row.kernel)
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF / 2
-            and whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
+        low, left_out = worth_naming(evidence, far)
         replaceable = all(row.device.suggests_tuning for row in low)
         if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
             continue
@@ -311,6 +312,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         if tries and replaceable:
             reason = "" if is_chosen else " Inductor does not tune them:"
             text += f";{reason} try {join_words(tries, last='or')}"
+        text += left_out
         yield finding_of(
             "library-below-limit",
             text,

@@ -18,7 +18,6 @@ from .compile_findings import operator_words
 from .finding import (
     ADVICE,
     FAR_FROM_ROOF,
-    LEAST_GAIN,
     LEAST_SHARE,
     NOTE,
     PRODUCTS,
@@ -31,6 +30,7 @@ from .finding import (
     plural,
     time_of,
     to_its_roof,
+    worth_naming,
 )
 from .program_findings import WRAPPERS, idle_parts, line_words
 
@@ -333,14 +333,14 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     size, a backend has nothing that slows it but few queries: then it has to be much further off.
     """
     unusual = _is_unusual(evidence.critical_rows)
-    rows = [
+    slow = [
         row
         for row in evidence.critical_rows
         if row.kernel.category is Category.EXTERN_ATTENTION
         and row.kernel.roof.peak_share is not None
         and row.kernel.roof.peak_share < (SLOW if unusual else USUALLY_SLOW)
-        and evidence.whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
     ]
+    rows, left_out = worth_naming(evidence, slow)
     replaceable = all(row.device.suggests_tuning for row in rows)
     if not rows or evidence.whole.part(time_of(rows)) < (2 * LEAST_SHARE if replaceable else 10 * LEAST_SHARE):
         return
@@ -359,6 +359,7 @@ def attention_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         text += f", or fewer heads of {USUAL_HEADS} or more" if heads and max(heads) < USUAL_HEADS else ""
         square = any(mask[-1] == mask[-2] for mask in masks)
         text += ", or is_causal=True if the mask is causal" if square else ""
+    text += left_out
     changes = (ProgramChange("setting", "torch.nn.attention.sdpa_kernel", ""),) if replaceable else ()
     yield finding_of("attention-below-limit", text, rows, saves_s=to_its_roof, changes=changes)
 
