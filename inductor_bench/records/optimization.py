@@ -272,6 +272,11 @@ class Optimization:
         return next(row for row in self.rows if row.slug == slug)
 
     @property
+    def longer_budget(self) -> str:
+        """A time limit with which it goes on: ``40m``."""
+        return f"{max(2, round(self.budget_s / 30))}m"
+
+    @property
     def caveat(self) -> str:
         """What the result lacks, in words; empty if it lacks nothing, or there is none."""
         is_open = self.winner is not None and not self.winner.is_confirmed

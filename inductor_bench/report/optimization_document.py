@@ -137,6 +137,16 @@ def headline(found: Optimization) -> str:
     return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
 
 
+def result_words(found: Optimization) -> str:
+    """What the result saves: beside the original in turns, and from the program's start; empty if there is none."""
+    winner = found.winner
+    if winner is None:
+        return ""
+    said = f"{_whole(winner.gain)} (\N{MINUS SIGN}{_percent(winner.gain.share)}, {interval(winner.gain)})"
+    start = f"run from its start {_whole(winner.alone)}" if winner.alone is not None else found.caveat
+    return f"{said}; {start}" if start else said
+
+
 def where_measured(found: Optimization) -> str:
     """Where a result was measured that was not yet run from the program's start."""
     slugs = found.winner.slugs if found.winner is not None else ()
@@ -381,7 +391,7 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
     if found.caveat and found.is_complete:
         yield f"{again} {_minutes_until_confirmed(found)}m", "runs the result from the program's start"
     elif late and found.is_complete:
-        yield f"{again} {max(2, round(found.budget_s / 30))}m", "goes on with what there was no time for"
+        yield f"{again} {found.longer_budget}", "goes on with what there was no time for"
 
 
 def _minutes_until_confirmed(found: Optimization) -> int:

@@ -29,7 +29,7 @@ from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.report import comparison_document, modes_document, optimization_document
 from inductor_bench.report.batch_tables import SUMMARY_TABLES, summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
-from inductor_bench.report.formats import Formats, View
+from inductor_bench.report.formats import Formats, View, as_page
 from inductor_bench.report.run.run_document import FORMATS, run_document
 from inductor_bench.report.run.run_summary import run_summary
 from inductor_bench.report.terminal import document_text
@@ -329,3 +329,43 @@ def test_a_search_that_has_ended_is_named_in_place_of_another_one(documented_run
         commands = {one.command for one in run_summary(run, view).findings}
         commands |= {one.command for one in run_summary(run, view).next_commands}
         assert (tries in commands, found in commands) == (not is_complete, is_complete)
+
+
+@pytest.fixture
+def searched_run(tmp_path: Path) -> Path:
+    """A recorded RUN in which ``optimize`` has proven CUDA graphs, and had no time for the loader's processes."""
+    with ZipFile(ROOT / "tests" / "data" / "documented" / "bert.zip") as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+def test_what_a_search_has_proven_stands_with_its_finding_and_the_command_that_applies_it(searched_run: Path) -> None:
+    run, view = RunFolder(searched_run).load(), View(searched_run)
+    said = {one.kind: one for one in run_summary(run, view).findings}
+    applies = f"inductor-bench apply {searched_run}/optimized -- python /project/scripts/programs/trainer.py"
+    proven = said["cuda-graphs-unused"]
+    assert proven.command == applies
+    assert proven.text.endswith(
+        "Proven with CUDA graphs (mode='reduce-overhead'): 38.7 ms → 17.8 ms a step (\N{MINUS SIGN}54.1%, 99.9% "
+        "interval 4.6 to 77.9%); run from its start 33.9 ms → 17.3 ms a step."
+    )
+    assert said["data-loading"].command == f"inductor-bench optimize {searched_run} --budget 40m"
+    assert said["data-loading"].text.endswith(
+        "Not tried by optimize (no time was left for it: a longer --budget tries it)."
+    )
+    assert not said["eager-operators"].command
+    assert said["eager-operators"].text.endswith("Tried by optimize: main() compiled (failed).")
+    assert applies in [one.command for one in run_summary(run, view).next_commands]
+    assert not any(one.command.endswith("/optimized") for one in said.values())
+
+
+def test_a_page_opens_with_what_is_proven(searched_run: Path) -> None:
+    run = RunFolder(searched_run).load()
+    text = as_page(FORMATS, run, View(searched_run))
+    _, opening = text.split("<dt>What is proven?</dt>")
+    answer = opening.partition("</dd>")[0]
+    assert "38.7 ms → 17.8 ms a step" in answer and f"<pre>inductor-bench apply {searched_run}/optimized" in answer
+    assert opening.index("<dt>What to try next?</dt>") and "<dt>What to try first?</dt>" not in text
+    (searched_run / "optimized" / "optimization.json").unlink()
+    alone = as_page(FORMATS, run, View(searched_run))
+    assert "What is proven?" not in alone and "<dt>What to try first?</dt>" in alone and "Proven with" not in alone

@@ -12,6 +12,7 @@ from ...devices.table import common_device
 from ...records.base import ELSEWHERE, VERIFY, Category, Failure
 from ...records.comparison import CHANNELS_LAST, CUDNN_BENCHMARK, TF32
 from ...records.module import Kernel, ModuleRecord
+from ...records.optimization import KEPT, MenuRow, Optimization
 from ...records.request import RetuneRequest
 from ...records.request_fields import COMPILED_HERE, PROGRAMS
 from ...records.retune import CUDNN_SEARCH, FASTER, SAVES
@@ -269,7 +270,12 @@ class NextCommand:
 
 
 def next_commands(
-    run: Run, folder: Path | str, sort: str = "time", files: Container[str] | None = None, *, is_searched: bool = False
+    run: Run,
+    folder: Path | str,
+    sort: str = "time",
+    files: Container[str] | None = None,
+    *,
+    search: Optimization | None = None,
 ) -> tuple[NextCommand, ...]:
     """Suggests commands to type after a run, the most useful first.
 
@@ -278,14 +284,14 @@ def next_commands(
         folder: the RUN folder, as the user would type it.
         sort: the order in which the kernels were just shown; another order is suggested.
         files: the paths of its files in the RUN folder; no command names another one. ``None`` if they are unknown.
-        is_searched: whether ``optimize`` has ended a search in the RUN.
+        search: what ``optimize`` has found in the RUN, if it has ended there.
     """
     place = shlex.quote(str(folder))
     commands = list(_repair_commands(run))
     if any(failure.stage == "report" for failure in run.failures):
         again = f"inductor-bench report {place}"
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
-    trials = list(_largest_trial(run, str(folder), files, is_searched=is_searched))
+    trials = list(_largest_trial(run, str(folder), files, search))
     if run.modules:
         commands += _inspection_commands(run, place, sort, files, trials)
     elif step_of(run) is not None and is_uncompiled(run):
@@ -301,18 +307,28 @@ def next_commands(
     return tuple({one.command: one for one in commands}.values())  # in the first's place, for the last's reason
 
 
-def _largest_trial(run: Run, folder: str, files: Container[str] | None, *, is_searched: bool) -> Iterator[NextCommand]:
+def _largest_trial(
+    run: Run, folder: str, files: Container[str] | None, search: Optimization | None
+) -> Iterator[NextCommand]:
     """Suggests what a search has found, and the command that tries the finding which could save most."""
-    if is_searched:
+    if search is not None:
         yield NextCommand(_search_report(folder), "what the search for faster settings found")
+        if (applies := applying_command(run, folder, search)) != "":
+            yield NextCommand(applies, "runs the program with the settings that are proven")
     if any(failure.kind == ELSEWHERE for failure in run.failures):
         return
     advice = [(saving_s(one, run), one) for one in findings(run) if one.level == ADVICE]
     saved_s, first = max(advice, key=lambda pair: pair[0], default=(0.0, None))
-    command = try_command(run, first, folder, files, is_searched=is_searched) if first and saved_s > 0 else ""
-    if first and command and command != _search_report(folder):
+    command = try_command(run, first, folder, files, search=search) if first and saved_s > 0 else ""
+    if first and command and not (search and proven_rows(first, search)):
         long = "; it takes up to 20 minutes" if command.startswith("inductor-bench optimize") else ""
         yield NextCommand(command, f"tries what could save most: {first.kind}{long}")
+
+
+def applying_command(run: Run, folder: str, search: Optimization) -> str:
+    """The command that runs the program with what a search in a RUN has proven; empty if there is none."""
+    program = program_words(run) if search.winner is not None else ""
+    return apply_command(shlex.quote(f"{folder}/optimized"), program) if program else ""
 
 
 def _search_report(folder: str) -> str:
@@ -473,6 +489,27 @@ OPTIMIZED = ("DataLoader.num_workers", "DataLoader.pin_memory", "torch.nn.attent
 OPTIMIZED_KINDS = ("eager-optimizer",)
 """The kinds of findings for which ``optimize`` has settings, whatever their changes are."""
 
+SEARCHED = {
+    "cuda-graphs-unused": ("cudagraphs",),
+    "launch-bound": ("cudagraphs",),
+    "cuda-graph": ("cudagraphs",),
+    "eager-optimizer": ("optimizer",),
+    "eager-operators": ("functions",),
+    "data-loading": ("loader",),
+    "pageable-copies": ("loader",),
+    "allocations": ("allocator",),
+    "recompiles": ("dynamic",),
+    "attention-below-limit": ("attention",),
+    "library-below-limit": ("max-autotune", "convolutions", "layout"),
+    "below-memory-limit": ("max-autotune",),
+    "below-compute-limit": ("max-autotune",),
+    "unaligned-products": ("padding",),
+    "padded-products": ("padding",),
+    "short-kernels": ("kernels",),
+    "full-float32": ("tf32",),
+}
+"""The groups of settings in which ``optimize`` tries what a finding says, by the finding's kind."""
+
 TUNED_KINDS = ("below-memory-limit", "below-compute-limit", "few-blocks", "spills")
 """The kinds of findings whose kernels another config may make faster."""
 
@@ -481,8 +518,23 @@ AGAIN = "busy-step"
 """The kind of finding that the same command tries, on an idle machine."""
 
 
+def searched_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
+    """The settings of a search that do what a finding says."""
+    return tuple(row for row in search.rows if row.group in SEARCHED.get(finding.kind, ()))
+
+
+def proven_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
+    """Those of them that are a part of the search's result."""
+    return tuple(row for row in searched_rows(finding, search) if row.state == KEPT and search.winner is not None)
+
+
 def try_command(
-    run: Run, finding: Finding, folder: str, files: Container[str] | None = None, *, is_searched: bool = False
+    run: Run,
+    finding: Finding,
+    folder: str,
+    files: Container[str] | None = None,
+    *,
+    search: Optimization | None = None,
 ) -> str:
     """The command that tries what a finding says to change; empty if no command does.
 
@@ -491,10 +543,13 @@ def try_command(
         finding: the finding.
         folder: the RUN folder, as the user would type it; empty if there is none.
         files: the paths of its files in the RUN folder; no command names another one. ``None`` if they are unknown.
-        is_searched: whether ``optimize`` has ended a search in the RUN, which is named instead of another one.
+        search: what ``optimize`` has found in the RUN, if it has ended there. What it has proven is applied, and no
+            other search is named.
     """
     if finding.kind == AGAIN:
         return command_again(run)
+    if search is not None and folder and proven_rows(finding, search):
+        return applying_command(run, folder, search) or _search_report(folder)
     command = next(filter(None, (_change_trial(run, change) for change in finding.changes)), "")
     if command or not folder:
         return command
@@ -502,9 +557,11 @@ def try_command(
         one.setting in OPTIMIZED or one.setting.endswith(".fused") for one in finding.changes
     )
     if set_by_it and run.request.kind in PROGRAMS:
-        if is_searched:
-            return _search_report(folder)
-        return f"inductor-bench optimize {shlex.quote(folder)}"
+        again = f"inductor-bench optimize {shlex.quote(folder)}"
+        if search is None:
+            return again
+        late = any("--budget" in row.reason for row in searched_rows(finding, search))
+        return f"{again} --budget {search.longer_budget}" if late else ""
     return _kernel_trial(run, finding, folder, files) if finding.kind in TUNED_KINDS else ""
 
 

@@ -34,13 +34,14 @@ def made_words(run: Run) -> Sentence:
     return Sentence(" · ".join(filter(None, known)), NOTE, on=On.PAGE)
 
 
-def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item]) -> Answers:
+def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: Item | None = None) -> Answers:
     """The questions to which the record has an answer.
 
     Args:
         run: the record.
         entries: its kernels, those that take most time first.
         found: the findings in their order.
+        proven: what a search for faster settings has proven.
     """
     program = step_of(run)
     rows: list[tuple[str, Item]] = []
@@ -52,10 +53,12 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item]) -> Answer
     if program is not None:
         whose = "the time in operators" if runs_on_host(run) else "the device's time"
         rows += [(question, Item(text)) for question, text in (*_layer(program, whose), *_line(program, whose))]
+    if proven is not None:
+        rows += [("What is proven?", proven)]
     tried = [item for item in found if item.tone == WARN]
     if tried:
         first = next((item for item in tried if item.command), None)
-        rows += [("What to try first?", tried[0])]
+        rows += [("What to try first?" if proven is None else "What to try next?", tried[0])]
         rows += [("What can be tried by a command?", first)] if first not in (None, tried[0]) else []
     if program is not None or called:
         cautions = [item for item in found if item.tone == BAD]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding
+from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, join_words
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
-from ...analysis.findings.next_commands import headline
+from ...analysis.findings.next_commands import applying_command, headline, proven_rows
 from ...analysis.findings.rule_table import FIRST, findings, findings_beside
 from ...analysis.step_costs import (
     calls_differ,
@@ -62,10 +62,11 @@ from ..document import (
     words,
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
+from ..optimization_document import result_words, titles_of
 from .answers import answers, made_words
 from .layers_document import KERNEL, icicle_section, layers_section
 from .retune_document import proof_section, retune_section
-from .run_summary import commands_of, few_findings, run_summary, trial_of
+from .run_summary import commands_of, few_findings, run_summary, search_of, trial_of
 from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
 from .run_words import (
     Entry,
@@ -164,7 +165,7 @@ def run_document(run: Run, view: View = DEFAULT_VIEW, parts: PageParts = PagePar
             _failures(run, view.folder),
             Sentence(sentence(lead.text, run) if lead is not None else "", LEAD),
             *_shared(run),
-            answers(run, rank(run), items),
+            answers(run, rank(run), items, _proven(run, view)),
             *(replace(one, on=one.on & On.PAGE) for one in paged),
             *(replace(one, on=one.on & ~On.PAGE) for one in shown),
             _at_length(_not_run(run, view.folder)),
@@ -280,15 +281,26 @@ def _shared(run: Run) -> Iterator[Sentence]:
 
 def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: View) -> tuple[Section, tuple[Item, ...]]:
     """The advice with the largest gains first, then cautions, and what was found in order; and these entries."""
-    found = [one for one in findings_beside(run, lead) if one.kind != FIRST]
+    search = search_of(view)
+    proven = [one for one in findings_beside(run, lead) if search is not None and proven_rows(one, search)]
+    found = [*proven, *(one for one in findings_beside(run, lead) if one.kind != FIRST and one not in proven)]
     few, every = few_findings(found, run), [one for one in found if one.level != NOTE_LEVEL]
     numbers = {(entry.module.slug, entry.kernel.name): entry for entry in entries}
     shown = [entry for entry in entries[: view.top] if entry.cost.calls]
     items = [_item(one, numbers, shown, run, On.EVERYWHERE if one in few else On.PAPER) for one in every]
-    items = [replace(item, command=trial_of(run, one, view)) for item, one in zip(items, every, strict=True)]
+    items = [
+        replace(
+            item,
+            text=finding_words(one, run, search),
+            tone=GOOD if one in proven else item.tone,
+            command=trial_of(run, one, view, search),
+        )
+        for item, one in zip(items, every, strict=True)
+    ]
     said = [_item(one, numbers, shown, run, On.PAPER) for one in found if one.level == NOTE_LEVEL]
     others = len(found) - len(few)
     title = f"{len(said)} note{'s' * (len(said) > 1)} on the measurement"
+    first = "what is proven comes first, then what could win most" if proven else "what could win most comes first"
     section = Section(
         "Findings",
         (
@@ -296,9 +308,19 @@ def _findings(run: Run, lead: Finding | None, entries: Sequence[Entry], view: Vi
             *sentences((f"and {others} more in report.html" if others else "",), NOTE, On.SCREEN),
             *((Fold(title, (Items(tuple(said)),), on=On.PAPER),) if said else ()),
         ),
-        note=f"what could win most comes first; shares are of {whole_words(run)}" if items else "",
+        note=f"{first}; shares are of {whole_words(run)}" if items else "",
     )
     return section, tuple(items)
+
+
+def _proven(run: Run, view: View) -> Item | None:
+    """What a search for faster settings has proven, with the command that applies it; ``None`` if there is nothing."""
+    search = search_of(view)
+    if search is None or search.winner is None:
+        return None
+    titles = join_words(titles_of(search, search.winner.slugs), len(search.winner.slugs))
+    text = sentence(f"{titles}: {result_words(search)}", run)
+    return Item(text, GOOD, command=applying_command(run, str(view.folder), search))
 
 
 def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Sequence[Entry], run: Run, on: On) -> Item:

@@ -11,6 +11,7 @@ from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
 from ...analysis.step_costs import step_of, whole_time_s
 from ...errors import InductorBenchError
 from ...records.base import Failure
+from ...records.optimization import Optimization
 from ...records.run import IDLE, Part, Run
 from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryKernel, SummaryPart
 from ...store.program_folders import OPTIMIZED, OptimizationFolder
@@ -36,7 +37,7 @@ def run_summary(run: Run, view: View) -> Summary:
     lead, folder = headline(run), str(view.folder) if view.folder is not None else ""
     found = findings_beside(run, lead)
     shown = few_findings(found, run) if view.brief else found
-    places = names.file_names(run)
+    places, search = names.file_names(run), search_of(view)
     failures = tuple(_failure(one, run) for one in run.failures)
     headline_id = lead.kind if lead is not None else FAILED if failures else ""
     return Summary(
@@ -46,7 +47,7 @@ def run_summary(run: Run, view: View) -> Summary:
         failures=failures,
         parts=tuple(with_unique_ids(map(_part, sorted_parts(run)))),
         kernels=tuple(_kernel(entry, places) for entry in rank(run, view.sort)[: view.top] if entry.cost.calls),
-        findings=tuple(with_unique_ids(_finding(one, run, view) for one in shown)),
+        findings=tuple(with_unique_ids(_finding(one, run, view, search) for one in shown)),
         next_commands=named_commands(commands_of(run, view)),
         left_out={"findings": len(found) - len(shown)} if len(shown) < len(found) else {},
     )
@@ -70,26 +71,27 @@ def commands_of(run: Run, view: View) -> tuple[tuple[str, str], ...]:
     """What to type next, each with its purpose; nothing without a folder."""
     if view.folder is None:
         return ()
-    files, is_searched = FolderFiles(view.folder), _is_searched(view.folder)
-    found = next_commands(run, view.folder, view.sort, files, is_searched=is_searched)
+    found = next_commands(run, view.folder, view.sort, FolderFiles(view.folder), search=search_of(view))
     return tuple((one.command, one.why) for one in found)
 
 
-def trial_of(run: Run, finding: Finding, view: View) -> str:
-    """The command that tries what a finding says to change; empty if no command does."""
+def trial_of(run: Run, finding: Finding, view: View, search: Optimization | None) -> str:
+    """The command that tries what a finding says to change, or applies what is proven; empty if no command does."""
     if view.folder is None:
         return try_command(run, finding, "")
-    files, is_searched = FolderFiles(view.folder), _is_searched(view.folder)
-    return try_command(run, finding, str(view.folder), files, is_searched=is_searched)
+    return try_command(run, finding, str(view.folder), FolderFiles(view.folder), search=search)
 
 
-def _is_searched(folder: Path) -> bool:
-    """Whether ``optimize`` has ended a search in a RUN."""
-    place = OptimizationFolder(folder / OPTIMIZED)
+def search_of(view: View) -> Optimization | None:
+    """What ``optimize`` has found in a RUN; ``None`` if no search has ended there."""
+    if view.folder is None:
+        return None
+    place = OptimizationFolder(view.folder / OPTIMIZED)
     try:
-        return place.exists() and place.load().is_complete
+        found = place.load() if place.exists() else None
     except InductorBenchError:
-        return False
+        return None
+    return found if found is not None and found.is_complete else None
 
 
 def sorted_parts(run: Run) -> list[Part]:
@@ -132,18 +134,18 @@ def _kernel(entry: Entry, places: Mapping[str, str]) -> SummaryKernel:
     )
 
 
-def _finding(finding: Finding, run: Run, view: View) -> SummaryFinding:
+def _finding(finding: Finding, run: Run, view: View, search: Optimization | None) -> SummaryFinding:
     saved_s = saving_s(finding, run)
     return SummaryFinding(
         id=finding.id,
         kind=finding.kind,
         level=finding.level,
-        text=finding_words(finding, run),
+        text=finding_words(finding, run, search),
         saving_s=saved_s if finding.level == ADVICE and saved_s else None,
         graphs=finding.modules,
         kernels=tuple(dict.fromkeys(place.name for place in finding.kernels)),
         changes=finding.changes,
-        command=trial_of(run, finding, view),
+        command=trial_of(run, finding, view, search),
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ... import units
 from ...analysis.findings.doubts import methods
-from ...analysis.findings.finding import Finding
+from ...analysis.findings.finding import ADVICE, Finding, join_words, plural
+from ...analysis.findings.next_commands import proven_rows, searched_rows
 from ...analysis.roofline import matrix_roof
 from ...analysis.step_costs import (
     Cost,
@@ -27,8 +28,10 @@ from ...devices.table import common_device, device_of
 from ...errors import UsageError
 from ...records.base import Failure
 from ...records.module import Kernel, ModuleRecord
+from ...records.optimization import Optimization
 from ...records.run import Run
 from .. import names, palette
+from ..optimization_document import STATES, result_words
 
 SORTS = ("time", "gain", "calls")
 FEW_GRAPHS = 6
@@ -263,9 +266,33 @@ def step_saving(cost: Cost) -> str:
     return f"{now} ({units.seconds(later_s)})" if waits else now
 
 
-def finding_words(finding: Finding, run: Run) -> str:
-    """A finding as a sentence, and what its change would save of the step, simulated."""
-    return " ".join(filter(None, (sentence(finding.text, run), saving_words(finding, run))))
+def finding_words(finding: Finding, run: Run, search: Optimization | None = None) -> str:
+    """A finding as a sentence, what its change would save of the step, simulated, and what a search says of it."""
+    searched = search_words(finding, search) if search is not None else ""
+    return " ".join(filter(None, (sentence(finding.text, run), saving_words(finding, run), searched)))
+
+
+MOST_TRIED = 3
+
+
+def search_words(finding: Finding, search: Optimization) -> str:
+    """What became of a finding's change in a search of ``optimize``, in a sentence; empty if it tries no such change.
+
+    What is proven has its step before and after; what is not has the reason.
+    """
+    rows, proven = searched_rows(finding, search), proven_rows(finding, search)
+    if proven and search.winner is not None:
+        others = len(search.winner.slugs) - len(proven)
+        titles = [*(row.title for row in proven), *([plural(others, "other setting")] if others else [])]
+        return f"Proven with {join_words(titles, len(titles))}: {result_words(search)}."
+    tried = [row for row in rows if row in search.tried]
+    if tried:
+        said = [f"{row.title} ({STATES.get(row.state, row.state)})" for row in tried]
+        return f"Tried by optimize: {join_words(said, MOST_TRIED)}."
+    if finding.level != ADVICE:
+        return ""
+    reason = next((row.reason for row in rows if "--" in row.reason), rows[0].reason if rows else "")
+    return f"Not tried by optimize ({reason})." if reason else ""
 
 
 def origin_words(kernel: Kernel, place_of: Mapping[str, str]) -> str:
