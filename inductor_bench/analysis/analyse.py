@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +15,17 @@ from ..errors import InductorBenchError
 from ..records.base import Failure
 from ..records.code import Details, KernelDefinition, Launch, ModuleSource
 from ..records.evidence import CountedCall, Evidence, ModuleEvidence
-from ..records.module import IdleTime, Kernel, LeastWork, Loads, Method, ModuleRecord, ModuleTimes, ProfiledIterations
+from ..records.module import (
+    IdleTime,
+    InputShape,
+    Kernel,
+    LeastWork,
+    Loads,
+    Method,
+    ModuleRecord,
+    ModuleTimes,
+    ProfiledIterations,
+)
 from ..records.run import AcceleratorFacts, Environment, Part, Peaks, Program, Run
 from ..records.traced import DeviceEvent, Gaps, Iteration, Trace
 from ..store.run_files import validate_module
@@ -116,6 +128,7 @@ def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleR
         tf32=module.tf32 and device.has_tf32,
         cuda_graphs=module.cuda_graphs and not device.runs_on_host,
         max_autotune=module.max_autotune,
+        inputs=input_shapes(source),
         categories=total_categories(kernels, whole),
         kernels=kernels,
         outputs=module.outputs,
@@ -138,9 +151,21 @@ def describe_unprofiled(module: ModuleEvidence, source: ModuleSource, details: D
         measurement=Method(module.measurement.method),
         times=ModuleTimes(wall_time_s=median(samples), wall_samples_s=samples),
         peak_memory_bytes=details.peak_memory_bytes,
+        inputs=input_shapes(source),
         notes=("only the wall time was measured: the profile failed",),
         loads=Loads(wall_load=details.wall_load),
     )
+
+
+def input_shapes(source: ModuleSource) -> tuple[InputShape, ...]:
+    """The types and shapes of a module's inputs: those of integers first, and then those with most elements."""
+    counts = Counter((one.dtype, one.shape) for one in source.inputs if one.kind == "tensor" and one.dtype)
+    found = [InputShape(dtype or "", shape, count) for (dtype, shape), count in counts.items()]
+    return tuple(sorted(found, key=lambda one: (not _is_integer(one.dtype), -math.prod(one.shape))))
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint", "bool"))
 
 
 def trace_environment(trace: Trace) -> Environment:

@@ -245,6 +245,15 @@ class Loads:
 
 
 @dataclass(frozen=True)
+class InputShape:
+    """The tensors of one type and shape among the inputs of a module."""
+
+    dtype: str  # their element type, for example ``float32``
+    shape: tuple[int, ...]  # their sizes; of a module with dynamic shapes those for which it was compiled
+    count: int = 1  # the number of them
+
+
+@dataclass(frozen=True)
 class ModuleRecord:
     """The measurement of one compiled module. Figures are per iteration."""
 
@@ -267,6 +276,9 @@ class ModuleRecord:
     tf32: bool = False  # whether float32 matrix products may use TF32
     cuda_graphs: bool = False  # whether the program compiles it for CUDA graphs, without which it runs by itself
     max_autotune: bool = False  # whether the program compiles it with max-autotune
+    # its inputs, weights among them: tensors of integers first, and then the largest; empty if its text has none, and
+    # in older records
+    inputs: tuple[InputShape, ...] = ()
     categories: tuple[CategoryTotal, ...] = ()  # the sums over the kernels of each category
     kernels: tuple[Kernel, ...] = ()  # the kernels
     outputs: Inline[Outputs] = Outputs()  # the trace and the log

@@ -6,8 +6,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ..analysis.call_work import DTYPES
 from ..records.code import SourceLine
-from ..records.module import Kernel, ShapeGroup
+from ..records.module import InputShape, Kernel, ShapeGroup
 from ..records.run import Run
 
 ELLIPSIS = "…"
@@ -284,3 +285,18 @@ def shapes(groups: tuple[ShapeGroup, ...]) -> str:
         return ""
     more = len(groups) - 1
     return f"[{clean(largest.shapes)}]" + (f" +{more} shape{'s' * (more > 1)}" if more else "")
+
+
+TYPES = {torch: short for short, torch in DTYPES.values()}
+"""The short names of element types by those of torch."""
+
+
+def inputs(found: Sequence[InputShape], most: int | None = None) -> str:
+    """The types and shapes of a module's inputs: ``i64[32,128] (3x), f32[30522,768] and 14 more shapes``."""
+    said = [
+        f"{TYPES.get(one.dtype, clean(one.dtype))}[{','.join(map(str, one.shape))}]"
+        + (f" ({one.count}x)" if one.count > 1 else "")
+        for one in found[:most]
+    ]
+    more = len(found) - len(said)
+    return ", ".join(said) + (f" and {more} more shape{'s' * (more > 1)}" if more else "")

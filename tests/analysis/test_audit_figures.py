@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -12,13 +13,13 @@ from typing import Any
 import pytest
 from h200 import FOLDER, RECORDED, activities_of, iterations_of, source_of, trace_of
 
-from inductor_bench.analysis.analyse import ModuleFacts, _kernel_facts, describe_module
+from inductor_bench.analysis.analyse import ModuleFacts, _kernel_facts, describe_module, input_shapes
 from inductor_bench.analysis.evidence_files import AttributedModule
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.records.base import Category
-from inductor_bench.records.code import Details, ModuleSource
+from inductor_bench.records.code import Details, ModuleInput, ModuleSource
 from inductor_bench.records.evidence import ModuleEvidence
-from inductor_bench.records.module import Kernel, Method, ModuleRecord
+from inductor_bench.records.module import InputShape, Kernel, Method, ModuleRecord
 from inductor_bench.records.run import Peaks
 from inductor_bench.records.traced import Activity, DeviceEvent, OperatorCall, OperatorCost, TensorArguments
 from inductor_bench.source.module_reader import read_module
@@ -242,3 +243,15 @@ def test_a_wall_time_far_beyond_the_profiled_one_is_not_passed_off_as_idle() -> 
     profiled = described(1e-3).times.profiled_time_s
     (note,) = described(10 * profiled).notes
     assert "10.0 times" in note and f"{profiled * 9e3:.2f} ms of what is shown as idle" in note
+
+
+def test_a_graph_has_the_types_and_shapes_of_its_inputs() -> None:
+    found = described(1.0).inputs
+    tensors = [one for one in source_of("gpu_kinds/0_forward").inputs if one.kind == "tensor"]
+    assert sum(one.count for one in found) == len(tensors) > len(found)
+    assert {(one.dtype, one.shape) for one in found} == {(one.dtype, one.shape) for one in tensors}
+    sizes = [math.prod(one.shape) for one in found if not one.dtype.startswith("int")]
+    assert sizes == sorted(sizes, reverse=True)
+    number = ModuleInput("n", "tensor", "int64", (8, 512))
+    source = replace(source_of("gpu_kinds/0_forward"), inputs=(*tensors, number, ModuleInput("s0", "int", value=3)))
+    assert input_shapes(source) == (InputShape("int64", (8, 512)), *found)

@@ -19,17 +19,20 @@ import run_builder as build
 import step_runs
 import tried_programs
 from conftest import ROOT
+from inline import change
 from recorded_runs import recorded_runs
 
 from inductor_bench.analysis.comparison_run import compare_runs
 from inductor_bench.analysis.findings.finding import Finding
 from inductor_bench.records.base import Failure
 from inductor_bench.records.code import SourceLine
+from inductor_bench.records.module import InputShape
 from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.report import comparison_document, modes_document, optimization_document
 from inductor_bench.report.batch_tables import SUMMARY_TABLES, summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
 from inductor_bench.report.formats import Formats, View, as_page
+from inductor_bench.report.run.answers import product_words
 from inductor_bench.report.run.run_document import FORMATS, run_document
 from inductor_bench.report.run.run_summary import run_summary
 from inductor_bench.report.terminal import document_text
@@ -369,3 +372,40 @@ def test_a_page_opens_with_what_is_proven(searched_run: Path) -> None:
     (searched_run / "optimized" / "optimization.json").unlink()
     alone = as_page(FORMATS, run, View(searched_run))
     assert "What is proven?" not in alone and "<dt>What to try first?</dt>" in alone and "Proven with" not in alone
+
+
+def test_a_page_says_on_which_data_a_script_ran_and_guesses_no_batch_size() -> None:
+    run = recorded_runs()["bert"]
+    forward, backward = run.modules
+    ids, weights = InputShape("int64", (32, 128), 3), InputShape("bfloat16", (768, 768), 48)
+    others = tuple(InputShape("float32", (size,)) for size in range(5, 0, -1))
+    given = replace(forward, inputs=(ids, weights, *others))
+    run = replace(run, modules=(given, replace(backward, inputs=(InputShape("float32", (9,)),))))
+    text = as_page(FORMATS, run)
+    answer = text.split("<dt>On which data?</dt>")[1].partition("</dd>")[0]
+    assert answer.strip().removeprefix("<dd>") == (
+        "Inputs of forward, weights among them: i64[32,128] (3x), bf16[768,768] (48x), f32[5], f32[4], f32[3], f32[2] "
+        "and 1 more shape. Matrix products in bfloat16."
+    )
+    assert "inputs f32[9]" in text, "of the backward graph in its row"
+    assert "batch" not in answer and "its sizes are dynamic" not in answer
+    dynamic = replace(run, modules=(replace(given, dynamic=True),))
+    assert "1 more shape; its sizes are dynamic, these are those it was compiled for." in as_page(FORMATS, dynamic)
+    sized = replace(run, request=replace(run.request, batch_size=32))
+    assert "<dd>Batch 32. Inputs of forward" in as_page(FORMATS, sized)
+
+
+def test_the_types_of_products_have_their_shares_of_the_flops() -> None:
+    run = recorded_runs()["bert"]
+    assert product_words(run) == "bfloat16" and product_words(build.empty()) == ""
+    (forward, *others) = run.modules
+    kernels = [
+        change(kernel, dtype="float32") if kernel.work.flops and kernel.name.startswith("cudnn") else kernel
+        for kernel in forward.kernels
+    ]
+    mixed = replace(run, modules=(replace(forward, kernels=tuple(kernels)), *others))
+    first, second = product_words(mixed).split(", ")
+    shares = [float(one.split(" ")[1].removesuffix("%")) for one in (first, second)]
+    assert (
+        first.startswith("bfloat16 9") and second.startswith("float32 ") and sum(shares) == pytest.approx(100, abs=0.2)
+    )

@@ -290,13 +290,19 @@ def float32_island(evidence: RunEvidence) -> Iterator[Finding]:
     yield replace(found, gain_s=time_s / 2)
 
 
-def _half_of(evidence: RunEvidence) -> str:
-    """The half precision of the model's products; empty if most of their FLOPs are in another type."""
+def product_flops(evidence: RunEvidence) -> dict[str, float]:
+    """The FLOPs of a step's matrix products, of one iteration of each graph without a step, by their element type."""
     flops: dict[str, float] = {}
     for row in evidence.rows:
         work, calls = row.kernel.work, row.kernel.calls
         if work.flops and work.dtype and calls:
             flops[work.dtype] = flops.get(work.dtype, 0.0) + work.flops * row.cost.calls / calls
+    return flops
+
+
+def _half_of(evidence: RunEvidence) -> str:
+    """The half precision of the model's products; empty if most of their FLOPs are in another type."""
+    flops = product_flops(evidence)
     whole = sum(flops.values())
     return next((one for one in HALF if whole and flops.get(one, 0.0) >= MOSTLY * whole), "")
 

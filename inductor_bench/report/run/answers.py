@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.finding import plural
+from ...analysis.findings.finding import RunEvidence, plural
+from ...analysis.findings.product_findings import product_flops
 from ...analysis.findings.program_findings import line_words, step_words
 from ...analysis.layers.tree import TreeNode, tree_by_layer
-from ...analysis.step_costs import runs_on_host, step_of
+from ...analysis.step_costs import graph_use, runs_on_host, step_of, weight_s
 from ...records.code import SourceLine
 from ...records.run import Program, Run
 from .. import names
@@ -32,6 +33,34 @@ def made_words(run: Run) -> Sentence:
     day = run.created.replace("T", " ")[:16]
     known = [day, batch if batch not in run.title else "", f"`{names.clean(run.command)}`" if run.command else ""]
     return Sentence(" · ".join(filter(None, known)), NOTE, on=On.PAGE)
+
+
+MOST_SHAPES, MOST_GRAPHS = 6, 3
+
+
+def product_words(run: Run) -> str:
+    """The types in which matrix products run: ``bfloat16 97%, float32 3%``; empty if that is unknown."""
+    flops = product_flops(RunEvidence(run))
+    whole, largest = sum(flops.values()), sorted(flops.items(), key=lambda pair: -pair[1])
+    if len(largest) == 1:
+        return largest[0][0]
+    return ", ".join(f"{dtype} {units.percent(amount / whole)}" for dtype, amount in largest)
+
+
+def _data(run: Run) -> Iterator[str]:
+    """The inputs of the graphs with which a step begins, and the types of products."""
+    if run.request.batch_size is not None:
+        yield f"Batch {run.request.batch_size}."
+    called = [one for one in run.modules if one.inputs and one.role != "backward"]
+    if step_of(run) is not None:
+        called = [one for one in called if graph_use(run, one).calls]
+    for one in sorted(called, key=lambda one: -weight_s(run, one))[:MOST_GRAPHS]:
+        sizes = "; its sizes are dynamic, these are those it was compiled for" if one.dynamic else ""
+        yield f"Inputs of {names.clean(one.label)}, weights among them: {names.inputs(one.inputs, MOST_SHAPES)}{sizes}."
+    if more := len(called[MOST_GRAPHS:]):
+        yield f"And {plural(more, 'more graph')}, below."
+    if products := product_words(run):
+        yield f"Matrix products in {products}" + (" of their FLOPs." if "%" in products else ".")
 
 
 def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: Item | None = None) -> Answers:
@@ -60,6 +89,8 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: I
         first = next((item for item in tried if item.command), None)
         rows += [("What to try first?" if proven is None else "What to try next?", tried[0])]
         rows += [("What can be tried by a command?", first)] if first not in (None, tried[0]) else []
+    if data := " ".join(_data(run)):
+        rows += [("On which data?", Item(data))]
     if program is not None or called:
         cautions = [item for item in found if item.tone == BAD]
         rows += [("Is it certain?", Item(" ".join(_certainty(run, cautions))))]

@@ -63,7 +63,7 @@ from ..document import (
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
 from ..optimization_document import result_words, titles_of
-from .answers import answers, made_words
+from .answers import MOST_SHAPES, answers, made_words, product_words
 from .layers_document import KERNEL, icicle_section, layers_section
 from .retune_document import proof_section, retune_section
 from .run_summary import commands_of, few_findings, run_summary, search_of, trial_of
@@ -394,10 +394,11 @@ def _graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_gra
         *(Cell(units.count(use.calls), use.calls), Cell(units.seconds(use.time_s), use.time_s)),
         *(Cell(units.percent(use.share), use.share), Cell(launched(use.calls, use.replays, use.launches))),
     )
+    inputs = f"inputs {names.inputs(module.inputs, MOST_SHAPES)}" if module.inputs else ""
     graph_time = Cell(units.seconds(times.graph_time_s), times.graph_time_s)
     return Row(
         (
-            Cell(module.label, notes=notes(how, on=On.PAPER)),
+            Cell(module.label, notes=notes(how, inputs, on=On.PAPER)),
             *(step if in_step else ()),
             *([Cell(units.count(module.program_calls), module.program_calls)] if runs else []),
             *(Cell(units.seconds(times.wall_time_s), times.wall_time_s),),
@@ -478,6 +479,7 @@ def _facts(run: Run) -> tuple[Block, ...]:
         ("recorded", f"{run.created}, inductor-bench {run.tool_version}, run {run.run_id}"),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions if value)),
         ("machine", ", ".join(filter(None, machines))),
+        ("matrix products", product_words(run)),
         ("measured peaks", _peaks(peaks) if peaks is not None else ""),
         ("variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())),
     ]

@@ -257,6 +257,7 @@ _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
     "iterations": lambda module: module.profiled.iterations,
     "outlier_iterations": lambda module: module.profiled.outlier_iterations,
     "threads": lambda module: module.threads,
+    "inputs": lambda module: names.inputs(module.inputs),
     "kernels": lambda module: len(module.kernels),
     "trace": lambda module: module.outputs.trace,
 }
