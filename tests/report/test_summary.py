@@ -31,6 +31,7 @@ from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.report import comparison_document, modes_document, optimization_document
 from inductor_bench.report.batch_tables import SUMMARY_TABLES, summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
+from inductor_bench.report.document import Answers
 from inductor_bench.report.formats import Formats, View, as_page
 from inductor_bench.report.run.answers import product_words
 from inductor_bench.report.run.run_document import FORMATS, run_document
@@ -409,3 +410,19 @@ def test_the_types_of_products_have_their_shares_of_the_flops() -> None:
     assert (
         first.startswith("bfloat16 9") and second.startswith("float32 ") and sum(shares) == pytest.approx(100, abs=0.2)
     )
+
+
+def answers_of(run: Run) -> dict[str, str]:
+    """The questions and answers of a run's page."""
+    (found,) = (block for block in run_document(run).blocks if isinstance(block, Answers))
+    return {question: item.text for question, item in found.entries}
+
+
+def test_answers_explain_idle_time_say_what_is_unknown_and_say_nothing_twice() -> None:
+    bert, decode = (answers_of(recorded_runs()[name]) for name in ("bert", "decode"))
+    idle = ". In idle time the device waits for the host, which does what stands behind the colon."
+    assert bert["What is slow?"].endswith(idle) and decode["What is slow?"].endswith(idle)
+    assert "In idle time" not in answers_of(step_runs.cpu())["What is slow?"]
+    assert bert["Is it certain?"].count("middle half") == 1 and decode["Is it certain?"].count("middle half") == 1
+    assert decode["Which layer, which line?"].startswith("This RUN has no times by layer and line")
+    assert "Which layer, which line?" not in bert and bert["Which line?"]

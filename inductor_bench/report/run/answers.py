@@ -13,9 +13,10 @@ from ...analysis.findings.program_findings import line_words, step_words
 from ...analysis.layers.tree import TreeNode, tree_by_layer
 from ...analysis.step_costs import graph_use, runs_on_host, step_of, weight_s
 from ...records.code import SourceLine
-from ...records.run import Program, Run
+from ...records.run import IDLE, QUEUED, Part, Program, Run
 from .. import names
 from ..document import BAD, NOTE, WARN, Answers, Item, On, Sentence
+from .layers_document import MISSING
 from .run_tables import anchor
 from .run_words import Entry, of_peak, origin_words, sentence, whole_words
 from .step_document import part_label, where
@@ -36,6 +37,8 @@ def made_words(run: Run) -> Sentence:
 
 
 MOST_SHAPES, MOST_GRAPHS = 6, 3
+MIDDLE = "middle half"
+IDLE_MEANS = "In idle time the device waits for the host, which does what stands behind the colon."
 
 
 def product_words(run: Run) -> str:
@@ -75,13 +78,15 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: I
     program = step_of(run)
     rows: list[tuple[str, Item]] = []
     if program is not None:
-        rows += [("What is slow?", Item(_parts(program)))]
+        waits = IDLE_MEANS if program.parts and not runs_on_host(run) and _begins_idle(program) else ""
+        rows += [("What is slow?", Item(" ".join(filter(None, (_parts(program), waits)))))]
     called = [entry for entry in entries if entry.cost.calls]
     if called:
         rows += [("Which kernel?", _kernel(run, max(called, key=lambda entry: entry.cost.time_s)))]
     if program is not None:
         whose = "the time in operators" if runs_on_host(run) else "the device's time"
-        rows += [(question, Item(text)) for question, text in (*_layer(program, whose), *_line(program, whose))]
+        places = [*_layer(program, whose), *_line(program, whose)]
+        rows += [(question, Item(text)) for question, text in places or [("Which layer, which line?", MISSING)]]
     if proven is not None:
         rows += [("What is proven?", proven)]
     tried = [item for item in found if item.tone == WARN]
@@ -97,10 +102,18 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: I
     return Answers(tuple(rows))
 
 
+def _longest(program: Program) -> list[Part]:
+    return sorted(program.parts, key=lambda part: -part.time_s)[:MOST_PARTS]
+
+
+def _begins_idle(program: Program) -> bool:
+    """Whether one of the longest parts is a wait for the host."""
+    return any(part.kind == IDLE and part.label != QUEUED for part in _longest(program))
+
+
 def _parts(program: Program) -> str:
-    longest = sorted(program.parts, key=lambda part: -part.time_s)[:MOST_PARTS]
     words = []
-    for part in longest:
+    for part in _longest(program):
         place = f", {place}" if (place := where(part)) else ""
         words.append(f"{part_label(part)} {units.seconds(part.time_s)} ({units.percent(part.share)}{place})")
     return f"{', then '.join(words)}."
@@ -167,9 +180,9 @@ def _certainty(run: Run, cautions: Sequence[Item]) -> Iterable[str]:
     if program is not None:
         times = program.step_times_s[slice(*program.level)] or program.step_times_s
         yield sentence(step_words(program), run)
-        if len(times) > 1:
+        if len(times) > 1 and not any(MIDDLE in item.text for item in cautions):
             low, _, high = statistics.quantiles(times, n=4)
-            yield f"The middle half of these steps takes {units.seconds(low)} to {units.seconds(high)}."
+            yield f"The {MIDDLE} of these steps takes {units.seconds(low)} to {units.seconds(high)}."
     if not cautions:
         yield "Nothing was found that makes the figures doubtful."
         return
