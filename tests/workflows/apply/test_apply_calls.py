@@ -75,7 +75,8 @@ def test_a_library_call_is_checked_in_float64_and_may_not_write_its_inputs(tmp_p
 def test_a_program_runs_one_kernel_in_the_place_of_a_group(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "group-kept"))
     write(folder, forward_group(folder), tmp_path / "mine.py", ("tanh(", "sin("))
-    written = run(command("apply", folder.path, "--kernel", tmp_path / "mine.py"), folder.path, **forks())
+    words = command("apply", folder.path, "--kernel", tmp_path / "mine.py")
+    written = run(words, folder.path, **forks(), **own_cache(tmp_path))
     assert written.code == 0 and "1 edited kernel" in written.stdout, written.printed
     path = scratch() / "sine.py"
     path.write_text(SINE)

@@ -64,8 +64,9 @@ def sine(run: RunFolder, path: Path) -> KernelEdit:
 
 
 def own_cache(folder: Path) -> dict[str, str]:
-    """A program's cache: from the user's, torch may load what another session compiled for other vectors."""
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    """Caches of a test's own: from the user's, torch may load what another session compiled for other vectors, and the
+    tool's holds which edits the checks of other tests refused."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "INDUCTOR_BENCH_CACHE": str(folder / "verdicts")}
 
 
 def with_constant(value: str) -> Callable[[str], str]:
@@ -108,7 +109,7 @@ def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
     sine(folder, tmp_path / "mine.py")
     places: dict[str, str | Path] = {"runs/train": folder.path, "mine.py": tmp_path / "mine.py"}
     words = documented("inductor-bench apply runs/train --kernel mine.py", places)
-    written = run(command(*words), folder.path, **forks())
+    written = run(command(*words), folder.path, **forks(), **own_cache(tmp_path))
     assert written.code == 0 and "1 edited kernel" in written.stdout
     (tmp_path / "mine.py").unlink()
     moved = shutil.move(folder.path / "tuned", tmp_path / "elsewhere")
