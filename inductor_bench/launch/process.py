@@ -51,12 +51,10 @@ if sys.path[0] == "":
 import runpy
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""
 
-
 _TRACEBACK = "Traceback (most recent call last):"
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Iteration|Warning)(:|$)")
 _LONGEST = 300
-
 _RANK_FAILED = "ChildFailedError"
 _FIRST_RANK = re.compile(
     r"Root Cause \(first observed failure\):.*?^ *rank *: (?P<rank>\d+).*?"
@@ -168,6 +166,8 @@ SIGNALLED = 128
 
 TAIL_LINES, TAIL_BYTES = 15, 64_000
 
+_LEAKS = re.compile(r"(?ms)^nanobind: leaked .*?(?:refleaks\.html\n?|\Z)")  # what Triton prints at the end (torch 2.15)
+
 MOST_OF_A_LINE = 1_000_000
 """Characters of a line that are read at once."""
 
@@ -205,14 +205,14 @@ class ProcessResult:
         return f"exited with code {self.exit_code} after {self.time_s:.1f} s"
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """The last lines of the log, or an empty string."""
+        """The last lines of the log that the program itself printed, or an empty string."""
         try:
             with self.log.open("rb") as stream:
                 stream.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
                 text = stream.read().decode("utf-8", errors="replace")
         except OSError:
             return ""
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join(_LEAKS.sub("", text).splitlines()[-lines:])
 
 
 class RunningProcess:

@@ -199,6 +199,15 @@ def pool(tmp_path: Path) -> WorkerPool:
     return WorkerPool(sys.executable, tmp_path, dict(os.environ), timeout_s=600)
 
 
+def test_the_error_is_seen_above_what_tritons_bindings_print_after_it(tmp_path) -> None:
+    leaks = "".join(f' - leaked function "create_{number}"\\n' for number in range(40))
+    said = (
+        f"nanobind: leaked 40 functions!\\n{leaks}nanobind: see https://nanobind.readthedocs.io/en/latest/refleaks.html"
+    )
+    done = run(f"import os; os.write(2, b'ValueError: no data\\n{said}'); os._exit(1)", tmp_path)
+    assert done.tail() == "ValueError: no data"
+
+
 def test_a_worker_that_fails_says_why(tmp_path) -> None:
     job = ProfileModule(
         module=str(tmp_path / "absent.py"),
