@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from ...store.folder import RECORD, RunFolder, rows_in
 from ...store.run_files import load_module
 from ..modules.extraction import ExtractionCandidate, ModuleKernels, list_candidates, modules_of_run
 from ..modules.module_measurements import SUFFIX
-from .stretch_files import RunCalls, about_calls, find_calls, make_calls_edit
+from .stretch_files import BETWEEN, RunCalls, about_calls, find_calls, make_calls_edit
 
 MOST_SHAPES = 6
 """Number of different launches of a kernel that an edit is checked with, those that run most often."""
@@ -210,10 +212,34 @@ def write_edit(target: str, place: Path) -> KernelEdit:
 def _find(target: str) -> RunKernel | RunCalls:
     place, mark, name = target.rpartition("#")
     if mark and name and (Path(place) / RECORD).is_file():
-        calls = find_calls(RunFolder(Path(place)), name)
+        folder = RunFolder(Path(place))
+        name = BETWEEN.join(_only_match(folder, end) for end in name.split(BETWEEN))
+        calls = find_calls(folder, name)
         if calls is not None:
             return calls
+        target = f"{place}#{name}"
     return find_run_kernel(target)
+
+
+def _only_match(folder: RunFolder, pattern: str) -> str:
+    """The name of the only kernel or library call that a glob fits; the glob itself if it fits none."""
+    if not glob.has_magic(pattern):
+        return pattern
+    files = {(row.module, row.name): row.file.removesuffix(".py") for row in rows_in(folder.kernels) if row.file}
+    known = {
+        files.get((module.label, candidate.header.name), candidate.header.name)
+        for module in modules_of_run(folder, DRAWN)[0]
+        for candidate in list_candidates(module)
+    }
+    found = sorted(name for name in known if fnmatchcase(name, pattern.removesuffix(".py")))
+    if len(found) > 1:
+        more = f" and {len(found) - 6} more" if len(found) > 6 else ""
+        raise UsageError(
+            f"{pattern} fits {len(found)} kernels of {folder.path}: {', '.join(found[:6])}{more}",
+            "name one of them",
+            "wrong-target",
+        )
+    return found[0] if found else pattern
 
 
 def _made(found: RunKernel | RunCalls, place: Path) -> KernelEdit:

@@ -135,12 +135,20 @@ def test_every_generated_kernel_of_a_run_is_read_back_as_it_was_written(runs: Pa
         assert edit.source == edit.original_source == find_run_kernel(f"{runs}/gpu#{name}").source
 
 
+@pytest.mark.parametrize("target", ["{}/cpu#cpp_*_relu_?", "{}/cpu#*relu*.py", "{}/gpu#triton_red_*_layer_norm_0"])
+def test_a_glob_that_fits_one_kernel_names_it(runs: Path, target: str, tmp_path: Path) -> None:
+    write(target.format(runs), tmp_path / "mine.py")
+    assert read_edit(tmp_path / "mine.py").kernel == (RED if "gpu" in target else "cpp_fused_relu_0")
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
         ("{}/cpu", "names no kernel of a RUN"),
         ("{}/none#cpp_fused_relu_0", "is no RUN"),
         ("{}/cpu#cpp_fused_gelu_0", "has no kernel cpp_fused_gelu_0"),
+        ("{}/cpu#cpp_fused_gelu_*", r"has no kernel cpp_fused_gelu_\*"),
+        ("{}/gpu#triton_red_fused_sum_[37]", "fits 2 kernels of .*: triton_red_fused_sum_3, triton_red_fused_sum_7$"),
         ("{}/gpu#triton_red_fused_sum_3..triton_red_fused_sum_99", "has no module that calls both"),
         ("{}/gpu#..triton_red_fused_sum_3", "names no first kernel"),
         ("{}/gpu#triton_red_fused_sum_3..", "names no last kernel"),
