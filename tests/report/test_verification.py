@@ -99,8 +99,8 @@ def text_of(found: Verification, width: int = 100) -> str:
             "No difference found, and one of up to 7.9% is not excluded: a step takes 17.8 ms",
         ),
         (
-            replace(FOUND, step=replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower")),
-            "A step is slower with the configs: 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) more; 95% interval 0.800",
+            replace(FOUND, step=Saving(17.8e-3, 18.7e-3, -0.9e-3, -1e-3, -0.8e-3, 40, "slower")),
+            "A step is slower with the configs: 18.7 ms instead of 17.8 ms, 0.900 ms (5.1%) more; 95% interval 0.800",
         ),
         (
             replace(FOUND, way="processes", step=replace(STEP, pairs=2)),
@@ -112,6 +112,18 @@ def text_of(found: Verification, width: int = 100) -> str:
 )
 def test_each_verdict_has_its_words(found: Verification, words: str) -> None:
     assert lead_words(found).startswith(words)
+
+
+def test_a_saving_of_pairs_that_is_not_the_difference_of_both_medians_is_named_so() -> None:
+    apart = Saving(53.6e-3, 36.6e-3, 21.4e-3, 16.1e-3, 25.2e-3, 40, "saves")
+    words = "36.6 ms in the median instead of 53.6 ms, and compared in pairs 21.4 ms (39.9%) less; 95% interval 16.1 ms"
+    assert lead_words(replace(FOUND, step=apart)).startswith(f"Proven: a step takes {words}")
+    slower = replace(apart, saving_s=-9e-3, low_s=-11e-3, high_s=-8e-3, tuned_s=60e-3, verdict="slower")
+    assert "60.0 ms in the median instead of 53.6 ms, and compared in pairs 9.00 ms" in lead_words(
+        replace(FOUND, step=slower)
+    )
+    rounded = replace(apart, saving_s=16.96e-3)
+    assert "36.6 ms instead of 53.6 ms, 17.0 ms (31.6%) less" in lead_words(replace(FOUND, step=rounded))
 
 
 def test_a_saving_that_the_step_hides_stands_beside_both_times_and_without_a_cause() -> None:
