@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..records.code import MachineLoad
 from ..records.comparison import Agreement
 from ..records.edit_pin import CPP, TRITON, EditPin, put_in_words
 from ..records.evidence import ObservedGraph
@@ -292,6 +293,7 @@ class ComparedSteps:
     changes: dict[str, str] = field(default_factory=dict)  # by these ids, how each by itself changes them
     error: str = ""  # the reason of a failure
     notes: tuple[str, ...] = ()  # what limits the figures
+    load: MachineLoad | None = None  # the load while steps were timed, which are its runs; ``None`` for a GPU
 
 
 # The environment variables that configure the observation in the processes of a captured program.

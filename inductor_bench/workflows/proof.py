@@ -8,11 +8,12 @@ import re
 import shutil
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from ..analysis.findings.doubts import is_delayed, load_words
 from ..analysis.findings.finding import plural
 from ..analysis.program_step import MARKERS
 from ..analysis.statistics import TimedStep, device_confirms, judge_processes, measure_saving
@@ -31,6 +32,7 @@ from ..messages.observed import (
     PinnedProcess,
     PinState,
 )
+from ..records.code import MachineLoad
 from ..records.edit_pin import EditPin
 from ..records.evidence import DONE, FAILED, TIMING, ObservedSteps
 from ..records.evidence import DONE as STEPS_DONE
@@ -282,7 +284,7 @@ UNPROFILED = "The program ended before enough steps were profiled: what the devi
 
 
 def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[PinnedProcess]) -> Verification:
-    notes = list(found.notes)
+    notes = [*found.notes, *busy_words(found.load)]
     on_host = device_of(found.device or "cpu").runs_on_host
     notes += [ENDED_EARLY] * (found.state == TIMING) + [UNPROFILED] * (found.state != DONE and not on_host)
     durations = [] if on_host else _read_durations(found)
@@ -307,6 +309,13 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
         notes=tuple(notes),
         created=now(),
     )
+
+
+def busy_words(load: MachineLoad | None) -> Iterator[str]:
+    """That other work delayed the compared steps, by the measure of a breakdown; nothing if none did."""
+    if load is not None and is_delayed(load):
+        words = load_words(load, "step")
+        yield f"{words[:1].upper()}{words[1:]}: compare again when it is idle"
 
 
 def _read_durations(found: ComparedSteps) -> list[StepDurations]:

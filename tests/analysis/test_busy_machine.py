@@ -13,11 +13,16 @@ from printed import run_markdown
 from inductor_bench.analysis.findings.finding import ADVICE
 from inductor_bench.analysis.findings.next_commands import headline, next_commands
 from inductor_bench.analysis.findings.rule_table import findings
+from inductor_bench.messages.observed import ComparedStep, ComparedSteps, Pins
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Run
+from inductor_bench.report.run.retune_document import detail_words
 from inductor_bench.store.codec import decode, encode
+from inductor_bench.worker.capture.pin_comparison import is_tuned
 from inductor_bench.worker.profile.module_profile import load_since, read_counters
+from inductor_bench.workflows.pins import PinnedRun
+from inductor_bench.workflows.proof import describe_steps
 
 BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
 QUIET = MachineLoad(200, 2, 7.8, 0.5, cpu_time_s=1.84, waited_s=0.16, stolen_s=0.0, switches=34)
@@ -123,6 +128,27 @@ def test_the_load_is_kept_in_the_record_and_an_old_record_has_none() -> None:
     for module in data["modules"]:
         del module["wall_load"], module["profile_load"]
     assert decode(Run, data).modules[0].loads.wall_load is None
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        (BUSY, "The machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, 312 involuntary"),
+        (QUIET, ""),
+        (replace(BUSY, switches=40), ""),
+        (None, ""),
+    ],
+)
+def test_compared_steps_beside_other_work_say_so_by_the_measure_of_a_breakdown(
+    load: MachineLoad | None, said: str
+) -> None:
+    steps = tuple(ComparedStep(is_tuned(place), 4e-3) for place in range(40))
+    found = describe_steps(
+        PinnedRun(Pins("compare", "", "", None), {}, {}), ComparedSteps(1, "cpu", "done", steps=steps, load=load), ()
+    )
+    assert bool(found.notes) == bool(said) and all(note.startswith(said) for note in found.notes)
+    assert all("context switches in 60 steps): compare again when it is idle" in note for note in found.notes)
+    assert [*found.notes] == [words for words in detail_words(found) if "busy" in words], "and the screen shows it"
 
 
 def test_a_worker_counts_what_its_own_runs_had() -> None:

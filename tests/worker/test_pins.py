@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,6 +237,28 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
     (process,) = read_states(tmp_path)
     assert [state.state for state in process.states] == [PINNED]
     assert kernel.state().state == REPLACED, "the program ends with its own"
+
+
+def test_a_comparison_on_a_cpu_counts_how_long_its_timed_steps_waited_for_a_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CAPTURE", str(tmp_path))
+
+    class NoKernel:
+        def use(self, tuned: bool) -> None:
+            pass
+
+        def describe(self) -> PinnedProcess:
+            return PinnedProcess(os.getpid(), ())
+
+    kernels: Any = NoKernel()
+    comparison = PinComparison(tmp_path, CalledGraphs(), kernels)
+    boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
+    for number in range(300):
+        comparison.cross(number, boundaries, time.perf_counter(), busy=False, cycle_s=None)
+    found = comparison.found
+    assert found.state == "done" and found.load is not None
+    assert found.load.runs == len(found.steps) > 0 and found.load.cores >= 1
 
 
 @pytest.mark.slow

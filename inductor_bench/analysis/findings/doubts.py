@@ -134,8 +134,12 @@ def is_wall_disturbed(module: ModuleRecord) -> bool:
     if not device_of(module.device).runs_on_host and (module.times.busy_share or 0.0) >= GAPS:
         return False  # the device determines the wall time
     load = module.loads.wall_load
-    switched = load is not None and load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
-    return switched or _spread(module.times.wall_samples_s) >= SCATTER
+    return (load is not None and is_delayed(load)) or _spread(module.times.wall_samples_s) >= SCATTER
+
+
+def is_delayed(load: MachineLoad) -> bool:
+    """Whether other processes delayed so many runs that their median counts as disturbed."""
+    return load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
 
 
 def are_kernels_disturbed(module: ModuleRecord) -> bool:
@@ -182,12 +186,12 @@ def busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 
-def load_words(load: MachineLoad) -> str:
-    """``the machine was busy (load 6.0 on 2 cores, waiting for a core 79% of the time, …)``."""
+def load_words(load: MachineLoad, runs: str = "run") -> str:
+    """``the machine was busy (load 6.0 on 2 cores, waiting for a core 79% of the time, …)``; ``runs`` says of what."""
     average = f"load {load.load:.1f} on {plural(load.cores, 'core')}, " if load.load is not None else ""
     return (
         f"the machine was busy ({average}waiting for a core {units.whole_percent(load.delayed_share)} of the time, "
-        f"{load.switches:,} involuntary context switches in {plural(load.runs, 'run')})"
+        f"{load.switches:,} involuntary context switches in {plural(load.runs, runs)})"
     )
 
 
