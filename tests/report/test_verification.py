@@ -224,6 +224,23 @@ def test_an_edited_kernel_is_shown_with_its_file_and_its_time() -> None:
     assert lead_words(replace(found, step=slower)).startswith("A step is slower with the edit: ")
 
 
+def test_a_table_without_the_time_of_a_kernel_has_no_columns_for_it() -> None:
+    on_cpu = replace(EDITED, own_s=None, saving_s=None)
+    for kernels, titles in (
+        ((on_cpu,), ["kernel", "config or file"]),
+        ((on_cpu, DROPPED), ["kernel", "config or file", "state"]),
+        ((replace(KERNELS[0], saving_s=None),), ["kernel", "config", "projected"]),
+        ((EDITED, on_cpu, DROPPED), ["kernel", "config or file", "time", "saves"]),
+    ):
+        (shown,) = [
+            one
+            for one in proof_section(replace(FOUND, kernels=kernels, device=None), 10).blocks
+            if isinstance(one, Table) and one.columns[0].title == "kernel"
+        ]
+        assert [column.title for column in shown.columns] == titles
+        assert all(len(row.cells) == len(titles) for row in shown.rows)
+
+
 def test_an_edit_that_was_dropped_is_named_and_nothing_is_said_to_agree() -> None:
     found = replace(FOUND, predicted_s=0.0, kernels=(DROPPED,))
     assert "no kernel ran its edit" in lead_words(found)

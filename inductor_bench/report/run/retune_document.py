@@ -448,14 +448,15 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     others = [one for one in found.kernels if one.state != PINNED]
     edited = any(one.edit for one in found.kernels)
     projects = not edited or not all(one.edit for one in found.kernels)
+    measured = any(one.saving_s is not None for one in pinned)  # which takes the profile of a GPU
     columns = (
         kernel_column("kernel", NAME_WIDTH),
         words("config or file" if edited else "config", least=24),
-        *((Column("time"),) if edited else ()),
+        *((Column("time"),) if edited and measured else ()),
         *((Column("projected"),) if projects else ()),
-        Column("saves"),
+        *((Column("saves" if measured else "state"),) if measured or others else ()),
     )
-    rows = [_proof_row(one, edited, projects) for one in (*pinned, *others)]
+    rows = [_proof_row(one, [column.title for column in columns[2:]]) for one in (*pinned, *others)]
     table = Table(columns, rows, most=min(top, len(pinned)), cut_on=On.TERMINAL, more="in report.html")
     shown = [
         Item(f"{reason}.", WARN, on=On.EVERYWHERE if n < MOST_REASONS else On.PAPER) for n, reason in enumerate(missed)
@@ -491,21 +492,20 @@ def _falls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[B
         yield from waterfall((f"{what}, as it was", device.own_s), falls, (f"{what}, as it is", device.tuned_s))
 
 
-def _proof_row(kernel: AppliedKernel, timed: bool, projects: bool) -> Row:
-    """The row of a kernel, with its own time if it is ``timed``, and with what its retune ``projects``."""
+def _proof_row(kernel: AppliedKernel, titles: Sequence[str]) -> Row:
+    """The row of a kernel: what it runs, and a cell for each of the titles."""
     runs = kernel.state == PINNED
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items()) or Path(kernel.edit).name
-    saves = units.seconds(kernel.saving_s) if runs else STATES.get(kernel.state, kernel.state)
+    state = "runs" if runs else STATES.get(kernel.state, kernel.state)
     projected = kernel.predicted_s or None
-    return Row(
-        (
-            Cell(kernel.name, notes=notes(kernel.reason, on=On.PAPER)),
-            Cell(config),
-            *((Cell(units.seconds(kernel.own_s), kernel.own_s),) if timed else ()),
-            *((Cell(units.seconds(projected), projected),) if projects else ()),
-            Cell(saves, kernel.saving_s if runs else None),
-        )
-    )
+    cells = {
+        "time": Cell(units.seconds(kernel.own_s), kernel.own_s),
+        "projected": Cell(units.seconds(projected), projected),
+        "saves": Cell(units.seconds(kernel.saving_s), kernel.saving_s) if runs else Cell(state),
+        "state": Cell(state),
+    }
+    name = Cell(kernel.name, notes=notes(kernel.reason, on=On.PAPER))
+    return Row((name, Cell(config), *(cells[title] for title in titles)))
 
 
 # --- what the verb apply did ------------------------------------------------------------------------------------------
