@@ -84,6 +84,8 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
             show(form, outcome, View(columns=console.columns, limit=fail_above), console)
             if outcome.interrupted:
                 raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
+            if outcome.problem is not None:
+                raise outcome.problem
         else:
             for line in document_text(states_document(outcome.kernels), console.columns).splitlines():
                 console.remark(line)  # stdout is the program's

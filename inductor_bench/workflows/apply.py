@@ -61,6 +61,7 @@ from .proof import (
     replays_graphs,
     verify,
 )
+from .query import run_report
 from .tuned import is_tuned, load_tuned, write_tuned
 
 # Refuses the configurations of another torch, Triton or device: what is fast there may be slow here.
@@ -183,6 +184,8 @@ class ApplyOutcome:
     verification: Verification | None = None  # the comparison of the program with itself; ``None`` if none was made
     interrupted: bool = False  # whether the user stopped the comparison
     program: str = ""  # the command line of the RUN's program, if any
+    # why the RUN's page and tables do not have the comparison, which the record has; ``None`` if they do
+    problem: InductorBenchError | None = field(default=None, metadata={IN_RECORD: False})
 
     @property
     def winners(self) -> int:
@@ -240,7 +243,10 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
     found = replace(found, notes=(*found.notes, *unchecked))
     forget_dropped(found, run.environment)
     folder.save(with_verification(run, found))
-    return ApplyOutcome(folder.path, pinned, found.kernels, verification=found, interrupted=interrupted)
+    _, problem = run_report(folder.path)
+    return ApplyOutcome(
+        folder.path, pinned, found.kernels, verification=found, interrupted=interrupted, problem=problem
+    )
 
 
 def _pins_of(run: Run, folder: RunFolder, edits: Sequence[KernelEdit]) -> PinnedRun:

@@ -102,6 +102,7 @@ def test_an_edit_is_compared_a_wrong_one_dropped_and_one_that_does_not_compile_n
     assert "did not compile here" in kernels["broken.py"]["reason"] and "absent" in kernels["broken.py"]["reason"]
     assert found["outputs"]["graphs"] == 2 and found["outputs"]["difference"] <= found["outputs"]["tolerance"]
     assert folder.load().verification is not None, "the record keeps it"
+    assert "Outputs agree" in (folder.path / "report.html").read_text(), "and the page shows it"
 
 
 def test_a_program_runs_what_the_folder_tuned_holds(tmp_path: Path) -> None:
