@@ -81,6 +81,8 @@ class EditVerdict:
     roof: float | None = None  # bytes per second at which the device can move them at most; ``None`` if it is unknown
     resources: Inline[Resources] = field(default_factory=Resources)  # the resources that the edited kernel occupies
     notes: tuple[str, ...] = ()  # what limits this verdict, in words
+    run: str = ""  # the RUN that the file was written from, if it is still there
+    program: str = ""  # the command line of that RUN's program; empty without one
 
     @property
     def pair(self) -> Pairing:

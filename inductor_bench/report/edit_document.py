@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Iterator
 
 from .. import units
+from ..analysis.findings.finding import apply_command
 from ..analysis.limits import limit_words, slowdown_of_kernels
 from ..records.edit import PASSED, REFUSED, SKIPPED, EditCheck, EditVerdict, WrittenEdit
+from ..records.retune import SLOWER
 from . import names
 from .document import BAD, GOOD, LEAD, NOTE, WARN, Block, Commands, Document, Facts, Item, Items, Section, Sentence
 from .document import sentences as sentences_of
@@ -91,8 +93,11 @@ def _error_words(check: EditCheck) -> str:
 
 
 def _next(verdict: EditVerdict) -> Iterator[tuple[str, str]]:
-    if verdict.verdict == REFUSED:
-        yield f"inductor-bench kernel {shlex.quote(verdict.file)} --check", "checks it again, after you mended it"
+    """What proves a right edit in the program of its RUN; nothing for one that is slower, or that nobody changed."""
+    if verdict.run and verdict.changed and verdict.verdict not in (REFUSED, SLOWER):
+        options = ("--kernel", shlex.quote(verdict.file), "--verify")
+        command = apply_command(shlex.quote(verdict.run), verdict.program, *options)
+        yield command, "runs the program with it and without, and says what it saves of a step"
 
 
 CHECKED = document_formats(checked_document, of="a checked edit")

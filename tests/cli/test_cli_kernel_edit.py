@@ -17,6 +17,7 @@ from kernel_files import LEAN, LOOP, kernel
 from source_data import DATA
 
 import inductor_bench
+from inductor_bench.analysis.findings.finding import program_words
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli.main import main
 from inductor_bench.errors import EXIT_FAILURE, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, EXIT_USAGE, UsageError
@@ -26,9 +27,10 @@ from inductor_bench.records.run import Environment, Host, Versions
 from inductor_bench.source.edited import KernelEdit, digest, edit_text, read_edit
 from inductor_bench.source.stretch_texts import joined_parts
 from inductor_bench.store.codec import encode
+from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.kernels import edit_check
 from inductor_bench.workflows.kernels.check_texts import check_texts
-from inductor_bench.workflows.kernels.edit_check import require_same
+from inductor_bench.workflows.kernels.edit_check import _origin, require_same
 
 HASHES = EditHashes("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)
 CHECKS = (
@@ -175,6 +177,23 @@ def test_a_screen_says_what_was_found_and_json_holds_the_same(
     data = json.loads(text)
     jsonschema.validate(data, inductor_bench.schema(data["schema"]))
     assert (data["verdict"], data["reason"]) == ("refused", "stale")
+
+
+def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(
+    edit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with zipfile.ZipFile(DATA / "documented" / "loss.zip") as archive:
+        archive.extractall("runs/my train")
+    assert _origin(read_edit(written(edit.parent, run="runs/gone"))) == {}
+    origin = _origin(read_edit(written(edit.parent, run="runs/my train")))
+    program = program_words(RunFolder(Path("runs/my train")).load())
+    assert program and origin == {"run": "runs/my train", "program": program}
+    command = f"inductor-bench apply 'runs/my train' --kernel mine.py --verify -- {program}"
+    for verdict, said in (("faster", command), ("same", command), ("slower", ""), ("refused", "")):
+        found = replace(FASTER, verdict=verdict, **origin)
+        monkeypatch.setattr(edit_check, "run_check", lambda request, progress, found=found: found)
+        shown = printed(capsys, "kernel", "mine.py", "--check")[1].partition("Next")[2]
+        assert " ".join(shown.split()).startswith(said) and bool(shown) == bool(said)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 from documented import documented
+from printed import printed
 
 from inductor_bench.cli.apply import beyond
 from inductor_bench.cli.main import main
 from inductor_bench.messages.observed import ComparedOutputs, Pins
 from inductor_bench.records.retune import AppliedKernel, PinnedOutputs, Saving, Verification
 from inductor_bench.report.document import Document, Sentence, Table
-from inductor_bench.report.run.retune_document import detail_words, lead_words, missed_words, proof_section
+from inductor_bench.report.run.retune_document import (
+    APPLIED_FORMATS,
+    detail_words,
+    lead_words,
+    missed_words,
+    proof_section,
+)
 from inductor_bench.report.terminal import document_text
 from inductor_bench.report.waterfall import Fall, waterfall
 from inductor_bench.store.codec import decode, encode
@@ -269,6 +276,23 @@ def test_a_kernel_that_does_not_run_its_edit_is_a_failure(monkeypatch: pytest.Mo
         outcome = ApplyOutcome(tmp_path, pinned, kernels, verification=found)
         monkeypatch.setattr(apply, "run_apply", lambda *_, outcome=outcome: outcome)
         assert main(["apply", str(tmp_path), "--verify", "--", "true"]) == code
+
+
+def test_what_is_proven_is_followed_by_the_command_that_keeps_it() -> None:
+    pinned, unproven = PinnedRun(Pins("apply", "", "", None), {}, {}), replace(FOUND, step=SAME)
+    for found, folder, said in (
+        (
+            replace(FOUND, kernels=(EDITED, DROPPED)),
+            Path("my run"),
+            "'my run' --kernel kernels/mine.py keeps the edit in",
+        ),
+        (FOUND, Path("runs/x"), "inductor-bench apply runs/x keeps the configs in runs/x/tuned"),
+        (FOUND, None, ""),
+        (unproven, Path("runs/x"), ""),
+    ):
+        outcome = ApplyOutcome(folder, pinned, found.kernels, verification=found)
+        shown = " ".join(printed(APPLIED_FORMATS.get("table"), outcome).partition("Next")[2].split())
+        assert said in shown and bool(said) == bool(shown)
 
 
 def rows_of(found: Verification) -> list[list[str]]:

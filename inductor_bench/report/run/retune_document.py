@@ -537,7 +537,8 @@ class Applied(Protocol):
 def applied_document(applied: Applied, view: View = DEFAULT_VIEW) -> Document:
     """What was written, what the program runs, or what the configs save."""
     if applied.verification is not None:
-        return Document("", blocks=(proof_section(applied.verification, view.top, view.limit),))
+        proof = proof_section(applied.verification, view.top, view.limit)
+        return Document("", blocks=(proof, Section("Next", (Commands(tuple(_to_keep(applied))),), quiet=True)))
     if applied.written:
         return Document("", blocks=tuple(_written(applied)))
     return states_document(applied.kernels)
@@ -556,6 +557,16 @@ def states_document(kernels: Sequence[AppliedKernel]) -> Document:
 
 def _missed(kernels: Sequence[AppliedKernel]) -> Items:
     return Items(tuple(Item(reason, WARN) for reason in missed_words(kernels)))
+
+
+def _to_keep(applied: Applied) -> Iterator[tuple[str, str]]:
+    """The command that keeps what a comparison has proven; nothing without a saving, or without the RUN."""
+    found = applied.verification
+    if applied.folder is None or found is None or not found.pinned or found.step is None or found.step.verdict != SAVES:
+        return
+    edits = [word for one in found.kernels if one.edit and one.runs for word in ("--kernel", shlex.quote(one.edit))]
+    command = " ".join(["inductor-bench apply", shlex.quote(str(applied.folder)), *edits])
+    yield command, f"keeps {_put_in([one for one in found.kernels if one.runs])} in {applied.folder}/tuned"
 
 
 def _written(applied: Applied) -> Iterator[Block]:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...analysis.findings.finding import program_words
 from ...analysis.statistics import summarize
 from ...autotune.methods import RaceResult, race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
@@ -58,6 +59,7 @@ from ...source.graph_reference import in_float64
 from ...store import codec
 from ...store.caches import save_verdict
 from ...store.files import copy_file, read_text, write_text
+from ...store.folder import RECORD, RunFolder
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
 from ..progress import Progress
@@ -511,7 +513,17 @@ def _verdict(
         roof=find_roof(moved, peaks, check.session.request.state),
         resources=Resources(compiled.registers, compiled.spills, compiled.shared_memory_bytes, occupancy),
         notes=tuple(_notes(check)),
+        **_origin(edit),
     )
+
+
+def _origin(edit: KernelEdit) -> dict[str, str]:
+    """The RUN that a file names and the command line of its program; nothing if it is gone."""
+    place = str(edit.facts.get("run") or "")
+    with contextlib.suppress(InductorBenchError):
+        if place and (Path(place) / RECORD).is_file():
+            return {"run": place, "program": program_words(RunFolder(Path(place)).load())}
+    return {}
 
 
 def _warps(edit: KernelEdit) -> int | None:
