@@ -56,6 +56,7 @@ class KernelEdit:
         ""  # the text of a function ``reference`` that computes the same in PyTorch; empty if there is none
     )
     facts: Mapping[str, Any] = field(default_factory=dict)  # further facts for its check, as they stand in the file
+    line: int = 0  # the line of the file in which a C++ source begins; 0 if its lines are not those of the file
 
     @cached_property
     def kernel_id(self) -> str:
@@ -184,9 +185,9 @@ def read_edit(path: Path) -> KernelEdit:
     required = more.get("replaces", {}).get("required")
     if language == "triton":
         source = "\n".join(text.split("\n")[begin : end - 1]).strip("\n") + "\n"
-        complaint = check_triton(source, original, required)
+        line, complaint = 0, check_triton(source, original, required)
     else:
-        source = _source_of(path, tree, begin, end)
+        source, line = _source_of(path, tree, begin, end)
         complaint = check_cpp(source, original, required)
     if complaint is not None:
         raise UsageError(f"{path}: {complaint.message}", complaint.hint, "bad-edit")
@@ -202,6 +203,7 @@ def read_edit(path: Path) -> KernelEdit:
         device=str(facts.get("device") or ""),
         reference=reference,
         facts=more,
+        line=line,
     )
 
 
@@ -249,8 +251,8 @@ def _literal(path: Path, tree: ast.Module, name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _source_of(path: Path, tree: ast.Module, begin: int, end: int) -> str:
-    """The C++ text between the marks."""
+def _source_of(path: Path, tree: ast.Module, begin: int, end: int) -> tuple[str, int]:
+    """The C++ text between the marks, and its line in the file, as in :class:`KernelEdit`."""
     inside = [node for node in tree.body if begin < node.lineno < end]
     found = _assignments(inside, _SOURCE)
     if len(found) != 1:
@@ -262,4 +264,5 @@ def _source_of(path: Path, tree: ast.Module, begin: int, end: int) -> str:
         raise UsageError(
             f"{path}: {_SOURCE} is no plain text", "write it as r'''…''', without any operation", "bad-edit"
         )
-    return value.value
+    is_as_written = value.end_lineno == value.lineno + value.value.count("\n")
+    return value.value, value.lineno if is_as_written else 0

@@ -114,6 +114,20 @@ def test_an_edit_is_compiled_checked_and_timed_in_turn_with_its_original(tmp_pat
     jsonschema.validate(verdict, inductor_bench.schema(verdict["schema"]))
 
 
+@pytest.mark.slow
+def test_an_edit_that_does_not_compile_shows_the_first_error_with_the_line_of_its_file(tmp_path: Path) -> None:
+    import torch
+
+    broken = LEAN.replace(LOOP, f"int first(1)\nint second(first);\nabsent = 1;\n{LOOP}")
+    path = written(tmp_path, broken, str(torch.__version__))
+    done = kernel(path, "--check", "--format", "json", "-q")
+    verdict = json.loads(done.stdout)
+    assert (verdict["verdict"], verdict["reason"]) == ("refused", "no-compile"), done.stderr
+    lines = path.read_text().splitlines()
+    place = next(number for number, line in enumerate(lines, 1) if "second" in line)
+    assert f"line {place}: error: " in verdict["words"] and "absent" not in verdict["words"]
+
+
 def test_a_kernel_of_a_run_is_written_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with zipfile.ZipFile(DATA / "documented" / "loss.zip") as archive:

@@ -140,8 +140,9 @@ def compile_kernel(
         with config.patch({**switches, **vectors}):
             kernel: Callable[..., Any] = CppPythonBindingsCodeCache.load_pybinding(argument_types, source)
     except exc.CppCompileError as error:
-        lines = [line for line in str(error).splitlines() if "error" in line.lower()] or str(error).splitlines()
-        raise MachineRefusedError(f"the kernel does not compile here: {lines[-1].strip()}") from error
+        lines = str(error).strip().splitlines()
+        first = next((line for line in lines if "error: " in line), lines[-1])
+        raise MachineRefusedError(f"the kernel does not compile here: {first.strip()}") from error
     except exc.InvalidCxxCompiler as error:
         raise MachineRefusedError("there is no C++ compiler here (install g++, or set CXX)") from error
     return kernel

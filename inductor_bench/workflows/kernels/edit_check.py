@@ -94,7 +94,7 @@ LAST_CASES = ((OTHER, FILL_NAN), (NUDGED, FILL_STALE))
 
 REPETITIONS = 3
 
-_COMPILED = re.compile(r"/\S+\.cpp:\d+:\d+: ")
+_COMPILED = re.compile(r"/\S+\.cpp:(\d+):\d+: ")
 
 EXACT = 1000
 """The first of the numbers, in the worker that judges, of kernels that compute in float64."""
@@ -202,14 +202,18 @@ class EditUnderCheck:
                 "hung" if lost.kind == "hung" else "crashed", f"its compiler {lost.message}"
             ) from None
         except InductorBenchError as error:
-            words = _COMPILED.sub("", error.message)  # a line of what is compiled is none of the file
-            raise EditRefusedError("no-compile", words) from None
+            raise EditRefusedError("no-compile", _COMPILED.sub(self._place_of, error.message)) from None
         with contextlib.suppress(InductorBenchError, WorkerLostError):  # then the original is what counts
             if has_exact:
                 judge.collect()
                 for number in range(1, self.launches):
                     judge.ask(Load(EXACT + number, str(self._file("exact", number))), LOAD_S)
                 self.has_exact = True
+
+    def _place_of(self, compiled: re.Match[str]) -> str:
+        """The place in the edited file of a line that was compiled; nothing if that is none of the file."""
+        line, lines = int(compiled[1]), self.edit.source.count("\n") + 1
+        return f"line {self.edit.line + line - 1}: " if self.edit.line and line <= lines else ""
 
     def check_all(self) -> None:
         """Makes all checks before it may be timed."""
