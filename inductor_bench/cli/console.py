@@ -27,6 +27,9 @@ MOST_COLUMNS = 10_000
 PAGE_HEIGHT = 25
 """Height in lines that rich gets. No output depends on it; without it, rich parses ``LINES``, which may be invalid."""
 
+QUIET_S = 10.0
+"""Seconds after which a stage says where it is, if there is no live line that shows it."""
+
 TICK_S = 1.0
 """Seconds between two updates of the live line. Long, because updates use the CPU during measurements."""
 
@@ -34,8 +37,8 @@ TICK_S = 1.0
 class Console:
     """Prints results, and implements the ``Progress`` that workflows report to.
 
-    On a terminal a live line shows the current stage and its duration; elsewhere each stage is one plain line. The
-    console is a context manager that removes the live line at the end.
+    On a terminal a live line shows the current stage and its duration; elsewhere each stage is one plain line, and a
+    long one says every ten seconds where it is. The console is a context manager that removes the live line at the end.
 
     Args:
         quiet: print no stages, no notes and no remarks.
@@ -65,8 +68,9 @@ class Console:
         self._live = self._progress and self._stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.RLock()
         self._text = ""
+        self._plain = ""  # the stage, without a live line
         self._update = ""
-        self._began = 0.0
+        self._began = self._said_s = 0.0
         self._ended = threading.Event()
         self._ticker: threading.Thread | None = None
 
@@ -120,6 +124,7 @@ class Console:
         if not self._progress:
             return
         if not self._live:
+            self._plain, self._said_s = text, time.monotonic()
             self._print_line(text)
             return
         with self._lock:
@@ -131,8 +136,12 @@ class Console:
                 self._ticker.start()
 
     def update(self, text: str) -> None:
-        """Shows the progress of the stage on the live line, at its next tick."""
+        """Shows the progress of the stage: on the live line at its next tick, elsewhere from time to time as a line."""
         self._update = " ".join(units.printable(text).splitlines())
+        now_s = time.monotonic()
+        if self._progress and not self._live and now_s >= self._said_s + QUIET_S:
+            self._said_s = now_s
+            self._print_line(f"{self._plain}: {self._update}" if self._plain else self._update)
 
     def note(self, text: str) -> None:
         """Prints a line of progress that stays on the terminal: what matters of it is in the result, too."""

@@ -61,6 +61,22 @@ def test_a_console_without_progress_says_only_what_the_result_does_not_hold() ->
     assert err.getvalue() == "a table is missing\n"
 
 
+@pytest.mark.parametrize(
+    ("quiet_s", "said"), [(0.0, ["checking", "checking: zeros", "checking: NaN"]), (1e9, ["checking"])]
+)
+def test_in_a_pipe_a_long_stage_says_from_time_to_time_where_it_is(
+    quiet_s: float, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "QUIET_S", quiet_s)
+    for options, lines in (({}, said), ({"quiet": True}, []), ({"progress": False}, [])):
+        console, _, err = make(**options)
+        with console:
+            console.stage("checking")
+            console.update("zeros")
+            console.update("NaN")
+        assert err.getvalue().splitlines() == lines
+
+
 HOSTILE = "a\x1b]0;title\x07b\r\x9b2Jc\u202ed\u2066e\x7f"
 SHOWN = "a?]0;title?b??2Jc?d?e?"
 

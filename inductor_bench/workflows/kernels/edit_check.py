@@ -62,7 +62,7 @@ from ...store.files import copy_file, read_text, write_text
 from ...store.folder import RECORD, RunFolder
 from ...version import __version__
 from ..modules.module_measurements import SUFFIX
-from ..progress import Progress
+from ..progress import Progress, Silent
 from .believed_times import EditRefusedError, compulsory_bytes, find_roof, require_below_roof, require_true_clock
 from .check_texts import check_texts, exact_texts, roles_of
 from .edit_files import make_edit
@@ -135,6 +135,7 @@ class EditUnderCheck:
     has_exact: bool = False  # whether there are kernels that compute the same in float64
     compiled: CompiledResources = field(default_factory=CompiledResources)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    progress: Progress = field(default_factory=Silent)  # is told of each case and of the rounds of the times
 
     def __post_init__(self) -> None:
         self.roles: BufferRoles = roles_of(self.edit)
@@ -237,6 +238,7 @@ class EditUnderCheck:
         Raises:
             EditRefusedError: the kernel fails it.
         """
+        self.progress.update(_describe(EditCheck(case.values, case.fill, launch, when, ""), self.launches))
         try:
             exact = EXACT + launch if self.has_exact else None
             request = PrepareCase(launch, case, self.roles, str(self.folder / "before"), self.reference, exact)
@@ -305,7 +307,8 @@ class EditUnderCheck:
         self.session.ask(CompileKernel(numbers[0]), COMPILE_S)
         running, method = race(2, plan=PLAN), ""
         order = next(running)
-        while True:
+        for number in itertools.count(1):
+            self.progress.update(f"round {number}")
             times: list[float | None] = []
             for place in order:
                 taken = self.session.ask(Sample((numbers[place],), self.session.request.state), MEASURE_S)
@@ -315,6 +318,7 @@ class EditUnderCheck:
                 order = running.send(times)
             except StopIteration as end:
                 return end.value, method
+        raise AssertionError("the race ends")
 
 
 def _describe(check: EditCheck, launches: int) -> str:
@@ -370,7 +374,7 @@ def run_check(request: KernelRequest, progress: Progress) -> EditVerdict:
             request.python or default_python(), folder, kernel_environment(folder), on_line=progress.output
         )
         session = KernelSession(request, pool, progress)
-        check = EditUnderCheck(edit, session, folder)
+        check = EditUnderCheck(edit, session, folder, progress=progress)
         try:
             check.start_judge()
             session.open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from inductor_bench.workflows.kernels.believed_times import (
     require_true_clock,
 )
 from inductor_bench.workflows.kernels.edit_check import HINTS, EditUnderCheck
+from inductor_bench.workflows.progress import Progress, Silent
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,7 @@ def checked(
     runner: Any = None,
     fails_with: tuple[str, ...] = (),
     has_exact: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[str, str, list[Any]]:
     """Returns the reason for which an edit is refused, in an id and in words, and what was checked."""
     functions, launches = edits_of(library, kernel), LAUNCHES[kernel]
@@ -53,7 +55,7 @@ def checked(
     judge = Worker(dict(enumerate(Compiled(functions["the original"], launch) for launch in launches)), fails_with)
     judge.kernels.update(exact_of(library, kernel))
     session: Any = runner
-    check = EditUnderCheck(edit, session, folder)
+    check = EditUnderCheck(edit, session, folder, progress=progress or Silent())
     check.judge, check.has_originals, check.launches = judge, True, len(launches)  # type: ignore[assignment]
     check.has_exact, check.seed = has_exact, 20261126
     try:
@@ -105,6 +107,24 @@ def test_an_edit_that_crashes_or_hangs_is_refused(library: ctypes.CDLL, kind: st
     assert reason == kind
     assert said in words
     assert checks[-1].outcome == "refused"
+
+
+@dataclass
+class Listener(Silent):
+    """Keeps what a stage says of where it is."""
+
+    said: list[str] = field(default_factory=list)
+
+    def update(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_each_case_is_told_before_it_is_checked(library: ctypes.CDLL, tmp_path: Path) -> None:
+    listener = Listener()
+    checked(library, "rows", "the original", tmp_path, progress=listener)
+    assert listener.said[0] == "with recorded values, launch 1 of 2"
+    assert "with values scaled up, launch 1 of 2" in listener.said
+    assert listener.said[-1] == "with NaN among the values, launch 2 of 2"
 
 
 def test_values_with_which_the_original_cannot_be_run_are_left_out(library: ctypes.CDLL, tmp_path: Path) -> None:
