@@ -338,9 +338,8 @@ class _Searching:
 
     def _run_trials(self, search: OptimizationSearch) -> None:
         program = self._request.program
-        limit_s = program.timeout_s or self._request.budget_s + 2 * STALLED_S
         trials = ProgramTrials(
-            replace(program, timeout_s=limit_s, live=False, stop=_can_stop(program), repeat=1),
+            replace(program, live=False, stop=_can_stop(program), repeat=1),
             self._folder,
             self._environment,
             self._python,

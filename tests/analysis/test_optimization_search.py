@@ -499,18 +499,35 @@ def test_runs_from_the_start_are_expected_to_take_what_they_take() -> None:
         assert 0.8 * took_s < expected_s < 1.25 * took_s
 
 
-def test_no_process_runs_long_after_the_time_of_the_search() -> None:
+@pytest.mark.parametrize("budget_s", [240.0, 600.0])
+def test_no_process_runs_long_after_the_time_of_the_search(budget_s: float) -> None:
     """A program whose steps are not found from its start would run forever."""
     program = trainer(0)
-    search = OptimizationSearch(promising_rows(), program.step_s, 600.0, ahead=CompileAhead(0, 40.0))
+    search = OptimizationSearch(promising_rows(), program.step_s, budget_s, ahead=CompileAhead(0, 40.0))
     plans = search.plans()
     asked = next(plans)
     with pytest.raises(StopIteration):
         while True:
             for plan in asked:
                 assert plan.limit_s is not None
-                assert plan.only_compiles or search.spent_s + plan.limit_s == pytest.approx(1.2 * 600.0)
+                assert plan.only_compiles or search.spent_s + plan.limit_s == pytest.approx(1.2 * budget_s)
             asked = plans.send([program.run(plan) for plan in asked])
+
+
+def test_nothing_is_started_once_the_search_may_not_take_longer() -> None:
+    """The first process of a proof takes all of the time that is left: its second one would have none."""
+    program = DrawnProgram(0, {"row-0": 0.3})
+    run = program.run
+
+    def slow(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        return replace(trial, time_s=plan.limit_s) if plan.purpose == PROVE and plan.limit_s is not None else trial
+
+    program.run = slow  # type: ignore[method-assign]
+    search = searched(program, ROWS, 600.0)
+    assert [plan.purpose for plan in program.asked] == [SCREEN, PROVE] and search.spent_s == pytest.approx(720.0)
+    assert states(search)["row-0"] == UNPROVEN and search.winner is None
+    assert not searched(DrawnProgram(0), ROWS, 240.0, spent_s=300.0).trials, "the breakdown took all of the time"
 
 
 def test_what_may_change_numbers_is_not_claimed_before_its_losses_were_compared() -> None:

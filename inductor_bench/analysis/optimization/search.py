@@ -48,7 +48,7 @@ from .judging import (
     waterfall,
 )
 from .row_states import is_faster, lost, needed, proven_share
-from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions
+from .search_rounds import CLEAR_S, PROVEN_S, SCREENED_S, SCREENING, Asking, Questions, TimeIsOver
 from .trial_plans import (
     AT_ONCE,
     conflict,
@@ -80,6 +80,15 @@ class OptimizationSearch(ConfirmingSearch):
 
     def plans(self) -> Questions:
         """The trials to run: rounds of at most one for each device, or of those that only compile."""
+        try:
+            yield from self._plans()
+        except TimeIsOver:
+            self.stop()
+        if self._ahead.obstacle and not any(trial.purpose == WARMING for trial in self.trials):
+            said = "settings were compiled one after the other, and not ahead in several processes"
+            self.notes.append(f"{said}: {self._ahead.obstacle}")
+
+    def _plans(self) -> Questions:
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
         for row in tried:
             self._set(row.slug, reason=NO_TIME)
@@ -95,9 +104,6 @@ class OptimizationSearch(ConfirmingSearch):
         yield from self._prove_alone([slug for slug in finalists if not self._rows[slug].alternates])
         proven = [slug for slug in finalists if is_faster(self._rows[slug].proven)]
         yield from self._conclude(self._without_conflicts(proven))
-        if self._ahead.obstacle and not any(trial.purpose == WARMING for trial in self.trials):
-            said = "settings were compiled one after the other, and not ahead in several processes"
-            self.notes.append(f"{said}: {self._ahead.obstacle}")
 
     # Ranking.
 

@@ -36,8 +36,8 @@ SCREENED_S, CLEAR_S, PROVEN_S = 2.5, 1.0, 6.0
 SHORT_STEP_S, LEAST = 0.1, 48
 """Steps up to this time are timed at least so often in a process, longer ones half as often."""
 
-LATE_S, LATE_SHARE = 60.0, 0.2
-"""Seconds, or the share of the time if that is more, by which a process may end after the time of the search."""
+LATE_SHARE = 0.2
+"""The share of its time by which a search may end later, with all of its processes."""
 
 FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
 """The number of optimizer steps whose gradients are kept, and about how long they take."""
@@ -47,6 +47,10 @@ Asking = Generator[tuple[TrialPlan, ...], Sequence[Trial], Answer]
 """Asks for rounds of trials, and returns an answer."""
 
 Questions = Asking[None]
+
+
+class TimeIsOver(Exception):
+    """No process may be started any more."""
 
 
 class SearchRounds:
@@ -115,10 +119,17 @@ class SearchRounds:
         losses: int = 0,
         cold: Sequence[bool] = (),
     ) -> Asking[Sequence[Trial]]:
-        """Asks for a round: a process with each of these groups of candidates, the first on the first device."""
+        """Asks for a round: a process with each of these groups of candidates, the first on the first device.
+
+        Raises:
+            TimeIsOver: the search may not take longer.
+        """
         groups = [[*([TrialCandidate(PLACEBO)] if alternates else []), *group] for group in candidates]
         if alternates:
             yield from self._compile_ahead(groups)
+        limit_s = (1 + LATE_SHARE) * (self._budget_s + self._later_s(purpose)) - self.spent_s
+        if limit_s <= 0:
+            raise TimeIsOver
         plans = tuple(
             TrialPlan(
                 f"{len(self.trials) + lane + 1:02}-{purpose}",
@@ -130,7 +141,7 @@ class SearchRounds:
                 losses,
                 bool(cold) and cold[lane],
                 lane,
-                limit_s=max(0.0, self._left_s() + self._later_s(purpose)) + max(LATE_S, LATE_SHARE * self._budget_s),
+                limit_s=limit_s,
             )
             for lane, group in enumerate(groups)
         )

@@ -33,7 +33,7 @@ class TrialPlan:
     cold: bool = False  # whether it compiles with empty caches
     lane: int = 0  # the place of its device among those of the search
     beside: int = 1  # the number of processes that run at once on its device; more than 1 if they only compile
-    limit_s: float | None = None  # seconds after which it is ended; ``None`` for the limit of all processes
+    limit_s: float | None = None  # seconds after which it is ended; ``None`` for no limit
 
     @property
     def slugs(self) -> tuple[str, ...]:
