@@ -71,7 +71,7 @@ def _show(outcome: OptimizeOutcome, form: str, console: Console) -> None:
 
 def exit_code(outcome: OptimizeOutcome) -> int:
     """Returns 1 if no process measured anything, and 5 for a result that was not yet run from the program's start."""
-    trials = outcome.found.trials
-    if trials and all(trial.failure is not None for trial in trials):
+    trials, ranked = outcome.found.trials, any(row.screened is not None for row in outcome.found.rows)
+    if trials and not ranked and all(trial.failure is not None for trial in trials):
         return EXIT_FAILURE
     return EXIT_UNDECIDED if outcome.found.caveat else EXIT_OK

@@ -144,6 +144,7 @@ class Trial:
     failure: Failure | None = None  # why the process measured nothing, or less than was asked
     cold: bool = False  # whether it compiled with empty caches
     notes: tuple[str, ...] = ()  # what limits the figures
+    late: bool = False  # whether the time of the search was over before all was measured, so that it was ended
     gpu: str = ""  # the GPU, as ``CUDA_VISIBLE_DEVICES`` names it; empty if the program has all of them, or none
 
     @property
@@ -207,6 +208,11 @@ class MenuRow:
     own: MeasuredGain | None = None  # what is lost if it alone is taken out of the result
     compile_time_s: float | None = None  # seconds in which its graphs were compiled
     peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether a search with a longer budget does more with it."""
+        return self.state == UNPROVEN or "--budget" in self.reason
 
 
 EMPTY_CACHES, SHARED_CACHES, NOT_YET = "empty caches", "shared caches", "not yet"
@@ -284,5 +290,5 @@ class Optimization:
 
     @property
     def tried(self) -> tuple[MenuRow, ...]:
-        """The rows that ran."""
+        """The rows that were timed, or failed; a row whose process the search's time ended is none."""
         return tuple(row for row in self.rows if row.state not in (UNTRIED, SUGGESTED))

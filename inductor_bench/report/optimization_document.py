@@ -123,7 +123,7 @@ def headline(found: Optimization) -> str:
     step = units.seconds(found.step_time_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
-        return f"{step} a step: nothing was tried{'' if found.is_complete else ' yet'}"
+        return f"{step} a step: {_nothing(found)}"
     if not found.is_complete:
         seen = f"; {plural(len(unproven), 'setting')} may be faster, and nothing is proven yet" if unproven else ""
         return f"{step} a step: not finished, {plural(tried, 'setting')} tried{seen}"
@@ -145,6 +145,19 @@ def result_words(found: Optimization) -> str:
     said = f"{_whole(winner.gain)} (\N{MINUS SIGN}{_percent(winner.gain.share)}, {interval(winner.gain)})"
     start = f"run from its start {_whole(winner.alone)}" if winner.alone is not None else found.caveat
     return f"{said}; {start}" if start else said
+
+
+def _nothing(found: Optimization) -> str:
+    """That no setting was timed, and why."""
+    if not found.is_complete:
+        return "nothing was tried yet"
+    if any(trial.late for trial in found.trials):
+        took = f"{units.duration(found.spent_s)} of {units.duration(found.budget_s)}"
+        return f"nothing could be measured: the time of the search ({took}) was over before enough steps were timed"
+    if found.before_s and any(row.needs_time for row in found.rows):
+        took = f"{units.duration(found.before_s)} of {units.duration(found.budget_s)}"
+        return f"nothing was tried: the breakdown took {took}"
+    return "nothing was tried"
 
 
 def where_measured(found: Optimization) -> str:
@@ -386,7 +399,7 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
             yield f"patch {shlex.quote(found.target)} {place}/settings.diff", "writes them into the program"
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
-    late = [row for row in found.rows if row.state == UNPROVEN or "--budget" in row.reason]
+    late = [row for row in found.rows if row.needs_time]
     again = f"inductor-bench optimize {_again(found, folder)} --budget"
     if found.caveat and found.is_complete:
         yield f"{again} {_minutes_until_confirmed(found)}m", "runs the result from the program's start"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis.optimization.menu import make_menu
-from ..analysis.optimization.search import NO_TIME, OptimizationSearch
+from ..analysis.optimization.search import OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
 from ..analysis.optimization.warming import CompileAhead
 from ..analysis.step_costs import runs_on_host
@@ -476,7 +476,7 @@ def limit_of(earlier: Optimization) -> float | None:
 
 def fresh_row(row: MenuRow) -> MenuRow:
     """A row of an earlier command before it was tried."""
-    if row.state == SUGGESTED or (row.state == UNTRIED and row.reason != NO_TIME):
+    if row.state == SUGGESTED or (row.state == UNTRIED and not row.needs_time):
         return row
     return replace(
         row,

@@ -17,6 +17,7 @@ from inductor_bench.analysis.optimization.search import (
 )
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan, conflict
 from inductor_bench.analysis.optimization.warming import CompileAhead
+from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
     COMBINE,
     CONFIRM,
@@ -512,6 +513,26 @@ def test_no_process_runs_long_after_the_time_of_the_search(budget_s: float) -> N
                 assert plan.limit_s is not None
                 assert plan.only_compiles or search.spent_s + plan.limit_s == pytest.approx(1.2 * budget_s)
             asked = plans.send([program.run(plan) for plan in asked])
+
+
+@pytest.mark.parametrize(("steps", "state"), [(0, UNTRIED), (3, UNTRIED), (60, LOST)])
+def test_a_row_whose_process_the_search_itself_ended_has_not_failed(steps: int, state: str) -> None:
+    """Its steps count if they are enough to compare."""
+    program = DrawnProgram(0, scatter=0.001, outliers=0.0)
+    run = program.run
+
+    def late(plan: TrialPlan) -> Trial:
+        failure = Failure("optimize", "timeout", "over")
+        trial = replace(run(plan), time_s=plan.limit_s or 0.0, late=True, failure=failure)
+        cut = (replace(one, times_s=one.times_s[:steps], places=one.places[:steps]) for one in trial.variants)
+        return replace(trial, variants=tuple(cut) if steps else ())
+
+    program.run = late  # type: ignore[method-assign]
+    search = searched(program, ROWS[:1], 240.0)
+    (row,) = search.rows
+    assert row.state == state and len(program.asked) == 1
+    assert row.needs_time == (state == UNTRIED)
+    assert state == LOST or row.reason == "over: a longer --budget runs it again"
 
 
 def test_nothing_is_started_once_the_search_may_not_take_longer() -> None:

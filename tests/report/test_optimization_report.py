@@ -8,7 +8,9 @@ import pytest
 from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
-from inductor_bench.analysis.optimization.search import NO_TIME
+from inductor_bench.analysis.optimization.search import LATE, NO_TIME
+from inductor_bench.cli.optimize import exit_code
+from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
     LOST,
     SHARED_CACHES,
@@ -23,6 +25,7 @@ from inductor_bench.report.formats import View
 from inductor_bench.report.optimization_document import FORMATS, headline
 from inductor_bench.report.optimization_document import searched as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.workflows.optimize import OptimizeOutcome
 
 
 def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
@@ -42,6 +45,25 @@ def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
 def test_a_search_without_a_winner_says_so(fields: dict[str, object], said: str) -> None:
     rows = [row if row.slug not in ("crash", "wrong") else menu_row(row.slug) for row in ROWS]
     assert headline(optimization(searched(DrawnProgram(0), rows), **fields)) == said
+
+
+def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> None:
+    failure = Failure("optimize", "timeout", "over")
+    trial = Trial("01-screen", "screen", True, ("row-0",), time_s=288.0, late=True, failure=failure)
+    untried = replace(menu_row("row-0"), reason=LATE.format(said="over"))
+    fields = {"rows": (untried,), "trials": (trial,), "winner": None, "budget_s": 240.0, "spent_s": 288.0}
+    found = optimization(two_winners(), **fields)
+    assert headline(found) == (
+        "20.0 ms a step: nothing could be measured: the time of the search (4 min 48 s of 4 min) was over before "
+        "enough steps were timed"
+    )
+    text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
+    assert "--budget 8m" in text and "Tried, and not kept" not in text
+    assert exit_code(OptimizeOutcome(found, tmp_path, measured=True)) == 1
+    ranked = replace(untried, state=LOST, screened=MeasuredGain(0.0, 0.0, 0.0, 0.02, 0.02, 1, 60, 0.0, LOST))
+    assert exit_code(OptimizeOutcome(replace(found, rows=(ranked,)), tmp_path, measured=True)) == 0
+    broken = replace(found, rows=(replace(untried, reason=NO_TIME),), trials=(), before_s=300.0)
+    assert headline(broken) == "20.0 ms a step: nothing was tried: the breakdown took 5 min of 4 min"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ class ConfirmingSearch(SearchRounds):
         full = name_of(kept)
         alone = [slug for slug in kept if not self._rows[slug].alternates and len(kept) > 1]
         names = [full, ORIGINAL, *(name_of(without(kept, slug)) for slug in alone)]
-        trials = yield from self._run_in_turn(names, alone)
+        ran = yield from self._run_in_turn(names, alone)
+        trials = [trial for trial in ran if not trial.late]
         whole = judge_alone(trials, full, noise=self.trials)
         failed = next((trial.failure for trial in trials if trial.slugs == (full,) and trial.failure), None)
         if failed is not None:

@@ -38,6 +38,7 @@ from ...records.optimization import (
 from .confirming import NOT_COMBINED, NOT_RUN, ConfirmingSearch
 from .costs import expected_share, in_order
 from .judging import (
+    LEAST_PAIRS,
     LOOKS,
     failed_variant,
     judge,
@@ -71,6 +72,7 @@ CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""
 
 NO_TIME = "no time was left for it: a longer --budget tries it"
+LATE = "{said}: a longer --budget runs it again"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 
@@ -179,7 +181,10 @@ class OptimizationSearch(ConfirmingSearch):
     def _screen_again(self, trial: Trial, group: list[str]) -> list[list[str]]:
         """Notes what became of the rows of a process; returns those that have to run once more, by process."""
         missing = self._note_screened(trial, group)
-        if not missing:
+        if trial.late:
+            for slug in missing:
+                self._set(slug, reason=LATE.format(said=failed_variant(trial).failure))
+        if not missing or trial.late:
             return []
         if len(missing) < len(group):
             return [missing]
@@ -200,8 +205,13 @@ class OptimizationSearch(ConfirmingSearch):
                 missing.append(slug)  # the others took it, perhaps
             else:
                 self._note_variant(slug, found)
-                if self._rows[slug].state == UNTRIED:
-                    self._rank(slug, judge([trial], slug), alternated=True)
+                if self._rows[slug].state != UNTRIED:
+                    continue
+                gain = judge([trial], slug)
+                if trial.late and (gain is None or gain.samples < LEAST_PAIRS):
+                    missing.append(slug)
+                else:
+                    self._rank(slug, gain, alternated=True)
         return missing
 
     def _rank(self, slug: str, gain: MeasuredGain | None, *, alternated: bool) -> None:
@@ -287,7 +297,7 @@ class OptimizationSearch(ConfirmingSearch):
             again = []
             for trial, job in zip(trials, now, strict=True):
                 known = [slug for slug in job if trial.variant(slug) is not None]
-                for slug in known or job:
+                for slug in known or ([] if trial.late else job):
                     self._note_variant(slug, trial.variant(slug) or failed_variant(trial))
                 again += [[slug for slug in job if slug not in known]] if known else []
             jobs = again + jobs

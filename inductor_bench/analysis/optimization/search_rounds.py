@@ -237,5 +237,5 @@ class SearchRounds:
                 found = trial.variant(name)
                 if found is not None:
                     self._note_variant(name, found)
-                elif trial.failure is not None:
+                elif trial.failure is not None and not trial.late:
                     self._set(name, state=FAILED, reason=trial.failure.message)

@@ -70,6 +70,7 @@ the time limit, if that is less."""
 SETTLE_S = 1.0
 """Seconds after the last process has said that it is done, until the program is ended."""
 
+LATE = "the time of the search was over after {time_s:.0f} s of its process, before all of its steps were timed"
 NOT_TIMED = "the program ended before its steps were timed"
 NOT_COMPILED = "the program ended before all of its variants were compiled"
 
@@ -169,6 +170,12 @@ class StartedTrial:
         self._is_late = self._limit_s is not None and now_s - self.began_s > self._limit_s
         return self._is_finished or self._is_late
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the time of the search is over, and all was not timed; not so at a limit of the user's own."""
+        is_searchs = self._limit_s == self.plan.limit_s and not self.plan.only_compiles
+        return self._is_late and not self._is_finished and is_searchs
+
     def end(self) -> ProcessResult:
         """Ends it and its descendants. May be called again."""
         timed_out = self._is_late and not self._is_finished
@@ -198,8 +205,10 @@ class ProgramTrials:
         return self.request.kind in COMPILED_HERE
 
     def known(self, plan: TrialPlan) -> Trial | None:
-        """The trial that an earlier command has run; ``None`` if there is none."""
+        """The trial that an earlier command has run; ``None`` if there is none, or it now has more time."""
         known = self.folder.load_trial(plan.name)
+        if known is not None and known.late and (plan.limit_s is None or plan.limit_s > known.time_s):
+            return None
         asked = (plan.purpose, plan.slugs, plan.alternates)
         return known if known is not None and (known.purpose, known.slugs, known.alternates) == asked else None
 
@@ -227,7 +236,8 @@ class ProgramTrials:
         ended, watch = started.end(), started.watch
         stalled = f"{watch.stalled} for more than {self.stalled_s:.0f} s" if watch.stalled else ""
         time_s = time.monotonic() - started.began_s
-        trial = read_trial(started.plan, started.work / "observed", ended, time_s, stalled)
+        observed, late = started.work / "observed", started.is_late
+        trial = read_trial(started.plan, observed, ended, time_s, stalled, late=late)
         trial = replace(trial, gpu=started.gpu)
         self.folder.save_process(trial.name, trial, self.redaction.text)
         shutil.rmtree(started.work, ignore_errors=True)
@@ -313,7 +323,9 @@ def _how(plans: Sequence[TrialPlan]) -> str:
 # Reads what the processes of one trial measured.
 
 
-def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: float, stalled: str = "") -> Trial:
+def read_trial(
+    plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: float, stalled: str = "", *, late: bool = False
+) -> Trial:
     """What one process, or the slowest rank of several, measured.
 
     Args:
@@ -322,6 +334,7 @@ def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: floa
         ended: the end of the program.
         time_s: how long it ran.
         stalled: what a variant was doing when it was given up; empty if none was.
+        late: whether it was ended because the time of the search was over: no variant is to blame.
     """
     tried = read_tried(folder)
     leading = max(tried, key=_pace, default=None)
@@ -329,7 +342,7 @@ def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: floa
     if apart:
         failure = Failure(STAGE, RANKS, f"the ranks do not agree: {apart}")
         return Trial(plan.name, plan.purpose, plan.alternates, plan.slugs, time_s=time_s, failure=failure)
-    failures = _failures(plan, folder, ended, stalled, tried)
+    failures = {} if late else _failures(plan, folder, ended, stalled, tried)
     variants = tuple(
         _variant(number, slug, plan, leading, tried, failures.get(slug, ""))
         for number, slug in enumerate([ORIGINAL, *plan.slugs] if plan.alternates else plan.slugs)
@@ -344,8 +357,9 @@ def read_trial(plan: TrialPlan, folder: Path, ended: ProcessResult, time_s: floa
         time_s=time_s,
         device=leading.device if leading else "",
         source=leading.source if leading else "",
-        failure=_failure(plan, ended, tried, leading),
+        failure=_failure(plan, ended, tried, leading, late=late),
         cold=plan.cold,
+        late=late,
         notes=tuple(dict.fromkeys(note for one in tried for note in one.notes)),
     )
 
@@ -373,8 +387,15 @@ def _failures(
 
 
 def _failure(
-    plan: TrialPlan, ended: ProcessResult, tried: Sequence[TriedVariants], leading: TriedVariants | None
+    plan: TrialPlan,
+    ended: ProcessResult,
+    tried: Sequence[TriedVariants],
+    leading: TriedVariants | None,
+    *,
+    late: bool,
 ) -> Failure | None:
+    if late:
+        return Failure(STAGE, ended.kind, LATE.format(time_s=ended.time_s), f"read {ended.log}", ended.tail())
     if leading is not None and (leading.samples or (plan.only_compiles and leading.state == DONE)):
         return None
     error = next((one.error for one in tried if one.error), "")

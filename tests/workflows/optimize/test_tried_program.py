@@ -1,5 +1,8 @@
 """What one process is asked to try, and what its files say that it measured."""
 
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,9 +30,14 @@ from inductor_bench.records.optimization import (
     Trial,
     TrialVariant,
 )
+from inductor_bench.records.request import BreakdownRequest
+from inductor_bench.records.request_fields import COMMAND
 from inductor_bench.store import codec
 from inductor_bench.store.files import write_json
+from inductor_bench.store.program_folders import OptimizationFolder
+from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.optimizing.tried_program import (
+    ProgramTrials,
     VariantWatch,
     culprit_of,
     read_trial,
@@ -37,6 +45,7 @@ from inductor_bench.workflows.optimizing.tried_program import (
     value_of,
     variables_of,
 )
+from inductor_bench.workflows.progress import Silent
 
 GRAPHS = TrialCandidate("cudagraphs", (ProgramSetting(INDUCTOR, "triton.cudagraphs", "True"),))
 ORDER = TrialCandidate("cudnn", (ProgramSetting(ATTENTION, "backends", "'CUDNN_ATTENTION,MATH'"),))
@@ -102,6 +111,40 @@ def test_a_variant_that_ended_its_process_is_named(tmp_path: Path) -> None:
     trial = read_trial(PLAN, tmp_path, end, 3.0)
     assert {one.slug: one.failure for one in trial.variants} == {"cudnn": "RuntimeError: no backend"}
     assert trial.failure is not None and "RuntimeError: no backend" in trial.failure.message
+
+
+def test_no_variant_is_blamed_for_the_time_of_the_search(tmp_path: Path) -> None:
+    (tmp_path / f"7{JOURNAL}").write_text("-\ncudnn runs\n")
+    end = ended(tmp_path, code=-15, timed_out=True, time_s=288.0)
+    said = "the time of the search was over after 288 s of its process, before all of its steps were timed"
+    empty = read_trial(PLAN, tmp_path, end, 288.1, late=True)
+    assert empty.late and not empty.variants and empty.failure is not None and empty.failure.message == said
+    write(tmp_path, tried())
+    part = read_trial(PLAN, tmp_path, end, 288.1, late=True)
+    assert part.late and [len(one.times_s) for one in part.variants] == [2] * 4, "what was timed is kept"
+    assert not any(one.failure for one in part.variants)
+
+
+@pytest.mark.parametrize(
+    ("own_s", "late", "again_s", "is_known"),
+    [(None, True, 9.0, False), (None, True, 0.0, True), (0.0, False, 9.0, True)],
+)
+def test_what_the_time_of_the_search_ended_runs_again_with_more_time(
+    tmp_path: Path, own_s: float | None, late: bool, again_s: float, is_known: bool
+) -> None:
+    """Not so what ``own_s``, the limit that the user set, ended."""
+    folder = OptimizationFolder(tmp_path / "optimized")
+    folder.make()
+    folder.make_inside()
+    command = (sys.executable, "-c", "import time; time.sleep(600)")
+    program = BreakdownRequest("", COMMAND, arguments=command, timeout_s=own_s)
+    trials = ProgramTrials(program, folder, dict(os.environ), sys.executable, Redaction.find((), {}), Silent())
+    started = trials.start(replace(PLAN, limit_s=0.05), "")
+    while not started.has_ended(0.05):
+        pass
+    trial = trials.read(started)
+    assert trial.late == late and trial.failure is not None
+    assert (trials.known(replace(PLAN, limit_s=trial.time_s + again_s)) is not None) == is_known
 
 
 def test_a_program_that_died_by_itself_accuses_nobody(tmp_path: Path) -> None:
