@@ -256,11 +256,14 @@ class Optimization:
     title: str  # the name of the program in reports
     request: BreakdownRequest  # the request of the program, without secrets
     environment: Environment  # the machine and the versions
-    step_time_s: float  # the step in that RUN
+    step_time_s: float  # the step in the RUN, in seconds
     budget_s: float  # the time limit
     # the time limit until which settings were ranked and proven; ``None`` for ``budget_s``, which is longer if a later
     # command only ran the result from the program's start
     searched_s: float | None = None
+    # the original's step in the search's own processes, in seconds: the median of their medians; ``None`` if none was
+    # timed
+    measured_step_s: float | None = None
     before_s: float = 0.0  # seconds of the breakdown that it began with; 0 if there was one already
     allowed: tuple[str, ...] = ()  # groups that were allowed
     denied: tuple[str, ...] = ()  # groups that were denied
@@ -281,6 +284,11 @@ class Optimization:
     def longer_budget(self) -> str:
         """A time limit with which it goes on: ``40m``."""
         return f"{max(2, round(self.budget_s / 30))}m"
+
+    @property
+    def step_s(self) -> float:
+        """The original's step in seconds: as the search timed it, or else that of the RUN."""
+        return self.measured_step_s or self.step_time_s
 
     @property
     def caveat(self) -> str:

@@ -164,7 +164,7 @@ def _model_row(summary: ModelSummary) -> Row:
     place = f"{quote(run)}/{OPTIMIZED}/{PAGE}" if run and search is not None else ""
     winner = search.winner if search is not None else None
     gain = winner.gain if winner is not None else None
-    before_s = search.step_time_s if search is not None else summary.time_s if summary.model.in_step else None
+    before_s = search.step_s if search is not None else summary.time_s if summary.model.in_step else None
     before_s = gain.before_s if gain is not None else before_s
     saved = f"{_percent(gain.share)} ({_span(gain.low, gain.high)})" if gain is not None else ""
     text, tone = _outcome(summary, search)

@@ -71,6 +71,9 @@ STATES = {
 MISSING = 1.1
 """Time for runs from the program's start, as a multiple of what they are expected to take."""
 
+OTHER_STEP = 1.5
+"""How many times the breakdown's step may be longer or shorter than the search's until the report says so."""
+
 STEP_COLOUR = palette.GRAPHS[1]
 CONFIDENCE = "99.9%"
 
@@ -120,7 +123,7 @@ def headline(found: Optimization) -> str:
             return f"{said}: {count}"
         does = "a longer --budget does" if found.is_complete else "the same command goes on"
         return f"{said} {where_measured(found)}: {count}; {found.caveat}: {does}"
-    step = units.seconds(found.step_time_s)
+    step = units.seconds(found.step_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
         return f"{step} a step: {_nothing(found)}"
@@ -378,6 +381,7 @@ def suggested_items(found: Optimization) -> Iterator[Item]:
 
 def notes_of(found: Optimization) -> Iterator[str]:
     """What limits the figures."""
+    yield from _other_step(found)
     yield from found.notes
     for trial in found.trials:
         if trial.failure is not None and trial.purpose != WARMING:  # it cost nothing but time
@@ -385,6 +389,18 @@ def notes_of(found: Optimization) -> Iterator[str]:
     compared = [check for trial in found.trials for one in trial.variants for check in one.checks]
     if found.tried and not any(check.is_compared for check in compared):
         yield "no compiled callable could be compared with the original"
+
+
+def _other_step(found: Optimization) -> Iterator[str]:
+    """That the step here is another than that of the breakdown, from which rows have their bounds."""
+    run_s, here_s = found.step_time_s, found.step_s
+    many = max(here_s, run_s) / min(here_s, run_s) if min(here_s, run_s) > 0 else 1.0
+    if many > OTHER_STEP:
+        how = f"{many:.1f} times {'longer' if run_s > here_s else 'shorter'}"
+        yield (
+            f"in the breakdown a step took {units.seconds(run_s)}, {how} than here: what a setting can save at most "
+            "was computed from it; on an idle machine, break the program down again, and search again"
+        )
 
 
 def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..analysis.optimization.judging import original_step_s
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import OptimizationSearch
 from ..analysis.optimization.step_facts import StepFacts
@@ -444,6 +445,7 @@ class _Searching:
                 rows=self._search.rows,
                 trials=tuple(self._search.trials),
                 winner=self._search.winner,
+                measured_step_s=original_step_s(self._search.trials),
                 spent_s=self._search.spent_s,
                 notes=(*self._search.notes, *_notes_of(self._search.trials)),
             )

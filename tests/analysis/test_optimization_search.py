@@ -247,6 +247,17 @@ def test_what_had_no_time_says_so() -> None:
     assert hurried.winner is None and states(hurried)["row-0"] == UNPROVEN
 
 
+def test_the_time_that_is_left_is_computed_from_the_step_that_was_measured() -> None:
+    """A RUN on a busy machine had six times the step: its proofs would take more time than there is."""
+    program = compiling_program(1, {}, 6.0, step_s=0.1)
+    plans = OptimizationSearch(ROWS[:4], 0.63, 240.0, ahead=CompileAhead(0, 6.0)).plans()
+    asked = next(plans)
+    with pytest.raises(StopIteration):
+        while True:
+            asked = plans.send([program.run(plan) for plan in asked])
+    assert {slug for plan in program.asked for slug in plan.slugs} >= {row.slug for row in ROWS[:4]}
+
+
 def test_a_proof_of_few_rows_takes_less_time_than_the_ranking_of_all() -> None:
     rows = [menu_row(f"row-{number}") for number in range(8)]
     program = compiling_program(0, {"row-2": 0.1, "row-5": 0.05})

@@ -8,6 +8,7 @@ import pytest
 from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
+from inductor_bench import units
 from inductor_bench.analysis.optimization.search import LATE, NO_TIME
 from inductor_bench.cli.optimize import exit_code
 from inductor_bench.records.base import Failure
@@ -22,7 +23,7 @@ from inductor_bench.records.optimization import (
     Trial,
 )
 from inductor_bench.report.formats import View
-from inductor_bench.report.optimization_document import FORMATS, headline
+from inductor_bench.report.optimization_document import FORMATS, headline, notes_of
 from inductor_bench.report.optimization_document import searched as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.workflows.optimize import OptimizeOutcome
@@ -44,7 +45,19 @@ def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
 )
 def test_a_search_without_a_winner_says_so(fields: dict[str, object], said: str) -> None:
     rows = [row if row.slug not in ("crash", "wrong") else menu_row(row.slug) for row in ROWS]
-    assert headline(optimization(searched(DrawnProgram(0), rows), **fields)) == said
+    assert headline(optimization(searched(DrawnProgram(0), rows), measured_step_s=None, **fields)) == said
+
+
+def test_the_step_is_that_of_the_search_and_another_one_of_the_breakdown_is_named() -> None:
+    found = replace(optimization(two_winners()), winner=None, step_time_s=0.63)
+    assert found.measured_step_s == pytest.approx(0.02, rel=0.1)
+    assert headline(found).startswith(f"{units.seconds(found.measured_step_s)} a step: ")
+    (note,) = (note for note in notes_of(found) if "breakdown" in note)
+    assert note.startswith("in the breakdown a step took 630 ms, 3") and " times longer than here: " in note
+    assert not [note for note in notes_of(replace(found, step_time_s=0.029)) if "breakdown" in note]
+    assert "times shorter than here" in next(notes_of(replace(found, step_time_s=0.01)))
+    untimed = replace(found, measured_step_s=None)
+    assert headline(untimed).startswith("630 ms a step: ") and "breakdown" not in next(notes_of(untimed), "")
 
 
 def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> None:
@@ -52,7 +65,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
     trial = Trial("01-screen", "screen", True, ("row-0",), time_s=288.0, late=True, failure=failure)
     untried = replace(menu_row("row-0"), reason=LATE.format(said="over"))
     fields = {"rows": (untried,), "trials": (trial,), "winner": None, "budget_s": 240.0, "spent_s": 288.0}
-    found = optimization(two_winners(), **fields)
+    found = optimization(two_winners(), measured_step_s=None, **fields)
     assert headline(found) == (
         "20.0 ms a step: nothing could be measured: the time of the search (4 min 48 s of 4 min) was over before "
         "enough steps were timed"
@@ -76,7 +89,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
 )
 def test_noise_is_no_negative(states: tuple[str, ...], said: str) -> None:
     rows = tuple(replace(menu_row(f"row-{number}"), state=state) for number, state in enumerate(states))
-    found = optimization(two_winners(), rows=rows, winner=None)
+    found = optimization(two_winners(), rows=rows, winner=None, measured_step_s=None)
     assert headline(found) == f"20.0 ms a step: {said}"
     summary = json.loads(printed(FORMATS.get("json"), found))["summary"]
     assert summary["headline"] == headline(found)

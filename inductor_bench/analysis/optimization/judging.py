@@ -407,6 +407,13 @@ def failed_variant(trial: Trial) -> TrialVariant:
     return TrialVariant("", failure=trial.failure.message if trial.failure else "its steps were not timed")
 
 
+def original_step_s(trials: Iterable[Trial]) -> float | None:
+    """The original's step in seconds, the median over processes of their medians; ``None`` if it was never timed."""
+    timed = (trial.variant(ORIGINAL) for trial in trials)
+    middles = [statistics.median(one.times_s) for one in timed if one is not None and one.times_s]
+    return statistics.median(middles) if middles else None
+
+
 def needs_of(trials: Sequence[Trial], slug: str) -> tuple[float | None, int | None]:
     """The seconds of a cold compilation and the peak memory of a variant in a process of its own."""
     found = [(trial, one) for trial in trials if not trial.alternates and (one := trial.variant(slug)) is not None]

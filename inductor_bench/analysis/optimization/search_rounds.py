@@ -20,6 +20,7 @@ from ...records.optimization import (
     TrialVariant,
 )
 from .costs import time_of_round
+from .judging import original_step_s
 from .row_states import fault_of, is_faster, proven_share
 from .trial_plans import TrialCandidate, TrialPlan, name_of
 from .warming import CompileAhead
@@ -58,7 +59,7 @@ class SearchRounds:
 
     Args:
         rows: the menu. Rows whose state is ``untried`` and that have no reason are tried.
-        step_time_s: the step of the program.
+        step_time_s: the step of the program in its RUN; what the original takes here replaces it.
         budget_s: the seconds after which nothing new is begun.
         spent_s: seconds that were spent before.
         max_memory_bytes: the memory that a variant may take; ``None`` for no limit.
@@ -159,6 +160,7 @@ class SearchRounds:
         self.trials += trials
         self._ahead.note_compile_times(trials)
         self._rounds_s.append(time_of_round(trials))
+        self._step_s = original_step_s(self.trials) or self._step_s
 
     def _candidate(self, *slugs: str) -> TrialCandidate:
         """The variant with the settings of these rows; without any the original."""
