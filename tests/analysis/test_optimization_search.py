@@ -1,5 +1,6 @@
 """The search for faster settings, over programs whose steps are drawn."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from inductor_bench.analysis.optimization.costs import time_of_round
 from inductor_bench.analysis.optimization.judging import LOOKS
 from inductor_bench.analysis.optimization.search import (
     MOST_FINALISTS,
-    NO_TIME,
+    NO_TIME_FOR,
     NOT_COMBINED,
     NOT_RUN,
     OptimizationSearch,
@@ -237,11 +238,27 @@ def test_rows_of_both_kinds_are_combined() -> None:
     assert search.winner.gain.share == pytest.approx(1 - 0.7 * 0.8, abs=0.02)
 
 
+def seconds_of(text: str) -> float:
+    """A duration as a report writes it, in seconds."""
+    minutes, _, seconds = text.rpartition("min")
+    return 60 * float(minutes or 0) + float(seconds.strip().removesuffix("s").strip() or 0)
+
+
+def test_processes_of_its_own_that_had_no_time_say_what_they_take() -> None:
+    rows = [menu_row("loader", alternates=False)]
+    (row,) = searched(DrawnProgram(0, {"loader": 0.3}), rows, 20.0).rows
+    assert row.state == UNTRIED and row.needs_time and "takes 3 processes of its own, about 18.8 s each" in row.reason
+
+
 def test_what_had_no_time_says_so() -> None:
     rows = [menu_row(f"row-{number}") for number in range(40)]
     search = searched(DrawnProgram(0), rows, 300.0)
     late = [row for row in search.rows if row.state == UNTRIED]
-    assert late and all(row.reason == NO_TIME for row in late)
+    assert late and len({row.reason for row in late}) == 1 and all(row.needs_time for row in late)
+    found = re.fullmatch(NO_TIME_FOR.replace("{", "(?P<").replace("}", ">.+?)"), late[0].reason)
+    assert found is not None
+    *needed_s, left_s = (seconds_of(found[name]) for name in ("ranking", "proof", "confirming", "left"))
+    assert left_s == pytest.approx(300.0 - search.spent_s, abs=1.0) and sum(needed_s) > left_s and min(needed_s) > 0
     assert search.spent_s <= 300.0
     hurried = searched(compiling_program(0, {"row-0": 0.1}), rows[:8], 50.0)
     assert hurried.winner is None and states(hurried)["row-0"] == UNPROVEN

@@ -17,6 +17,7 @@ from inductor_bench.records.optimization import (
     SHARED_CACHES,
     SUMS,
     UNDECIDED,
+    UNTRIED,
     MeasuredGain,
     MenuRow,
     OptimizedProgram,
@@ -141,7 +142,7 @@ def test_each_format_names_all_rows(form: str) -> None:
 def test_what_had_no_time_is_gone_on_with(tmp_path: Path) -> None:
     rows = [menu_row(f"row-{number}") for number in range(40)]
     found = optimization(searched(DrawnProgram(0), rows, 300.0), budget_s=300.0)
-    assert any(row.reason == NO_TIME for row in found.rows)
+    assert any(row.state == UNTRIED and row.needs_time for row in found.rows)
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
     assert "run --budget 10m" in text
 

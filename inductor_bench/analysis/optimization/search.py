@@ -72,6 +72,14 @@ CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""
 
 NO_TIME = "no time was left for it: a longer --budget tries it"
+NO_TIME_FOR = (
+    "no time was left for it: ranking it takes about {ranking}, proving it {proof}, running the result from the "
+    "program's start {confirming}, and {left} were left: a longer --budget tries it"
+)
+NO_TIME_ALONE = (
+    "no time was left for it: ranking it takes {count} processes of its own, about {each} each, in the first half of "
+    "the time: a longer --budget tries it"
+)
 LATE = "{said}: a longer --budget runs it again"
 NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
@@ -136,11 +144,22 @@ class OptimizationSearch(ConfirmingSearch):
             groups = deal(waiting[: count * self._lanes], self._lanes, count)
             candidates = [list(map(self._candidate, group)) for group in groups]
             ahead_s = self._ahead.expected_s(candidates, self._left_s())
-            needed_s = (ahead_s or 0.0) + self._turns_s(groups[0], SCREENED_S, cached=ahead_s is not None)
-            needed_s += self._proofs_s() + self._confirming_s()
-            if self._has_time(SCREEN, needed_s) or (count == 1 and not self.trials):
+            ranking_s = (ahead_s or 0.0) + self._turns_s(groups[0], SCREENED_S, cached=ahead_s is not None)
+            if self._has_time(SCREEN, ranking_s + self._proofs_s() + self._confirming_s()):
                 return groups
+            if count == 1 and not self.trials:
+                return groups
+            if count == 1 and self._left_s() > 0:
+                self._note_no_time(waiting, ranking_s)
         return []
+
+    def _note_no_time(self, waiting: Sequence[str], ranking_s: float) -> None:
+        """Says of rows that are not ranked how much time the first of them would take, and how much is left."""
+        times_s = (ranking_s, self._proofs_s(), self._confirming_s(), self._left_s())
+        ranking, proof, confirming, left = map(units.duration, times_s)
+        said = NO_TIME_FOR.format(ranking=ranking, proof=proof, confirming=confirming, left=left)
+        for slug in waiting:
+            self._set(slug, reason=said)
 
     def _proofs_s(self) -> float:
         """Seconds that the proof of a further row, and its combination with what is proven, would take."""
@@ -221,7 +240,10 @@ class OptimizationSearch(ConfirmingSearch):
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
         """Ranks the rows that cannot change within a process: A B C D A, or a part of them on each device."""
         each_s = self._ahead.costs.alone_s(SCREEN)
-        if not slugs or not self._has_time(SCREEN, (3 if self._lanes == 1 else 2) * each_s, SCREENING):
+        count = 3 if self._lanes == 1 else 2
+        if not slugs or not self._has_time(SCREEN, count * each_s, SCREENING):
+            for slug in slugs:
+                self._set(slug, reason=NO_TIME_ALONE.format(count=count, each=units.duration(each_s)))
             return
         turns = screening_turns(slugs, self._lanes)
         for place in range(max(map(len, turns))):
