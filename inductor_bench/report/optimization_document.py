@@ -93,7 +93,7 @@ def optimization_document(found: Optimization, view: View) -> Document:
             Section("What each setting saves", (ablation(found),)),
             Facts(tuple(facts(found))),
             Section("Tried, and not kept", (tried_table(found),)),
-            Section("Not tried", (Items(tuple(untried_items(found))),)),
+            Section("Not tried", _untried(found)),
             Section("Only you can do", (Items(tuple(suggested_items(found))),)),
             Section("Notes", (Items(tuple(Item(f"{note}.", NOTE) for note in notes_of(found))),)),
             Commands(tuple(next_commands(found, view.folder))),
@@ -361,12 +361,19 @@ def _shown_share(row: MenuRow) -> float:
     return gain.share if gain is not None else -10.0
 
 
-def untried_items(found: Optimization) -> Iterator[Item]:
-    """The rows that were not tried, by their reason."""
+def _untried(found: Optimization) -> tuple[Items, Items]:
+    """The rows that were not tried; those for which the step has nothing at all stand in the report alone."""
+    untried = [row for row in found.rows if row.state == UNTRIED]
+    absent = [row for row in untried if row.bound == 0]
+    listed = [row for row in untried if row not in absent]
+    return Items(tuple(untried_items(listed))), Items(tuple(untried_items(absent)), on=On.PAPER)
+
+
+def untried_items(rows: Iterable[MenuRow]) -> Iterator[Item]:
+    """Rows that were not tried, by their reason."""
     reasons: dict[str, list[str]] = {}
-    for row in found.rows:
-        if row.state == UNTRIED:
-            reasons.setdefault(row.reason, []).append(row.title)
+    for row in rows:
+        reasons.setdefault(row.reason, []).append(row.title)
     for reason, titles in reasons.items():
         yield Item(f"{reason}: {', '.join(titles)}" if len(titles) > 1 else f"{titles[0]}: {reason}", NOTE)
 

@@ -110,6 +110,19 @@ def test_each_row_of_the_menu_stands_in_one_place_with_its_reason(tmp_path: Path
     assert text.index("+ cudagraphs") < text.index("+ fused-optimizer") < text.index("What each setting saves")
 
 
+def test_a_row_for_which_the_step_has_nothing_is_not_on_the_screen() -> None:
+    absent, little = "it can save at most 0% of the step", "it can save at most 0.4% of the step"
+    none = replace(menu_row("conv-1x1-as-mm"), bound=0.0, reason=absent)
+    some = replace(menu_row("fused-optimizer"), bound=0.004, reason=little)
+    found = optimization(two_winners(), rows=(none, some), winner=None)
+    screen = printed(FORMATS.get("table"), found, View(columns=200))
+    assert f"fused-optimizer: {little}" in screen and "conv-1x1-as-mm" not in screen and absent not in screen
+    for form in ("md", "html", "json", "csv"):
+        assert "conv" in printed(FORMATS.get(form), found), form
+    alone = printed(FORMATS.get("table"), replace(found, rows=(none,)), View(columns=200))
+    assert "Not tried" not in alone
+
+
 def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_path: Path) -> None:
     rows = [menu_row("cudagraphs"), menu_row("loader", alternates=False)]
     found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
