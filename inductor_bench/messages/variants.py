@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..records.code import MachineLoad
 from ..records.optimization import StepDigest
 
 TRIED = ".variants.json"
@@ -131,5 +132,6 @@ class TriedVariants:
     variants: tuple[VariantState, ...] = ()  # by their numbers, with the original first
     digests: tuple[StepDigest, ...] = ()  # at most ``losses`` of the request
     notes: tuple[str, ...] = ()  # what limits the figures
+    load: MachineLoad | None = None  # the machine's load from the first timed steps on; ``None`` before them
     error: str = ""  # the reason of a failure of the whole measurement
     counts: dict[str, int] = field(default_factory=dict)  # of Dynamo: frames, graphs, breaks, recompilations

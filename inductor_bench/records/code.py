@@ -324,7 +324,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """The load of the machine while runs of a module were measured."""
+    """The load of the machine while runs of a module, or steps of a program, were measured."""
 
     runs: int  # the number of measured runs
     cores: int  # the number of processors that the measuring process may use

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..errors import UsageError
 from .base import Failure, FileName, Place, StepTime
+from .code import MachineLoad
 from .request import BreakdownRequest
 from .run import Environment
 
@@ -144,6 +145,7 @@ class Trial:
     failure: Failure | None = None  # why the process measured nothing, or less than was asked
     cold: bool = False  # whether it compiled with empty caches
     notes: tuple[str, ...] = ()  # what limits the figures
+    load: MachineLoad | None = None  # the machine's load while its steps were timed; ``None`` without such steps
     late: bool = False  # whether the time of the search was over before all was measured, so that it was ended
     gpu: str = ""  # the GPU, as ``CUDA_VISIBLE_DEVICES`` names it; empty if the program has all of them, or none
 

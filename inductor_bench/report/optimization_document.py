@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .. import units
+from ..analysis.findings.doubts import DELAYED, load_words
 from ..analysis.findings.finding import plural
 from ..devices.table import device_of
+from ..records.code import MachineLoad
 from ..records.optimization import (
     DIFFERS,
     FAILED,
@@ -123,7 +125,8 @@ def headline(found: Optimization) -> str:
             return f"{said}: {count}"
         does = "a longer --budget does" if found.is_complete else "the same command goes on"
         return f"{said} {where_measured(found)}: {count}; {found.caveat}: {does}"
-    step = units.seconds(found.step_s)
+    busy = load_of(found)
+    step = f"{load_words(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
         return f"{step} a step: {_nothing(found)}"
@@ -161,6 +164,12 @@ def _nothing(found: Optimization) -> str:
         took = f"{units.duration(found.before_s)} of {units.duration(found.budget_s)}"
         return f"nothing was tried: the breakdown took {took}"
     return "nothing was tried"
+
+
+def load_of(found: Optimization) -> MachineLoad | None:
+    """The largest load of the machine while steps were timed, if it delayed them; else ``None``."""
+    loads = [trial.load for trial in found.trials if trial.load is not None and trial.load.delayed_share >= DELAYED]
+    return max(loads, key=lambda load: load.delayed_share, default=None)
 
 
 def where_measured(found: Optimization) -> str:
@@ -389,6 +398,12 @@ def suggested_items(found: Optimization) -> Iterator[Item]:
 def notes_of(found: Optimization) -> Iterator[str]:
     """What limits the figures."""
     yield from _other_step(found)
+    if found.is_complete and found.winner is None and _open_rows(found):
+        yield (
+            "a longer --budget takes the processes that ran as they are, and with them what is undecided or failed, "
+            "unless other settings share a process then; it runs again what the time of the search ended, and --force "
+            "runs everything again"
+        )
     yield from found.notes
     for trial in found.trials:
         if trial.failure is not None and trial.purpose != WARMING:  # it cost nothing but time
@@ -422,12 +437,18 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
             yield f"patch {shlex.quote(found.target)} {place}/settings.diff", "writes them into the program"
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
-    late = [row for row in found.rows if row.needs_time]
+    late = any(row.needs_time for row in found.rows) or any(trial.late for trial in found.trials)
     again = f"inductor-bench optimize {_again(found, folder)} --budget"
+    searching = f"{again} {max(1, round(found.budget_s / 60))}m --force"
+    is_open, busy = found.is_complete and found.winner is None and bool(_open_rows(found)), load_of(found) is not None
+    if is_open and busy:
+        yield searching, "on an idle machine: tries everything again, from the start"
     if found.caveat and found.is_complete:
         yield f"{again} {_minutes_until_confirmed(found)}m", "runs the result from the program's start"
     elif late and found.is_complete:
         yield f"{again} {found.longer_budget}", "goes on with what there was no time for"
+    if is_open and not busy:
+        yield searching, "tries everything again, from the start"
 
 
 def _minutes_until_confirmed(found: Optimization) -> int:
@@ -441,6 +462,11 @@ def program_command(found: Optimization) -> str:
     if found.request.kind == "command":
         return shlex.join(found.request.arguments)
     return shlex.join(["python", found.target, *found.request.arguments])
+
+
+def _open_rows(found: Optimization) -> list[MenuRow]:
+    """The rows of which another measurement may say something else."""
+    return [row for row in found.rows if row.state in (UNDECIDED, FAILED)]
 
 
 def _again(found: Optimization, folder: Path) -> str:

@@ -12,7 +12,9 @@ from inductor_bench import units
 from inductor_bench.analysis.optimization.search import LATE, NO_TIME
 from inductor_bench.cli.optimize import exit_code
 from inductor_bench.records.base import Failure
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.optimization import (
+    FAILED,
     LOST,
     SHARED_CACHES,
     SUMS,
@@ -20,6 +22,7 @@ from inductor_bench.records.optimization import (
     UNTRIED,
     MeasuredGain,
     MenuRow,
+    Optimization,
     OptimizedProgram,
     Trial,
 )
@@ -59,6 +62,36 @@ def test_the_step_is_that_of_the_search_and_another_one_of_the_breakdown_is_name
     assert "times shorter than here" in next(notes_of(replace(found, step_time_s=0.01)))
     untimed = replace(found, measured_step_s=None)
     assert headline(untimed).startswith("630 ms a step: ") and "breakdown" not in next(notes_of(untimed), "")
+
+
+def open_search(state: str, load: MachineLoad | None, **fields: object) -> Optimization:
+    """A search of 4 minutes with one row in a state, and another one without time."""
+    late = replace(menu_row("row-1"), reason=NO_TIME)
+    first, *others = two_winners().trials
+    trials = (replace(first, load=load), *others)
+    rows = (replace(menu_row("row-0"), state=state, reason="why"), late)
+    return optimization(two_winners(), rows=rows, trials=trials, winner=None, budget_s=240.0, **fields)
+
+
+@pytest.mark.parametrize("state", [UNDECIDED, FAILED])
+def test_what_a_longer_search_does_again_is_said(state: str, tmp_path: Path) -> None:
+    view = View(tmp_path / "run" / "optimized", columns=300)
+    quiet = printed(FORMATS.get("table"), open_search(state, None), view)
+    assert "a longer --budget takes the processes that ran as they are" in quiet and "idle machine" not in quiet
+    assert quiet.index("--budget 8m") < quiet.index("--budget 4m --force")
+    decided = printed(FORMATS.get("table"), open_search(LOST, None), view)
+    assert "--budget 8m" in decided and "--force" not in decided
+
+
+def test_a_busy_machine_is_said_first(tmp_path: Path) -> None:
+    busy = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
+    found = open_search(UNDECIDED, busy)
+    assert headline(found).startswith("the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, ")
+    text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=300))
+    assert "on an idle machine: tries everything again" in text
+    assert text.index("--budget 4m --force") < text.index("--budget 8m")
+    idle = open_search(UNDECIDED, replace(busy, waited_s=0.04))
+    assert "busy" not in headline(idle)
 
 
 def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_variants_take_turns_and_each_is_timed_that_computes_what_the_original_d
     assert (found.state, found.source, found.device, found.error) == (DONE, OPTIMIZER_STEPS, "cpu", "")
     assert timed(found)[SAME] == timed(found)[PLACEBO] == timed(found)[FOREACH] == 8
     assert timed(found)[0] >= 8 and timed(found)[WRONG] == timed(found)[BROKEN] == 0
+    assert found.load is not None and found.load.runs == len(found.samples) and found.load.cpu_time_s > 0
     places = [one.place for one in found.samples]
     assert places == sorted(set(places)) and all(one.time_s > 0 for one in found.samples)
 

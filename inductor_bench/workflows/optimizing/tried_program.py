@@ -359,6 +359,7 @@ def read_trial(
         source=leading.source if leading else "",
         failure=_failure(plan, ended, tried, leading, late=late),
         cold=plan.cold,
+        load=leading.load if leading else None,
         late=late,
         notes=tuple(dict.fromkeys(note for one in tried for note in one.notes)),
     )

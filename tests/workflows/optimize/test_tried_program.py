@@ -19,6 +19,7 @@ from inductor_bench.messages.variants import (
     VariantState,
     VariantSwitch,
 )
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.optimization import (
     ATTENTION,
     ENVIRONMENT,
@@ -100,8 +101,11 @@ def test_steps_belong_to_their_variants(tmp_path: Path) -> None:
 
 def test_the_slowest_rank_times_and_any_rank_may_object(tmp_path: Path) -> None:
     write(tmp_path, tried(7, 0.01, checks=(CheckedCallable(3, "graph 0", 1, 2, 5.0),)))
-    write(tmp_path, tried(8, 0.02, rank=1))
-    found = by_slug(read_trial(PLAN, tmp_path, ended(tmp_path), 3.0))
+    load = MachineLoad(8, 2, cpu_time_s=1.0, waited_s=3.0)
+    write(tmp_path, tried(8, 0.02, rank=1, load=load))
+    trial = read_trial(PLAN, tmp_path, ended(tmp_path), 3.0)
+    found = by_slug(trial)
+    assert trial.load == load
     assert found[ORIGINAL].times_s == pytest.approx((0.02, 0.02)) and found["cudnn"].checks[0].differs
 
 

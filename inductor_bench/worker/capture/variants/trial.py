@@ -17,6 +17,7 @@ from ....devices.table import device_of
 from ....messages.observed import CHECKING, SETTLING
 from ....messages.variants import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
 from ....records.evidence import DONE, FAILED, TIMING
+from ...profile.module_profile import Counters, load_since, read_counters
 from ...upstream.variants import count_collectives, counts_of_dynamo
 from ..alternation import AlternatingSteps
 from ..boundaries import Boundaries, CalledGraphs
@@ -117,6 +118,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         self._done: list[VariantSample] = []
         self._begun: tuple[Turn, Moment] | None = None
         self._saved_s = 0.0
+        self._counters: Counters | None = None  # before the first step of the schedule
 
     @property
     def is_complete(self) -> bool:
@@ -130,7 +132,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
     def _forget(self) -> None:
         self._turns.use(self._turns.held)
         self._turns.check = None
-        self._schedule, self._timed, self._done, self._begun = [], [], [], None
+        self._schedule, self._timed, self._done, self._begun, self._counters = [], [], [], None, None
 
     def _may_settle(self) -> bool:
         return self._gradients.is_complete or not self._turns.optimizers.are_known
@@ -182,6 +184,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
         else:
             self._schedule = [Turn(self._turns.held, False)] * WARM_STEPS
             self._schedule += [Turn(self._turns.held, True)] * self._plan.end
+        self._counters = read_counters()
         self._write(TIMING)
 
     # The steps
@@ -268,6 +271,7 @@ class VariantTrial(AlternatingSteps[TriedVariants]):
                 variants=tuple(map(_state_of, turns.settings)),
                 digests=tuple(self._gradients.digests),
                 notes=tuple(turns.notes),
+                load=load_since(self._counters, len(self._done)) if self._counters and self._done else None,
                 counts=counts_of_dynamo(),
             )
         )
