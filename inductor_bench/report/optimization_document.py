@@ -440,7 +440,8 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
     late = any(row.needs_time for row in found.rows) or any(trial.late for trial in found.trials)
     again = f"inductor-bench optimize {_again(found, folder)} --budget"
     searching = f"{again} {max(1, round(found.budget_s / 60))}m --force"
-    is_open, busy = found.is_complete and found.winner is None and bool(_open_rows(found)), load_of(found) is not None
+    busy = load_of(found) is not None
+    is_open = found.is_complete and found.winner is None and (busy or bool(_open_rows(found)))
     if is_open and busy:
         yield searching, "on an idle machine: tries everything again, from the start"
     if found.caveat and found.is_complete:

@@ -19,6 +19,7 @@ from inductor_bench.records.optimization import (
     SHARED_CACHES,
     SUMS,
     UNDECIDED,
+    UNPROVEN,
     UNTRIED,
     MeasuredGain,
     MenuRow,
@@ -90,6 +91,8 @@ def test_a_busy_machine_is_said_first(tmp_path: Path) -> None:
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=300))
     assert "on an idle machine: tries everything again" in text
     assert text.index("--budget 4m --force") < text.index("--budget 8m")
+    unproven = printed(FORMATS.get("table"), open_search(UNPROVEN, busy), View(tmp_path / "run" / "optimized"))
+    assert "--budget 4m --force" in unproven
     idle = open_search(UNDECIDED, replace(busy, waited_s=0.04))
     assert "busy" not in headline(idle)
 
