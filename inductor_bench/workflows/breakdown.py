@@ -190,8 +190,8 @@ def _verify(
 ENDS, GONE = "the program ends; reading what was observed", "waiting for the end of the program's process"
 """The stages from the end of the program's Python to the end of its process."""
 
-GOES_ON = "the steps are measured; the program goes on"
-"""The stage from the answer to the program's end."""
+GOES_ON, STOPS = "the steps are measured; the program goes on", "the steps are measured; the program is ended"
+"""The stage from the answer to the program's end, without and with ``--stop``."""
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of missing modules."""
@@ -458,7 +458,7 @@ class Breakdown:
                 self._answer(self.run)
                 phases.end("showing it")
                 self._progress.divide(observed_phases(captured.steps) | phases.times_s)
-                self._progress.stage(GOES_ON)
+                self._progress.stage(STOPS if self._request.stop else GOES_ON)
 
     def _keep(self, captured: CapturedProgram, *, early: bool = False) -> None:
         """Keeps in the RUN what the program's processes observed."""

@@ -94,6 +94,7 @@ PLOT_TITLES = {
 METHODS = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
 TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
 TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-C leaves them out."
+NEXT_TO_COME = "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out."
 NAME_WIDTH = 64
 MOST_PLACES = 6
 MOST_FAILURES = 8
@@ -183,7 +184,7 @@ def _at_length(section: Section) -> Section:
 
 
 def answer_document(run: Run) -> Document:
-    """The answer of a run whose program still goes on: the headline and the step, and what is to come."""
+    """The answer of a run whose program has not ended: the headline and the step, and what is to come."""
     lead = headline(run)
     return Document(
         heading(run),
@@ -194,7 +195,7 @@ def answer_document(run: Run) -> Document:
             step_section(run, None),
             host_section(run),
             rank_section(run),
-            Sentence(TO_COME, NOTE),
+            Sentence(NEXT_TO_COME if run.request.stop else TO_COME, NOTE),
         ),
     )
 
