@@ -11,8 +11,7 @@ from ..analysis.findings.finding import plural
 from ..analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
 from ..records.batch import RUNNING, UNOPTIMIZED
 from ..records.optimization import UNDECIDED, UNPROVEN, Optimization
-from ..store.folder import PAGE
-from ..store.program_folders import OPTIMIZED
+from ..store.folder import OPTIMIZED, PAGE
 from . import names
 from .document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, notes, words
 from .optimization_document import gain_words, titles_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -177,6 +178,9 @@ class RunFolder(RecordFolder):
         return codec.decode_record(Run, codec.upgrade(data, str(self.record)), str(self.record), _RUN_DAMAGED)
 
 
+OPTIMIZED, SEARCH = "optimized", "optimization.json"
+"""Names of the folder of a search in its RUN, and of its record."""
+
 OWN_FILES = {
     "": (PAGE, EVIDENCE),
     "modules": ("*.py", "*.provenance.json", "*.layers.json"),
@@ -186,22 +190,26 @@ OWN_FILES = {
     "tables": ("*.csv",),
     "plots": ("*.png",),
     "tuned": ("tuned.py", "lookup_table.json", "README.md"),
-    "optimized": ("optimization.json", PAGE, "apply.py", "README.md", "settings.diff", "pins.json", LOCK),
-    "optimized/trials": ("*.json",),
-    "optimized/logs": ("*.log",),
+    OPTIMIZED: (SEARCH, PAGE, "apply.py", "README.md", "settings.diff", "pins.json", LOCK),
+    f"{OPTIMIZED}/trials": ("*.json",),
+    f"{OPTIMIZED}/logs": ("*.log",),
 }
 """The files of a run: patterns of names by folder. A folder stands before those in it."""
 
 
 @contextlib.contextmanager
-def new_run_folder(path: Path | None, title: str, *, force: bool, mark: str = "") -> Iterator[tuple[RunFolder, str]]:
+def new_run_folder(
+    path: Path | None, title: str, *, force: bool, mark: str = "", tell: Callable[[str], None] = lambda text: None
+) -> Iterator[tuple[RunFolder, str]]:
     """Makes the folder of a new run, and holds its lock until the end of the block.
 
     Args:
         path: the folder; ``None`` for the first free ``runs/<title>-<n>`` below the current folder.
         title: the title of the run; its letters and digits name the folder.
-        force: whether an earlier run at ``path`` may be replaced. Only that run's own files are removed.
+        force: whether an earlier run at ``path`` may be replaced. Only that run's own files are removed, and a search
+            that ``optimize`` made in it is kept beside the new run.
         mark: the mark of the processes that this process starts; see :func:`.lock.locked`.
+        tell: is told where an earlier search is kept.
 
     Yields:
         The folder, and the mark of the processes that a killed command on this folder left.
@@ -213,6 +221,7 @@ def new_run_folder(path: Path | None, title: str, *, force: bool, mark: str = ""
     folder = RunFolder(_make(path, title, force=force))
     with locked(folder.path, mark) as lock:
         _check_replaceable(folder, force=force)  # again: another command may have written it before the lock
+        _keep_search(folder, tell)
         remove_run(folder)
         try:
             yield folder, lock.left
@@ -277,7 +286,25 @@ def _was_killed(folder: RunFolder) -> bool:
         return False
     own = {lock, folder.work, *leftovers_of(folder.record), *_own_files(folder)}
     own.update(folder.path / name for name in OWN_FILES)
-    return all(path in own or folder.work in path.parents for path in folder.path.rglob("*"))
+    kept = {*folder.path.glob(f"{OPTIMIZED}-*")}
+    return all(path in own or {folder.work, *kept} & {path, *path.parents} for path in folder.path.rglob("*"))
+
+
+def _keep_search(folder: RunFolder, tell: Callable[[str], None]) -> None:
+    """Moves the search of a run that is replaced to ``optimized-<n>``: it took minutes, and is of that run's steps."""
+    search = folder.path / OPTIMIZED
+    if search.is_symlink() or not (search / SEARCH).is_file():
+        return
+    if is_locked(search):
+        raise UsageError(f"a search runs in {search}", "wait for its end, or " + ANOTHER_FOLDER, "folder-in-use")
+    try:
+        kept = first_free_folder(folder.path, search.name)
+        search.replace(kept)
+    except OSError as error:
+        raise InductorBenchError(
+            f"cannot move {search}: {error.strerror or error}", ANOTHER_FOLDER, "unwritable"
+        ) from error
+    tell(f"the search of the earlier run is kept: inductor-bench report {shlex.quote(str(kept))}")
 
 
 def remove_run(folder: RunFolder) -> None:

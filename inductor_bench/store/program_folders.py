@@ -14,7 +14,7 @@ from ..records.comparison import ModeComparison
 from ..records.optimization import Optimization, Trial
 from . import codec
 from .files import each_text, leftovers_of, own_folder, read_json, refuse_link, remove_file, write_json
-from .folder import PAGE, RecordFolder
+from .folder import OPTIMIZED, PAGE, SEARCH, RecordFolder
 from .lock import LOCK
 
 Result = TypeVar("Result", ModeComparison, Optimization)
@@ -126,7 +126,7 @@ class ModesFolder(ProgramFolder[ModeComparison]):
 class OptimizationFolder(ProgramFolder[Optimization]):
     """A search: ``optimization.json``, its page, ``trials/`` with what each process measured, ``logs/``, and files."""
 
-    RECORD, FORMAT, KIND = "optimization.json", 1, Optimization
+    RECORD, FORMAT, KIND = SEARCH, 1, Optimization
     HOLDS, VERB, AGAIN = "search of `optimize`", "optimize", "search"
 
     APPLY, LINES, DIFF = "apply.py", "README.md", "settings.diff"
@@ -158,10 +158,6 @@ class OptimizationFolder(ProgramFolder[Optimization]):
             return codec.decode(Trial, read_json(file))
         except InductorBenchError:
             return None
-
-
-OPTIMIZED = "optimized"
-"""Name of the folder of a search in its RUN."""
 
 
 def search_in(run: Path) -> Optimization | None:

@@ -221,8 +221,8 @@ def run_breakdown(request: BreakdownRequest, progress: Progress, answer: Answer 
         return break_down_again(RunFolder(target.paths[0]), request, redaction, progress)
     request = target.resolved(request)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
-    title, stages = folder_title_of(request), StageTimes(progress)
-    with new_run_folder(request.output, title, force=request.force, mark=tool_mark()) as (folder, left):
+    stages, make = StageTimes(progress), partial(new_run_folder, mark=tool_mark(), tell=progress.note)
+    with make(request.output, folder_title_of(request), force=request.force) as (folder, left):
         end_marked(left)
         breakdown = Breakdown(request, listed, folder, redaction, stages, answer)
         try:

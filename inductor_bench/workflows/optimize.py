@@ -51,9 +51,9 @@ from ..records.request_fields import COMMAND, PROGRAMS, recorded
 from ..records.run import Environment, Run
 from ..store import codec
 from ..store.files import refuse_link, write_json
-from ..store.folder import RunFolder
+from ..store.folder import OPTIMIZED, RunFolder
 from ..store.lock import locked
-from ..store.program_folders import OPTIMIZED, OptimizationFolder
+from ..store.program_folders import OptimizationFolder
 from ..store.redaction import Redaction
 from ..store.run_files import read_timeline
 from ..version import __version__

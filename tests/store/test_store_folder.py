@@ -21,7 +21,7 @@ from inductor_bench.errors import InductorBenchError, UnwritableError, UsageErro
 from inductor_bench.records.request import BreakdownRequest, ModelRequest
 from inductor_bench.store import lock as locks
 from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
-from inductor_bench.store.folder import BATCH, OWN_FILES, BatchFolder, RunFolder, new_run_folder
+from inductor_bench.store.folder import BATCH, OWN_FILES, SEARCH, BatchFolder, RunFolder, new_run_folder
 from inductor_bench.store.lock import is_locked, locked
 from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.progress import Silent
@@ -38,7 +38,7 @@ def make(path: Path | None, *, force: bool = True) -> RunFolder:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """An earlier run with a file of every kind that a run consists of."""
+    """An earlier run with a file of every kind that a run consists of, but the record of a search."""
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.save(RUN)
@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Path:
         for pattern in patterns:
             file = folder.path / name / pattern.replace("*", "forward")
             file.parent.mkdir(exist_ok=True)
-            if not file.exists():
+            if not file.exists() and pattern != SEARCH:
                 file.write_text("ours")
     (folder.work / "cache").mkdir(parents=True)
     (folder.path / ".record.json.a1b2c3d4").write_text("half of it")
@@ -69,6 +69,40 @@ def test_a_run_is_not_replaced_without_force(run: Path) -> None:
 def test_with_force_all_of_a_run_goes(run: Path) -> None:
     make(run)
     assert list(run.iterdir()) == []
+
+
+def search_in(run: Path, text: str) -> set[str]:
+    """Adds a search to a run, and returns the names of what is in its folder."""
+    (run / "optimized").mkdir(exist_ok=True)
+    (run / "optimized" / SEARCH).write_text(text)
+    return {path.name for path in (run / "optimized").iterdir()}
+
+
+def test_with_force_the_search_of_a_run_stays(run: Path) -> None:
+    made = search_in(run, "minutes")
+    make(run)
+    (kept,) = run.iterdir()
+    assert kept.name == "optimized-1" and {path.name for path in kept.iterdir()} == made
+    (run / ".lock").touch()  # as if the command was killed before it had a record
+    make(run)
+    assert list(run.iterdir()) == [kept] and (kept / SEARCH).read_text() == "minutes"
+
+
+def test_each_search_of_a_run_that_is_replaced_is_kept_and_named(run: Path) -> None:
+    for number in (1, 2):
+        RunFolder(run).save(RUN)
+        search_in(run, f"search {number}")
+        said: list[str] = []
+        with new_run_folder(run, "x", force=True, tell=said.append):
+            assert said == [f"the search of the earlier run is kept: inductor-bench report {run}/optimized-{number}"]
+    assert [(run / f"optimized-{n}" / SEARCH).read_text() for n in (1, 2)] == ["search 1", "search 2"]
+
+
+def test_a_run_whose_settings_are_being_searched_is_not_replaced(run: Path) -> None:
+    search_in(run, "half")
+    with locked(run / "optimized"), pytest.raises(UsageError, match="a search runs in "):
+        make(run)
+    assert RunFolder(run).load() == RUN and (run / "optimized" / SEARCH).is_file()
 
 
 def test_with_force_what_a_killed_run_left_goes(tmp_path: Path) -> None:

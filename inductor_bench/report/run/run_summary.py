@@ -14,7 +14,8 @@ from ...records.base import Failure
 from ...records.optimization import Optimization
 from ...records.run import IDLE, Part, Run
 from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryKernel, SummaryPart
-from ...store.program_folders import OPTIMIZED, OptimizationFolder
+from ...store.folder import OPTIMIZED
+from ...store.program_folders import OptimizationFolder
 from .. import names
 from ..formats import View
 from ..summary import named_commands, with_unique_ids

@@ -17,8 +17,8 @@ from inductor_bench.errors import UsageError
 from inductor_bench.launch import batch_executors
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest, SearchRequest
-from inductor_bench.store.folder import BatchFolder
-from inductor_bench.store.program_folders import OPTIMIZED, OptimizationFolder
+from inductor_bench.store.folder import OPTIMIZED, BatchFolder
+from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.workflows.batch_state import make_job, read_view
 
 __all__ = ["quick"]
