@@ -108,7 +108,10 @@ def compare_runs(
     around, several = around_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
     if not busy and several:  # interleaved runs on a quiet machine: what was changed on purpose may be it
         around = tuple(dict.fromkeys((*changed, *around)))
-    noise_of = partial(_noise, first, second, matches, () if busy else around, differences)
+    is_known = all(run.environment.versions.torch for run in (*a, *b))
+    same_machine = bool(busy) or (is_known and all(row.name == TORCH for row in around))
+    same_libraries = is_known and all(row.name != TORCH for row in differences)
+    noise_of = partial(_noise, first, second, matches, same_machine=same_machine, same_libraries=same_libraries)
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     compiler, choices, tuned = same_compiler((*a, *b)), around_choices(differences), _tuned((*a, *b))
     single_step = any(map(profiled_one_step, (*first.runs, *second.runs)))
@@ -192,14 +195,12 @@ def _noise(
     a: Side,
     b: Side,
     matches: Sequence[Match],
-    around: Sequence[EnvironmentDifference],
-    differences: Sequence[EnvironmentDifference],
     *,
     of_step: bool,
+    same_machine: bool,
+    same_libraries: bool,
 ) -> Noise:
     """The noise of the step, or of the device's work."""
-    same_machine = all(row.name == TORCH for row in around)
-    same_libraries = all(row.name != TORCH for row in differences)
     waited = busy_share((*a.runs, *b.runs))
     return noise_between(
         a, b, matches, of_step=of_step, same_machine=same_machine, same_libraries=same_libraries, waited=waited

@@ -30,6 +30,7 @@ from ..records.comparison import (
     KernelChange,
     PartChange,
     RunComparison,
+    SideSummary,
 )
 from ..records.request import BreakdownRequest
 from ..records.request_fields import LIBRARIES
@@ -77,6 +78,9 @@ SHOWN_DIGITS = 12
 _COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
 _COMPILATION = ("mode", "dynamic")
 
+NOT_COMPLETE = " is not complete: "
+"""Stands in a note between a side and what failed in its run."""
+
 BUSY = 0.25
 """Share of its running time for which a process waited for a core, from which the machine counts as busy."""
 COMMON = 0.1
@@ -86,9 +90,14 @@ MOST_PARTS = 0.01
 
 
 def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]:
-    """The facts that differ: versions first, then the machine, variables, switches, and what was asked for."""
-    rows = [*_environment_rows(a.environment, b.environment), ("TF32", _tf32(a), _tf32(b))]
-    rows += [("how it was measured", _methods(a), _methods(b)), ("inductor-bench", a.tool_version, b.tool_version)]
+    """The facts that differ: versions first, then the machine, variables, switches, and what was asked for.
+
+    What a side does not know is no difference: a run that was interrupted may not have asked torch.
+    """
+    rows = list(_environment_rows(a.environment, b.environment))
+    if a.modules and b.modules:
+        rows += [("TF32", _tf32(a), _tf32(b)), ("how it was measured", _methods(a), _methods(b))]
+    rows.append(("inductor-bench", a.tool_version, b.tool_version))
     rows += _request_rows(a.request, b.request)
     if a.program_sha256 and b.program_sha256:  # older records have none
         one, other = (f"sha256 {run.program_sha256[:SHOWN_DIGITS]}" for run in (a, b))
@@ -127,20 +136,21 @@ def _is_variable(name: str) -> bool:
 
 def _environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
     for place in (*_VERSIONS, *_MACHINE):
-        if any(_text(attrgetter(place)(one)) for one in (a, b)):
-            yield _name_of(place), _fact(place, a), _fact(place, b)
-    for name in sorted({*a.variables, *b.variables}):
-        yield name, a.variables.get(name, ""), b.variables.get(name, "")
+        facts = _fact(place, a), _fact(place, b)
+        if all(facts):
+            yield _name_of(place), *facts
+    if a.versions.torch and b.versions.torch:  # variables are read with it
+        for name in sorted({*a.variables, *b.variables}):
+            yield name, a.variables.get(name, ""), b.variables.get(name, "")
 
 
 def _fact(place: str, environment: Environment) -> str:
-    """A fact of the environment in words. A torch that is known was asked, so that what it lacks is not there."""
-    text = _text(attrgetter(place)(environment))
-    if text:
-        return text
-    if not environment.versions.torch:
-        return "unknown"
-    return "not installed" if place == "versions.triton" else "none" if place.startswith("device.") else "unknown"
+    """A fact of the environment in words; empty if it is unknown. What a torch that was asked lacks is not there."""
+    value = attrgetter(place)(environment)
+    if value or not environment.versions.torch:
+        return _text(value) if value else ""
+    absent = "not installed" if place == "versions.triton" else "none"
+    return absent if place == "versions.triton" or place.startswith("device.") else ""
 
 
 def _request_rows(a: BreakdownRequest, b: BreakdownRequest) -> Iterator[tuple[str, str, str]]:
@@ -212,7 +222,7 @@ def doubts(side: str, run: Run) -> Iterator[str]:
     """What limits the figures of one run, in words. ``side`` is ``A`` or ``B``."""
     for failure in run.failures[:2]:
         about = f" of {failure.subject}" if failure.subject else ""
-        yield f"{side} is not complete: {failure.stage}{about}: {failure.message}"
+        yield f"{side}{NOT_COMPLETE}{failure.stage}{about}: {failure.message}"
     program = run.program
     if program is not None and program.parts:
         whole = sum(part.time_s for part in program.parts)
@@ -422,7 +432,7 @@ def code_words(comparison: RunComparison) -> str:
         differ = "differs" if other == 1 else "differ"
         code = f"{other} of the {plural(whole, 'kernel')} of B {differ} from those in A"
         code += f", and {gone} of A {'has' if gone == 1 else 'have'} no counterpart" if gone else ""
-    elif libraries and any(row.name == TORCH for row in comparison.environment_differences):
+    elif libraries and not _is_of_one_torch(comparison):
         code = f"{plural(libraries, 'kernel')} of libraries {'has' if libraries == 1 else 'have'} the same name, and "
         code += "another torch may bring other code"
         generated = plural(whole - libraries, "generated kernel")
@@ -480,7 +490,19 @@ def _other_python(comparison: RunComparison) -> str | None:
     differences = {row.name: row for row in comparison.environment_differences}
     if INTERPRETER in differences:
         return f" --other-python {shlex.quote(differences[INTERPRETER].b)}"
-    return None if TORCH in differences else ""
+    return "" if _is_of_one_torch(comparison) else None
+
+
+def _is_of_one_torch(comparison: RunComparison) -> bool:
+    """Whether both sides are known to run one torch."""
+    return all(map(knows_torch, (comparison.a, comparison.b))) and all(
+        row.name != TORCH for row in comparison.environment_differences
+    )
+
+
+def knows_torch(side: SideSummary) -> bool:
+    """Whether the records of a side say which torch ran them, and with it the machine and the variables."""
+    return f"{TORCH} " in side.machine
 
 
 def _is_folder(name: str) -> bool:

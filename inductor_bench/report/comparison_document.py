@@ -7,8 +7,10 @@ from pathlib import PurePosixPath
 
 from .. import units
 from ..analysis.comparison_words import (
+    NOT_COMPLETE,
     code_words,
     headline,
+    knows_torch,
     main_parts,
     next_commands,
     part_name,
@@ -16,7 +18,7 @@ from ..analysis.comparison_words import (
     signed,
     signed_percent,
 )
-from ..analysis.findings.finding import plural
+from ..analysis.findings.finding import join_words, plural
 from ..records.comparison import (
     FASTER,
     KERNEL_CAUSES,
@@ -69,6 +71,7 @@ from .waterfall import Fall, waterfall
 TONES = {SLOWER: BAD, FASTER: GOOD, NOT_COMPARABLE: WARN}
 NAME_WIDTH = 60
 UNSET = "not set"
+UNKNOWN = "{} does not say what it ran on: its versions, machine and variables are not compared."
 NO_DIFFERENCE = "The records show no difference around the program: versions, machine, variables, switches, request."
 MOST_PARTS, MOST_DIFFERENCES, MOST_GROUPED = 12, 14, 6
 SMALLEST_SHARE = 0.001
@@ -87,7 +90,8 @@ def comparison_document(comparison: RunComparison, view: View) -> Document:
     """
     sources = {place: source_file(text) for place, text in view.files.items()}
     changes = [change for change in comparison.kernels if change.cause != UNCHANGED]
-    said = Items(tuple(Item(f"{note}.", NOTE) for note in comparison.notes))
+    incomplete = [note for note in comparison.notes if note[1:].startswith(NOT_COMPLETE)]
+    said = Items(tuple(Item(f"{note}.", NOTE) for note in comparison.notes if note not in incomplete))
     currency = "a step" if comparison.step.currency == "step" else "an iteration"
     commands = Commands(tuple((one.command, one.why) for one in next_commands(comparison)))
     return Document(
@@ -95,6 +99,7 @@ def comparison_document(comparison: RunComparison, view: View) -> Document:
         (f"A: {_side(comparison.a)}", f"B: {_side(comparison.b)}"),
         (
             Sentence(headline(comparison, view.limit), LEAD),
+            *(Sentence(f"{note}.", BAD) for note in incomplete),
             *sentences(reasons(comparison)),
             Section("What differs around the program", (_environment(comparison),), short="Environment"),
             Section(
@@ -121,7 +126,10 @@ def _side(side: SideSummary) -> str:
 
 def _environment(comparison: RunComparison) -> Block:
     if not comparison.environment_differences:
-        return Sentence(NO_DIFFERENCE, NOTE)
+        unknown = join_words(
+            [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not knows_torch(side)]
+        )
+        return Sentence(UNKNOWN.format(unknown) if unknown else NO_DIFFERENCE, NOTE)
     rows = [
         Row((Cell(one.name), Cell(one.a or UNSET), Cell(one.b or UNSET))) for one in comparison.environment_differences
     ]

@@ -22,7 +22,21 @@ from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.comparison import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.module import Kernel, ShapeGroup
 from inductor_bench.records.request import BreakdownRequest
-from inductor_bench.records.run import COPY, EAGER, IDLE, LAUNCHING, OPTIMIZER, SYNCHRONISING, Part, Run, SummedOperator
+from inductor_bench.records.run import (
+    COPY,
+    EAGER,
+    IDLE,
+    LAUNCHING,
+    OPTIMIZER,
+    SYNCHRONISING,
+    Environment,
+    Part,
+    Run,
+    SummedOperator,
+)
+from inductor_bench.report.comparison_document import comparison_document
+from inductor_bench.report.formats import View
+from inductor_bench.report.terminal import document_text
 from inductor_bench.store import codec
 
 GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
@@ -429,8 +443,21 @@ def test_what_is_absent_is_named() -> None:
     found = compare(pairs.run(), pairs.run(environment=newer))
     rows = {row.name: (row.a, row.b) for row in found.environment_differences}
     assert rows["triton"][1] == "not installed" and rows["driver"] == ("none", "580")
+
+
+def test_what_a_side_does_not_know_is_no_difference_and_an_incomplete_side_is_named_first() -> None:
     found = compare(pairs.run(), pairs.run(environment=change(build.GPU, torch="", triton=None)))
-    assert {row.name: row.b for row in found.environment_differences} == {"torch": "unknown", "triton": "unknown"}
+    assert found.environment_differences == ()
+    assert "another torch may bring other code" in words(found), "one torch is not known"
+    whole = replace(build.GPU, variables={"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_FX_GRAPH_CACHE": "0"})
+    cut = Failure("profile", "interrupted", "interrupted by Ctrl-C or a signal when 1 of 2 graphs was measured")
+    found = compare(pairs.run(environment=whole), replace(pairs.run(environment=Environment()), failures=(cut,)))
+    assert found.environment_differences == ()
+    lines = document_text(comparison_document(found, View()), 300)
+    assert lines.index("B is not complete: profile: interrupted by Ctrl-C") < lines.index("What differs around")
+    assert lines.count("is not complete") == 1
+    assert "B does not say what it ran on: its versions, machine and variables are not compared." in lines
+    assert "no difference around the program" not in lines
 
 
 def test_another_torch_may_change_calls_of_libraries_and_another_triton_all_kernels() -> None:
@@ -447,11 +474,12 @@ def test_another_torch_may_change_calls_of_libraries_and_another_triton_all_kern
 @pytest.mark.parametrize(("longer", "verdict"), [(1.25, "undecided"), (0.8, "undecided"), (2.0, "slower")])
 def test_single_runs_on_a_cpu_differ_by_much_whatever_could_explain_it(longer: float, verdict: str) -> None:
     other = {"environment": change(build.GPU, torch="2.15.0", triton="9.9", threads=1)}
-    assert compare(host(pairs.run()), host(pairs.run(longer=longer, **other))).verdict == verdict
+    usual = {"environment": change(build.GPU, threads=2)}
+    assert compare(host(pairs.run(**usual)), host(pairs.run(longer=longer, **other))).verdict == verdict
     on_gpu = compare(pairs.run(), pairs.run(longer=longer, **other))
     assert on_gpu.verdict == ("slower" if longer > 1 else "faster"), "whose runs differ by less"
     several = [host(pairs.run(longer=longer * factor, **other)) for factor in (1, 1.01, 0.99)]
-    first = [host(pairs.run(longer=factor)) for factor in (1, 1.01, 0.99)]
+    first = [host(pairs.run(longer=factor, **usual)) for factor in (1, 1.01, 0.99)]
     assert compare_runs(first, several).verdict == on_gpu.verdict, "and their noise is measured"
 
 
