@@ -520,7 +520,13 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     assert "was not measured" in the(replace(cpu, modules=shorter), "alone-less").text
     load = MachineLoad(20, 2, 6.0, 0.2, 0.1, 0.9, 0.0, 40)
     busy = replace(cpu, modules=tuple(change(module, wall_load=load) for module in shorter))
-    assert the(busy, "alone-less").text.endswith("the machine was busy")
+    assert the(busy, "alone-less").text.endswith(": how long each kernel waited for a core was not measured")
+    mixed = (shorter[0], step_runs.in_step(cpu.modules[1], 1, 0.5), *shorter[2:])
+    busy = replace(cpu, modules=tuple(change(module, wall_load=load) for module in mixed))
+    found = the(busy, "alone-less")
+    assert "take over 25% less or more time in the module's own run than in the program" in found.text
+    assert "alone-more" not in kinds(busy)
+    assert {place.slug for place in found.kernels} == {module.slug for module in mixed[:2]}
 
 
 def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:

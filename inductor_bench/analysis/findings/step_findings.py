@@ -360,22 +360,29 @@ def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
     far = [row for row in evidence.rows if is_far_off(alone_ratio(evidence.run, row.kernel))]
     shorter = [row for row in far if (alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
     longer = [row for row in far if row not in shorter]
-    for rows, how in ((shorter, "less"), (longer, "more")):
+    both = " or more" if shorter and longer and _is_delayed(evidence.run) else ""
+    groups = ((far, f"less{both}"),) if both else ((shorter, "less"), (longer, "more"))
+    for rows, how in groups:
         if rows:
-            busy = runs_on_host(evidence.run) and busiest(evidence.run.modules) is not None
-            cause = "the machine was busy" if busy else _cause(rows, evidence.run.peaks, how)
             text = (
                 f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
                 f"{'takes' if len(rows) == 1 else 'take'} over 25% {how} time in the module's own run than in the "
-                f"program: {cause}"
+                f"program: {_cause(rows, evidence, how)}"
             )
             matters = evidence.whole.part(time_of(rows)) >= LEAST_SHARE
-            yield finding_of(f"alone-{how}", text, rows, CAUTION if matters else NOTE)
+            yield finding_of(f"alone-{how.split()[0]}", text, rows, CAUTION if matters else NOTE)
 
 
-def _cause(rows: Rows, peaks: Peaks | None, how: str) -> str:
+def _is_delayed(run: Run) -> bool:
+    """Whether other processes delayed kernels of the host; by how much in each of the two runs is not known."""
+    return runs_on_host(run) and busiest(run.modules) is not None
+
+
+def _cause(rows: Rows, evidence: RunEvidence, how: str) -> str:
     """What is known to differ. Clocks, other streams and values are not: neither run records them for a kernel."""
-    first = rows[0]
+    first, peaks = rows[0], evidence.run.peaks
+    if _is_delayed(evidence.run):
+        return "how long each kernel waited for a core was not measured"
     if all(row.module.dynamic for row in rows):
         return "its sizes are symbolic, and its own run has those of its first compilation, not those of the step"
     if how == "less" and _fits(first, peaks):
