@@ -11,8 +11,7 @@ import torch
 from ..records.code import MachineLoad
 from ..records.run import Peaks
 from .device.gpu_watch import find_sharing
-from .device.machine import Driver
-from .profile.module_profile import load_since, read_counters
+from .device.machine import Driver, load_since, read_counters
 
 TRIES = 2
 """Number of times that peaks are measured, if the first ones do not count."""

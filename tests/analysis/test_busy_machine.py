@@ -20,7 +20,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.report.run.retune_document import detail_words
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.worker.capture.pin_comparison import is_tuned
-from inductor_bench.worker.profile.module_profile import load_since, read_counters
+from inductor_bench.worker.device.machine import load_since, read_counters
 from inductor_bench.workflows.pins import PinnedRun
 from inductor_bench.workflows.proof import describe_steps
 

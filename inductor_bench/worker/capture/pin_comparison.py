@@ -21,9 +21,9 @@ from ...devices.table import device_of
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedOutputs, ComparedStep, ComparedSteps
 from ...records.edit_pin import EditPin
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
+from ..device.machine import Counters, load_since, read_counters
 from ..device.runtime import DeviceRuntime
 from ..device.runtimes import runtime_of
-from ..profile.module_profile import Counters, load_since, read_counters
 from ..upstream.inductor import clone_input, profiler_range
 from ..upstream.pinning import launcher_errors
 from .alternation import AlternatingSteps
