@@ -216,6 +216,7 @@ def describe_process(observed: StepEvidence, evidence: Evidence, files: Evidence
         level=(level.begin, level.end),
         step_numbers=seen.step_numbers,
         steps_before_profile=seen.steps_before_profile,
+        load=seen.load,
     )
     if observed.problem:
         return DescribedProcess(steps, observed, (_unusable(observed.problem),))

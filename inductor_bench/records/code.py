@@ -336,6 +336,14 @@ class MachineLoad:
     # seconds that the hypervisor took from ``cores``, summed over them; ``None`` if unknown
     stolen_s: float | None = None
     switches: int = 0  # the number of involuntary context switches of the measuring process
+    # CPU seconds on ``cores`` of processes that are neither the measuring one nor below it; ``None`` if unknown
+    others_s: float | None = None
+
+    @property
+    def others_share(self) -> float:
+        """The share of the time of ``cores`` that other processes and the hypervisor had, 0 to 1; 0 if unknown."""
+        taken_s = (self.others_s or 0.0) + (self.stolen_s or 0.0)
+        return min(1.0, taken_s / (self.cores * self.time_s)) if self.time_s else 0.0
 
     @property
     def delayed_share(self) -> float:

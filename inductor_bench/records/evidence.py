@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from .base import OtherProcess, Place, Slug
-from .code import SourceLine
+from .code import MachineLoad, SourceLine
 from .module import Method, Outputs
 from .traced import OperatorCall, OperatorCost
 
@@ -220,6 +220,7 @@ class ObservedSteps:
     # the most that torch allocated on the device until these steps ended; on a CPU the process's largest size
     peak_memory_bytes: int | None = None
     sharing: GpuSharing | None = None  # of the GPU during these steps; ``None`` without a GPU
+    load: MachineLoad | None = None  # of the machine in the timed window; ``None`` if no window ended
     profiled_steps: int = 0  # the number of whole steps between the first and the last boundary in ``trace``
     graphs: tuple[ObservedGraph, ...] = ()  # the compiled graphs in the order of their first call
     optimizers: tuple[ObservedOptimizer, ...] = ()  # those whose steps ran eagerly, in the order of their first step

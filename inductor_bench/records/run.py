@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .base import Failure, Inline, OtherProcess, Place, Slug
-from .code import CompiledFunction, CompilePhase, SourceLine
+from .code import CompiledFunction, CompilePhase, MachineLoad, SourceLine
 from .module import ModuleRecord
 from .request import BreakdownRequest
 from .retune import Retune, Verification
@@ -272,6 +272,8 @@ class RankSteps:
     # the number of each of ``step_times_s`` as the program counts its steps from 0; empty in older records
     step_numbers: tuple[int, ...] = ()
     steps_before_profile: int = 0  # the number of them that came before the profiled ones
+    # the load of the machine in the timed window of these steps; ``None`` if it is unknown
+    load: MachineLoad | None = None
 
 
 @dataclass(frozen=True)

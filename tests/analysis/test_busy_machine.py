@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import run_builder as build
+import step_runs
 from inline import change
 from printed import run_markdown
 
@@ -20,7 +24,8 @@ from inductor_bench.records.run import Run
 from inductor_bench.report.run.retune_document import detail_words
 from inductor_bench.store.codec import decode, encode
 from inductor_bench.worker.capture.pin_comparison import is_tuned
-from inductor_bench.worker.device.machine import load_since, read_counters
+from inductor_bench.worker.device import machine
+from inductor_bench.worker.device.machine import LoadWatch, load_since, read_counters
 from inductor_bench.workflows.pins import PinnedRun
 from inductor_bench.workflows.proof import describe_steps
 
@@ -86,7 +91,58 @@ def advice(run: Run) -> set[str]:
 def test_no_advice_is_given_from_figures_that_do_not_count() -> None:
     quiet, busy = one_graph(busy_share=0.5), one_graph(busy_share=0.5, wall_load=BUSY)
     assert advice(quiet) == {"host-share"} and advice(busy) == set()
-    assert COMMAND in first_line(busy) and next_commands(quiet, "runs/small") and not next_commands(busy, "runs/small")
+    assert COMMAND in first_line(busy) and COMMAND not in {one.command for one in next_commands(quiet, "runs/small")}
+    assert [one.command for one in next_commands(busy, "runs/small")] == [COMMAND]
+
+
+def timed(load: MachineLoad | None, fastest: float = 1.0, **fields: object) -> Run:
+    """A CPU program of 9.5 ms a step whose steps were timed under a load; ``fields`` are those of its modules."""
+    run = step_runs.cpu()
+    assert run.program is not None
+    times = (fastest * run.program.step_time_s, *run.program.step_times_s[1:])
+    ranks = tuple(replace(rank, load=load, step_times_s=times) for rank in run.program.ranks)
+    modules = tuple(change(module, **fields) for module in run.modules)
+    program = replace(run.program, ranks=ranks, step_times_s=times)
+    return replace(run, program=program, modules=modules, command=COMMAND)
+
+
+def test_steps_that_others_delayed_are_disowned_first_and_next_builds_nothing_on_them() -> None:
+    others = replace(BUSY, time_s=0.5, others_s=0.62)
+    assert "eager-optimizer" in advice(timed(replace(QUIET, others_s=0.02)))
+    busy = timed(others, 0.11)
+    assert first_line(busy) == (
+        "these figures do not count: while the steps were timed, other processes had 62% of the time of 2 cores, and "
+        "the program waited for a core 60% of its time. 9.50 ms a step (optimizer "
+        f"steps; 20 timed), the fastest one 1.04 ms. Measure again on an idle machine ({COMMAND})"
+    )
+    assert advice(busy) == set() and "busy-step" not in {one.kind for one in findings(busy)}
+    assert [one.command for one in next_commands(busy, "runs/small")] == [COMMAND]
+    text = run_markdown(busy)
+    assert "inductor-bench optimize" not in text and "--sort gain" not in text
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        replace(QUIET, others_s=0.9),  # others had cores that the program did not need
+        replace(BUSY, others_s=0.01),  # it waited for its own processes, as those of a data loader
+    ],
+)
+def test_steps_that_others_did_not_delay_count_whatever_the_modules_own_runs_had(load: MachineLoad) -> None:
+    run = timed(load, 0.11, wall_load=BUSY)
+    assert not first_line(run)
+    (said,) = (one.text for one in findings(run) if one.kind == "busy-step")
+    assert "while the step was timed, the program waited " in said
+
+
+def test_without_the_load_of_the_window_steps_that_scatter_beside_a_busy_machine_do_not_count() -> None:
+    assert "right after the steps, when the modules ran by themselves. 9.50 ms a step (" in (
+        first_line(timed(None, 0.11, wall_load=BUSY))
+    )
+    assert not first_line(timed(None, 0.9, wall_load=BUSY)) and not first_line(timed(None, 0.11, wall_load=QUIET))
+    assert "may take less on an idle machine" in next(
+        one.text for one in findings(timed(None, 0.9, wall_load=BUSY)) if one.kind == "busy-step"
+    )
 
 
 def test_on_a_gpu_advice_about_kernels_stands_beside_a_busy_host() -> None:
@@ -158,4 +214,29 @@ def test_a_worker_counts_what_its_own_runs_had() -> None:
         pass
     load = load_since(before, 7)
     assert load.runs == 7 and load.cores >= 1 and load.time_s >= 0.05 and load.cpu_time_s > 0
-    assert load.switches >= 0 and 0 <= load.delayed_share < 1
+    assert load.switches >= 0 and 0 <= load.delayed_share < 1 and load.others_s is None
+
+
+SPIN = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+
+
+@pytest.mark.skipif(not Path("/proc/stat").is_file(), reason="the counters are those of Linux")
+def test_the_window_of_the_steps_counts_what_others_ran_and_not_its_own_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = LoadWatch()
+    watch.begin(alone=True)
+    watch.end(3)
+    assert watch.found is not None and watch.found.runs == 3 and watch.found.others_s is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(machine, "_processors_s", lambda columns: 100.0)
+        before = read_counters(with_others=True).others_s
+        subprocess.run([sys.executable, "-c", SPIN], check=True)
+        after = read_counters(with_others=True).others_s
+    assert before is not None and after is not None and after <= before - 0.4, "a process below this one is no other"
+    watch = LoadWatch()
+    watch.begin(alone=False)
+    watch.end(1)
+    assert watch.found is not None and watch.found.others_s is None, "other ranks are no others"
+    watch.forget()
+    assert watch.found is None

@@ -43,7 +43,10 @@ def microseconds(value: float) -> str:
 
 LEAST, LEAST_GAIN = share(finding.LEAST_SHARE), share(finding.LEAST_GAIN)
 THRESHOLDS: dict[str, tuple[str, ...]] = {
-    "busy-machine": (share(doubts.DELAYED), f"{doubts.SWITCHED} times", share(doubts.SCATTER)),
+    "busy-machine": (
+        *(share(doubts.DELAYED), share(doubts.OTHERS), f"{doubts.FASTEST} times"),
+        *(f"{doubts.SWITCHED} times", share(doubts.SCATTER)),
+    ),
     "host-pace": (LEAST,),
     "synchronisations": (LEAST,),
     "data-loading": (LEAST, share(step_findings.UNSURE_SHARE), f"{SLOWED:g} times"),

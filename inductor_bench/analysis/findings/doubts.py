@@ -36,6 +36,7 @@ from .finding import (
     replay_words,
     slugs,
 )
+from .program_findings import step_words
 
 # Whether other processes disturbed a measurement so much that its figures do not count.
 #
@@ -72,6 +73,8 @@ FEWEST_SAMPLES = 5  # smallest number of wall samples with a meaningful spread
 LONGER = 1.1  # ratio of kernel time to wall time above which the kernels of a delayed process count as disturbed
 MUCH_LONGER = 1.5  # the same ratio without a delay, if the difference exceeds both limits below
 LEAST_S = 0.5e-3  # seconds of one run; below this difference the profiler alone can reach the ratio MUCH_LONGER
+OTHERS = 0.1  # share of the cores' time that others had, from which they and not the program itself delayed its steps
+FASTEST = 1.5  # ratio of the median step to the fastest one from which the delay of later runs tells of the steps, too
 LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself takes a few microseconds
 
 
@@ -82,20 +85,56 @@ def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     CPU was busy then, it was for the step, too.
     """
     if step_of(run) is not None:
-        return run.modules if runs_on_host(run) and busiest(run.modules) is not None else ()
+        delayed = disturbed_step(run) or busiest(run.modules) is not None
+        return run.modules if runs_on_host(run) and delayed else ()
     found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
     return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
+
+
+def step_load(run: Run) -> MachineLoad | None:
+    """The load of the machine while the steps were timed, of the rank that it delayed most; ``None`` if unknown."""
+    loads = [rank.load for rank in run.program.ranks if rank.load is not None] if run.program is not None else []
+    return max(loads, key=lambda load: load.delayed_share, default=None)
+
+
+def disturbed_step(run: Run) -> str:
+    """Why the figures of a step on a CPU do not count, in words; empty if they do.
+
+    A program that waits for its own processes is not disturbed. If it is not known what other processes did, a busy
+    machine right after the steps counts if the steps themselves scatter.
+    """
+    program, load = step_of(run), step_load(run)
+    if program is None or not runs_on_host(run):
+        return ""
+    fastest_s = min(program.step_times_s, default=0.0)
+    if load is not None and load.others_s is not None:
+        if load.delayed_share < DELAYED or load.others_share < OTHERS:
+            return ""
+        why = (
+            f"while the steps were timed, other processes had {units.whole_percent(load.others_share)} of the time of "
+            f"{plural(load.cores, 'core')}, and the program waited for a core "
+            f"{units.whole_percent(load.delayed_share)} of its time"
+        )
+    else:
+        worst = busiest(run.modules)
+        if worst is None or fastest_s * FASTEST > program.step_time_s:
+            return ""
+        why = f"{load_words(worst)} right after the steps, when the modules ran by themselves"
+    return f"{why}. {step_words(program)}, the fastest one {units.seconds(fastest_s)}"
 
 
 def disturbed(run: Run) -> Finding | None:
     """Reports figures that do not count because the machine was busy, the reasons, and the command to measure again.
 
-    On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs the wall times of graphs in which the
-    GPU is idle at times.
+    On a CPU a busy machine disturbs steps, wall times and kernels. On a GPU it disturbs the wall times of graphs in
+    which the GPU is idle at times.
 
     Returns:
-        The finding, or ``None`` if the disturbed graphs take less than half of the program's time.
+        The finding, or ``None`` if the disturbed graphs take less than half of the program's time. Of a program whose
+        step was profiled, ``None`` if its steps were not disturbed.
     """
+    if why := disturbed_step(run):
+        return Finding("busy-machine", f"these figures do not count: {why}. {_again(run)}", level=CAUTION)
     concerned = () if step_of(run) is not None else disturbed_graphs(run)
     if not concerned:
         return None
@@ -103,15 +142,18 @@ def disturbed(run: Run) -> Finding | None:
     what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
     kept = "" if on_host else " (kernel times do)"
-    again = command_again(run)
-    advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
-    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {advice}"
+    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {_again(run)}"
     return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
 
 
+def _again(run: Run) -> str:
+    again = command_again(run)
+    return "Measure again on an idle machine" + (f" ({again})" if again else "")
+
+
 def reasons(run: Run, concerned: Sequence[ModuleRecord]) -> str:
-    """Why the figures of these graphs do not count, from the one that takes longest."""
-    return "; ".join(_reasons(max(concerned, key=lambda module: weight_s(run, module))))
+    """Why the figures of these graphs do not count: of the step, or else of the graph that takes longest."""
+    return disturbed_step(run) or "; ".join(_reasons(max(concerned, key=lambda module: weight_s(run, module))))
 
 
 def _weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:

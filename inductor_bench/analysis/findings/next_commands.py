@@ -166,13 +166,13 @@ def headline(run: Run) -> Finding | None:
     """Selects or makes the most important finding about a run.
 
     Returns:
-        The parts of the program's step if it was profiled. Otherwise, from the graphs: the finding about a busy
-        machine if it disturbed most of the program; else the launch-bound or host-bound
-        finding if it concerns most of the program's time; else the parts of the time with possible savings.
+        The parts of the program's step if it was profiled, or that a busy machine disturbed it. Otherwise, from the
+        graphs: the finding about a busy machine if it disturbed most of the program; else the launch-bound or
+        host-bound finding if it concerns most of the program's time; else the parts of the time with possible savings.
         ``None`` if nothing was measured.
     """
     if (step := step_headline(run)) is not None:
-        return step
+        return disturbed(run) or step
     found = _recompiled_often(run) or _of_graphs(run)
     if found is None and run.program is not None and is_uncompiled(run):
         return Finding("step", f"{step_words(run.program)}, not profiled; {_nothing_compiled(run)}")
@@ -291,6 +291,9 @@ def next_commands(
     if any(failure.stage == "report" for failure in run.failures):
         again = f"inductor-bench report {place}"
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
+    if (lead := headline(run)) is not None and lead.kind == "busy-machine":
+        again = command_again(run)
+        return (*commands, NextCommand(again, "the same once the machine is idle")) if again else tuple(commands)
     trials = list(_largest_trial(run, str(folder), files, search))
     if run.modules:
         commands += _inspection_commands(run, place, sort, files, trials)
@@ -348,8 +351,6 @@ def _inspection_commands(
     run: Run, place: str, sort: str, files: Container[str] | None, trials: Sequence[NextCommand]
 ) -> Iterator[NextCommand]:
     lead = headline(run)
-    if lead is not None and lead.kind == "busy-machine":
-        return  # the first line says what to type
     if is_shared(run) and (again := command_again(run)):
         yield NextCommand(again, "measures again, once no other process uses the GPU")
         return

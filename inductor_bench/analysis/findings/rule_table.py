@@ -116,7 +116,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
     The saving is simulated; see ``saving_s``. Advice is left out if its gain was computed from figures that do not
     count, because the machine was busy, or from idle time of a GPU that others used, too. That they did comes first.
     """
-    evidence, disturbed = RunEvidence(run), doubts.disturbed_graphs(run)
+    evidence, disturbed, is_busy = RunEvidence(run), doubts.disturbed_graphs(run), bool(doubts.disturbed_step(run))
     of_step = STEP_RULES if evidence.in_step else (SHARED, UNCERTAINTY) if run.program is not None else ()
     rules = (*of_step, *RULES)
     every = (finding for rule in rules for finding in rule.find(evidence))
@@ -125,6 +125,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
         replace(finding, prediction=predicted.get(finding.key))
         for finding in every
         if not doubts.depends_only_on(finding, disturbed)
+        and not (is_busy and finding.level == ADVICE and finding.gain_s)
         and not (is_shared(run) and doubts.rests_on_idle_time(finding))
     ]
     if any(one.kind in HOST_CAUSES and saving_s(one, run) >= WORTH_MUCH * whole_time_s(run) for one in found):

@@ -47,7 +47,7 @@ from ..step_costs import (
     step_of,
     work_s,
 )
-from .doubts import busiest, load_words
+from .doubts import busiest, disturbed_step, load_words, step_load
 from .finding import (
     ADVICE,
     CAUTION,
@@ -98,14 +98,14 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
 def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports a machine that was busy while modules ran by themselves, if the host's time matters to the step."""
     run, load = evidence.run, busiest(evidence.run.modules)
-    if load is None or not (runs_on_host(run) or host_sets_pace(run)):
+    if load is None or not (runs_on_host(run) or host_sets_pace(run)) or disturbed_step(run):
         return
     again = command_again(run)
     where = f" ({again})" if again else ""
-    text = (
-        f"{load_words(load)} when the modules ran by themselves: the step, which was timed shortly before, may take "
-        f"less on an idle machine. Measure it again there{where}"
-    )
+    step = "the step, which was timed shortly before, may take less on an idle machine"
+    if (known := step_load(run)) is not None:
+        step = f"while the step was timed, the program waited {units.whole_percent(known.delayed_share)} of its time"
+    text = f"{load_words(load)} when the modules ran by themselves: {step}. Measure again on an idle machine{where}"
     yield Finding("busy-step", text, level=CAUTION)
 
 

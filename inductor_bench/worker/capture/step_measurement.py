@@ -28,7 +28,7 @@ from ...records.evidence import (
 from ...records.run import LONGER_LOOP, PATTERN
 from ...store import codec
 from ..device.gpu_watch import GpuWatch
-from ..device.machine import driver_of_current_gpu
+from ..device.machine import LoadWatch, driver_of_current_gpu
 from ..upstream.inductor import profiler_range
 from ..upstream.observing import detach_profiler, stays_attached
 from .boundaries import Boundaries, CalledGraphs, LongerLoop
@@ -169,7 +169,7 @@ class Measurement:
         self._earlier: ObservedSteps | None = None
         """What was measured of other steps, before these began to be measured."""
         self._is_found_anew = False
-        self._gpu = GpuWatch()
+        self._gpu, self._load = GpuWatch(), LoadWatch()
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
@@ -218,6 +218,7 @@ class Measurement:
         self.found = replace(no_steps_yet(), first_step_time_s=self.found.first_step_time_s)
         self._moments, self._before, self._window = [], [], []
         self._gpu.restart()
+        self._load.forget()
         self._profiled_graphs, self._known_graphs = set(), set()
 
     def note_pattern(self) -> None:
@@ -337,12 +338,14 @@ class Measurement:
         elif action is Action.OPEN:
             self._gpu.begin_window()
             self.write(TIMING)
+            self._load.begin(alone=self.found.rank is None)
         elif action is Action.VOID:
             last = self._moments[-1:]
             self._keep_earlier()
             self._moments = last
         elif action is Action.CLOSE:
             self._window, self._moments = self._moments, []
+            self._load.end(len(self._window) - 1)
             if self._schedule.profiled_from is None or self._is_chosen:
                 self._before = []  # the window's first step, or its number of steps, may be the user's choice
             if self._schedule.state == PROFILING:
@@ -458,7 +461,8 @@ class Measurement:
         parts = [part for part in (self._before, window) if len(part) > 1 and wait_for(part)]
         if not self.found.step_times_s and parts:
             self._keep_times(*parts)
-        self.found = replace(self.found, sharing=self._gpu.sharing())
+        self._load.end(len(window) - 1)
+        self.found = replace(self.found, sharing=self._gpu.sharing(), load=self._load.found)
         self._window = []
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:

@@ -483,8 +483,8 @@ def describe_clocks(clocks: Sequence[GpuClock], highest_mhz: int | None = None) 
 # Measures how much other processes delay this one, from the system's counters before and after runs (Linux).
 
 
-STOLEN = 8
-"""Column of ``/proc/stat`` with the time that the hypervisor gave to other machines."""
+STOLEN, WORKED = (8,), (1, 2, 3, 6, 7)
+"""Columns of ``/proc/stat``: the time that the hypervisor gave to other machines, and that processes ran."""
 
 
 @dataclass(frozen=True)
@@ -496,18 +496,24 @@ class Counters:
     waited_s: float | None
     stolen_s: float | None
     switches: int
+    others_s: float | None = None
 
 
-def read_counters() -> Counters:
-    """The counters of this process, all threads together, and of the processors that it may use."""
+def read_counters(*, with_others: bool = False) -> Counters:
+    """The counters of this process, all threads together, and of the processors that it may use.
+
+    Args:
+        with_others: whether the time of other processes is read, too, which takes some milliseconds.
+    """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu_time_s = usage.ru_utime + usage.ru_stime
-    return Counters(time.perf_counter(), cpu_time_s, _waited_s(), _stolen_s(), usage.ru_nivcsw)
+    others_s = _others_s() if with_others else None
+    return Counters(time.perf_counter(), cpu_time_s, _waited_s(), _processors_s(STOLEN), usage.ru_nivcsw, others_s)
 
 
 def load_since(begin: Counters, runs: int) -> MachineLoad:
     """The load of the machine during ``runs`` runs since ``begin``."""
-    end = read_counters()
+    end = read_counters(with_others=begin.others_s is not None)
     load = None
     with contextlib.suppress(OSError):
         load = os.getloadavg()[0]
@@ -519,6 +525,7 @@ def load_since(begin: Counters, runs: int) -> MachineLoad:
         cpu_time_s=end.cpu_time_s - begin.cpu_time_s,
         waited_s=_growth(begin.waited_s, end.waited_s),
         stolen_s=_growth(begin.stolen_s, end.stolen_s),
+        others_s=_growth(begin.others_s, end.others_s),
         switches=end.switches - begin.switches,
     )
 
@@ -537,10 +544,52 @@ def _waited_s() -> float | None:
     return total / 1e9 or None
 
 
-def _stolen_s() -> float | None:
+def _processors_s(columns: Sequence[int]) -> float | None:
+    """The sum of columns of ``/proc/stat`` over the usable processors."""
     mine = {f"cpu{number}" for number in usable_cpus()}
     try:
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-        return sum(int(words[STOLEN]) for words in lines if words and words[0] in mine) / os.sysconf("SC_CLK_TCK")
+        ticks = sum(int(words[column]) for words in lines if words and words[0] in mine for column in columns)
+        return ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError):
         return None
+
+
+def _others_s() -> float | None:
+    """The time that the usable processors ran, without that of this process and of the processes below it."""
+    worked_s = _processors_s(WORKED)
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):  # the process has ended
+            words = path.read_text().rpartition(")")[2].split()
+            number = int(path.parent.name)
+            parents[number], ticks[number] = int(words[1]), sum(map(int, words[11:15]))  # with those that have ended
+    mine = {os.getpid()}
+    while below := {number for number, parent in parents.items() if parent in mine} - mine:
+        mine |= below
+    if worked_s is None or os.getpid() not in ticks:
+        return None
+    return worked_s - sum(ticks.get(number, 0) for number in mine) / os.sysconf("SC_CLK_TCK")
+
+
+class LoadWatch:
+    """The load of the machine in a window of the program's steps; ``found`` is ``None`` if no window has ended."""
+
+    def __init__(self) -> None:
+        self._begin: Counters | None = None
+        self.found: MachineLoad | None = None
+
+    def begin(self, *, alone: bool) -> None:
+        """Begins the window; the time of other processes counts if the program is ``alone``, without other ranks."""
+        self._begin, self.found = read_counters(with_others=alone), None
+
+    def end(self, steps: int) -> None:
+        """Ends the window, if it has not ended before."""
+        begin, self._begin = self._begin, None
+        if begin is not None and steps > 0:
+            self.found = load_since(begin, steps)
+
+    def forget(self) -> None:
+        """Drops the window: its steps are not those that are measured."""
+        self._begin = self.found = None
