@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ... import units
+from ...analysis.findings.finding import plural
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...launch.process import WAKE_S
@@ -25,6 +27,9 @@ TOUCHES = ".touches.json"
 
 PATIENCE_S = 10.0
 """Seconds that a program goes on after its steps are measured, before the user is told of ``--stop``."""
+
+NEWS_S = 15.0
+"""Seconds from one line about the running program to the next."""
 
 SETTLE_S = 1.0
 """Seconds that the other ranks have to finish after one did, and on few cores a window to close after its profile."""
@@ -106,9 +111,14 @@ class StepWatch:
         self._profiled_s: float | None = None
         self._done_s: float | None = None
         self._sampled_s: float | None = None
-        self._answered = self._told = self._has_ended = False
+        self.is_answered = self._told = self._has_ended = False
         self._prepared: tuple[str, str] | None = None  # the traces of the last call of ``prepare``
         self._known: dict[Path, tuple[tuple[int, int, int], ObservedSteps]] = {}
+
+    @property
+    def steps(self) -> tuple[ObservedSteps, ...]:
+        """What was read of the steps at the last look."""
+        return tuple(steps for _, steps in self._known.values())
 
     @property
     def ask_s(self) -> float:
@@ -122,7 +132,7 @@ class StepWatch:
         # Asked before the steps are read: they are final then.
         is_at_end = has_graphs and all((self._folder / f"{pid}{PYTHON_ENDED}").exists() for pid in pids)
         steps = self._read_steps(self._folder if has_graphs else self._folder / UNCOMPILED)
-        if not self._answered:
+        if not self.is_answered:
             self._look_for_answer(steps)
         if is_at_end:
             if not self._has_ended:
@@ -147,7 +157,7 @@ class StepWatch:
     def _look_for_answer(self, steps: Sequence[ObservedSteps]) -> None:
         now_s = time.monotonic()
         if self._is_answerable(steps, self._states(steps, now_s, SAMPLED_S), now_s):
-            self._answered = True
+            self.is_answered = True
             self._answer()
             return
         if len(steps) != 1 or _has_few_cores():
@@ -193,6 +203,43 @@ class StepWatch:
         except (InductorBenchError, OSError):
             return ()
         return _in_order(found)
+
+
+def news_of(steps: Sequence[ObservedSteps], compiled: int) -> str:
+    """How far a program is: ``4 graphs compiled, at least 8 steps, now timed``; empty if nothing is known yet."""
+    furthest = max(steps, key=lambda one: one.steps, default=None)
+    count = furthest.steps if furthest is not None else 0
+    known = [f"{plural(compiled, 'graph')} compiled"] if compiled else []
+    known += [f"at least {plural(count, 'step')}"] if count else []  # the file is not written at each step
+    if furthest is not None and furthest.first_step_time_s is not None:
+        known.append(f"the first in {units.seconds(furthest.first_step_time_s)} with its compilation")
+    doing = {TIMING: "now timed", PROFILING: "now profiled", SAMPLING: "now sampled"}
+    return ", ".join([*known, *(word for state, word in doing.items() if furthest and furthest.state == state)])
+
+
+class News:
+    """Tells how far a program is, at most once in :data:`NEWS_S` seconds, and only what is new.
+
+    Args:
+        read: reads it, in words; it is called when it may be told.
+        tell: takes the words.
+        clock: the seconds that count.
+    """
+
+    def __init__(
+        self, read: Callable[[], str], tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read, self._tell, self._clock = read, tell, clock
+        self._next_s, self._said = clock() + NEWS_S, ""
+
+    def look(self) -> None:
+        """Tells what is new, if it is time."""
+        if self._clock() < self._next_s:
+            return
+        self._next_s = self._clock() + NEWS_S
+        if (words := self._read()) and words != self._said:
+            self._said = words
+            self._tell(words)
 
 
 def _has_few_cores() -> bool:

@@ -43,7 +43,9 @@ from ...store.redaction import Redaction
 from ..progress import Progress
 from .compile_environment import compile_times, observed_environment
 from .observed_files import (
+    News,
     StepWatch,
+    news_of,
     read_objects,
     read_steps,
     read_touches,
@@ -280,7 +282,14 @@ def capture_program(
 
     tell = partial(progress.note, MEASURED)
     watch = StepWatch(work / "observed", request.stop, tell, *map(look, looks or ()))
-    ended = run_program(request, command, observed, log, progress, watch.is_finished, ask_s=watch.ask_s)
+    news = News(lambda: news_of(watch.steps, len(printed_module_paths(read_text(log)))), progress.note)
+
+    def is_finished() -> bool:
+        if not watch.is_answered:
+            news.look()
+        return watch.is_finished()
+
+    ended = run_program(request, command, observed, log, progress, is_finished, ask_s=watch.ask_s)
     found = read_program(work, ended.log, environment, is_whole=ended.ok, reader=reader)
     capture = replace(found.capture, exit_code=0 if ended.stopped else ended.exit_code, time_s=ended.time_s)
     failures = found.failures

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import breakdown_runs as runs
 import forking_python
 import pytest
+from batch_runs import Listener
 from documented import documented, with_options
 from printed import recorded
 
 from inductor_bench.messages.observed import PYTHON_ENDED
 from inductor_bench.records.evidence import DONE, PROFILING, SAMPLING, TIMING, WAITING, ObservedSteps
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.store.codec import encode
-from inductor_bench.workflows.modules import observed_files
-from inductor_bench.workflows.modules.observed_files import StepWatch
+from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.modules import observed_files, program_run
+from inductor_bench.workflows.modules.observed_files import News, StepWatch, news_of
 
 PROGRAM = """
 import json, os, sys, time, torch
@@ -88,6 +92,50 @@ def test_a_breakdown_in_a_pipe_ends_with_its_brief_form_and_says_nothing_else(tm
     assert "a step (optimizer steps" in done.stdout and "## Kernels" in done.stdout and "## Next" in done.stdout
     assert f" {tmp_path / 'run'} " in done.stdout, "what to type next"
     assert done.stderr == ""
+
+
+def test_it_is_told_how_far_a_program_is_when_something_new_is_known_and_not_too_often() -> None:
+    now_s, known, said = 0.0, "", []
+    reads = 0
+
+    def read() -> str:
+        nonlocal reads
+        reads += 1
+        return known
+
+    news = News(read, said.append, lambda: now_s)
+
+    def look(time_s: float, words: str) -> list[str]:
+        nonlocal now_s, known
+        now_s, known = time_s, words
+        news.look()
+        return said
+
+    early = observed_files.NEWS_S - 1
+    assert look(early, "1 graph compiled") == [] and reads == 0, "nothing is read before it may be told"
+    assert look(early + 1, "") == [], "nothing is known yet"
+    assert look(2 * early + 2, "1 graph compiled") == ["1 graph compiled"]
+    assert look(2 * early + 3, "2 graphs compiled") == ["1 graph compiled"] and reads == 2
+    assert look(4 * early, "1 graph compiled") == ["1 graph compiled"], "that is not new"
+    assert look(6 * early, "2 graphs compiled")[1:] == ["2 graphs compiled"]
+
+
+def test_how_far_a_program_is_comes_from_what_its_processes_wrote() -> None:
+    assert news_of((), 0) == "" and news_of((), 1) == "1 graph compiled"
+    waiting = ObservedSteps(pid=1, device="cpu", state=WAITING, steps=3, first_step_time_s=31.2)
+    ahead = replace(waiting, pid=2, state=TIMING, steps=8)
+    said = "2 graphs compiled, at least 3 steps, the first in 31.2 s with its compilation"
+    assert news_of((waiting,), 2) == said
+    assert news_of((waiting, ahead), 2) == said.replace("3 steps", "8 steps") + ", now timed"
+
+
+def test_a_running_program_is_told_of_until_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed_files, "NEWS_S", 0.0)
+    (tmp_path / "train.py").write_text("import time\nprint('started', flush=True)\ntime.sleep(1)\n")
+    progress = Listener()
+    monkeypatch.setattr(program_run, "news_of", lambda steps, compiled: f"{len(steps)} processes")
+    run_breakdown(BreakdownRequest(str(tmp_path / "train.py"), output=tmp_path / "run"), progress)
+    assert progress.notes.count("0 processes") == 1
 
 
 class Observed:
