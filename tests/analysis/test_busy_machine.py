@@ -207,7 +207,8 @@ def test_compared_steps_beside_other_work_say_so_by_the_measure_of_a_breakdown(
     assert [*found.notes] == [words for words in detail_words(found) if "busy" in words], "and the screen shows it"
 
 
-def test_a_worker_counts_what_its_own_runs_had() -> None:
+def test_a_worker_counts_what_its_own_runs_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INDUCTOR_BENCH_ASSUME_IDLE")
     before = read_counters()
     end = time.process_time() + 0.05
     while time.process_time() < end:
@@ -215,6 +216,9 @@ def test_a_worker_counts_what_its_own_runs_had() -> None:
     load = load_since(before, 7)
     assert load.runs == 7 and load.cores >= 1 and load.time_s >= 0.05 and load.cpu_time_s > 0
     assert load.switches >= 0 and 0 <= load.delayed_share < 1 and load.others_s is None
+    monkeypatch.setenv("INDUCTOR_BENCH_ASSUME_IDLE", "1")
+    load = load_since(read_counters(), 7)
+    assert (load.delayed_share, load.others_s) == (0, 0), "on a machine that is always shared, nobody asks"
 
 
 SPIN = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
@@ -224,6 +228,7 @@ SPIN = "import time; end = time.process_time() + 0.5\nwhile time.process_time() 
 def test_the_window_of_the_steps_counts_what_others_ran_and_not_its_own_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("INDUCTOR_BENCH_ASSUME_IDLE")
     watch = LoadWatch()
     watch.begin(alone=True)
     watch.end(3)
