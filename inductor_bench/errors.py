@@ -34,6 +34,7 @@ ERROR_IDS = {
     "no-such-folder": "a folder of results does not exist, or is a file",
     "no-record": "a folder is there and holds no result",
     "no-fitting-kernel": "no kernel fits the selection",
+    "refused-edit": "an edited kernel was refused when it was checked",
     "no-fitting-model": "no model of the list fits the selection",
     "bad-list": "a list of models is no list, or has a line that cannot be read",
     # files that are read

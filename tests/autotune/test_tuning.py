@@ -329,7 +329,7 @@ def test_the_rest_of_a_template_is_left_out_if_its_first_choices_are_hopeless() 
     tuning = tune(device, call)
     assert tuning.best_config == {"value": 6} and device.asked[Variant] == 5
     found = {one.config.get("value"): (one.status, one.reason) for one in tuning.candidates}
-    reason = "2 of its template take over 20x as long as the best"
+    reason = "2 configs of its template take over 20x as long as the best"
     assert found[5] == found[7] == ("untried", reason)
     refused = Device(lambda config: times[config["value"]], {3: ("vary", "refuse")})
     assert tune(refused, call).tried == 6, "one choice says too little"
