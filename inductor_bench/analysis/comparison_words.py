@@ -37,7 +37,7 @@ from ..records.request_fields import LIBRARIES
 from ..records.run import COPY, IDLE, SYNCHRONISING, Environment, Run
 from .comparison_pairs import Match
 from .comparison_sides import Side, SideKernel, has_other_calls
-from .findings.doubts import disturbed_step, largest_load, step_load
+from .findings.doubts import disturbed_step, largest_load, step_load, worst_load
 from .findings.finding import join_words, plural
 from .findings.next_commands import NextCommand
 from .gpu_sharing import others_words
@@ -249,8 +249,8 @@ def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
 
 def _waited_share(run: Run) -> float:
     """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
-    loads = [largest_load(run.modules), step_load(run) if disturbed_step(run) else None]
-    return max((load.delayed_share for load in loads if load is not None), default=0.0)
+    worst = worst_load([largest_load(run.modules), step_load(run) if disturbed_step(run) else None])
+    return worst.delayed_share if worst is not None else 0.0
 
 
 def same_compiler(runs: Iterable[Run]) -> bool:

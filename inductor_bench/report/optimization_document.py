@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .. import units
-from ..analysis.findings.doubts import DELAYED, load_words
+from ..analysis.findings.doubts import DELAYED, load_words, worst_load
 from ..analysis.findings.finding import plural
 from ..devices.table import device_of
 from ..records.code import MachineLoad
@@ -168,8 +168,8 @@ def _nothing(found: Optimization) -> str:
 
 def load_of(found: Optimization) -> MachineLoad | None:
     """The largest load of the machine while steps were timed, if it delayed them; else ``None``."""
-    loads = [trial.load for trial in found.trials if trial.load is not None and trial.load.delayed_share >= DELAYED]
-    return max(loads, key=lambda load: load.delayed_share, default=None)
+    worst = worst_load(trial.load for trial in found.trials)
+    return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 
 def where_measured(found: Optimization) -> str:

@@ -93,8 +93,7 @@ def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
 
 def step_load(run: Run) -> MachineLoad | None:
     """The load of the machine while the steps were timed, of the rank that it delayed most; ``None`` if unknown."""
-    loads = [rank.load for rank in run.program.ranks if rank.load is not None] if run.program is not None else []
-    return max(loads, key=lambda load: load.delayed_share, default=None)
+    return worst_load(rank.load for rank in run.program.ranks) if run.program is not None else None
 
 
 def disturbed_step(run: Run) -> str:
@@ -218,8 +217,12 @@ def _reasons(module: ModuleRecord) -> Iterator[str]:
 
 def largest_load(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
     """The load of the machine that delayed a run of these modules most; ``None`` if it was not recorded."""
-    loads = [load for module in modules for load in (module.loads.wall_load, module.loads.profile_load) if load]
-    return max(loads, key=lambda load: load.delayed_share, default=None)
+    return worst_load(load for module in modules for load in (module.loads.wall_load, module.loads.profile_load))
+
+
+def worst_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
+    """The load that delayed a process most; ``None`` if none was recorded."""
+    return max(filter(None, loads), key=lambda load: load.delayed_share, default=None)
 
 
 def busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:

@@ -21,7 +21,7 @@ from ...devices.table import device_of
 from ...messages.observed import CHECKING, CUDA_GRAPHS, SETTLING, ComparedOutputs, ComparedStep, ComparedSteps
 from ...records.edit_pin import EditPin
 from ...records.evidence import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING
-from ..device.machine import Counters, load_since, read_counters
+from ..device.machine import LoadWatch
 from ..device.runtime import DeviceRuntime
 from ..device.runtimes import runtime_of
 from ..upstream.inductor import clone_input, profiler_range
@@ -372,7 +372,7 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         self._samples: list[_Sample] = []
         self._flags: list[bool] = []
         self._moment: Moment | None = None
-        self._counters: Counters | None = None  # as they were before the first timed step, if a CPU runs it
+        self._load = LoadWatch()  # of the timed steps, if a CPU runs them
         self._tuned = False
 
     @property
@@ -382,7 +382,8 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
     def _forget(self) -> None:
         self._give_up_recording()
         self._use(False)
-        self._samples, self._flags, self._moment, self._counters = [], [], None, None
+        self._samples, self._flags, self._moment = [], [], None
+        self._load.forget()
         self.is_recording = False
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
@@ -443,7 +444,8 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         self._use(is_tuned(place))
         if place == WARM_UP:
             self._samples = []
-            self._counters = read_counters() if device_of(self._clock.device).runs_on_host else None
+            if device_of(self._clock.device).runs_on_host:
+                self._load.begin(alone=False)
         self._moment = self._clock.read(number, time.perf_counter())
 
     # The profile
@@ -503,9 +505,8 @@ class PinComparison(AlternatingSteps[ComparedSteps]):
         if not ends or wait_for(ends):
             steps = tuple(map(_describe, self._samples))
             self.found = replace(self.found, steps=steps)
-        if self._counters is not None:
-            self.found = replace(self.found, load=load_since(self._counters, len(self._samples)))
-            self._counters = None
+        self._load.end(len(self._samples))
+        self.found = replace(self.found, load=self._load.found)
         if state != CUDA_GRAPHS:
             self._pinned.use(True)  # for their states
             save_states(self._pinned)

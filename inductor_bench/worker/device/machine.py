@@ -585,7 +585,7 @@ class LoadWatch:
         self.found: MachineLoad | None = None
 
     def begin(self, *, alone: bool) -> None:
-        """Begins the window; the time of other processes counts if the program is ``alone``, without other ranks."""
+        """Begins the window; the time of other processes is read if the program runs ``alone``, without other ranks."""
         self._begin, self.found = read_counters(with_others=alone), None
 
     def end(self, steps: int) -> None:
