@@ -521,6 +521,10 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     load = MachineLoad(20, 2, 6.0, 0.2, 0.1, 0.9, 0.0, 40)
     busy = replace(cpu, modules=tuple(change(module, wall_load=load) for module in shorter))
     assert the(busy, "alone-less").text.endswith(": how long each kernel waited for a core was not measured")
+    assert cpu.program is not None
+    ranks = tuple(replace(rank, load=replace(load, others_s=0.2)) for rank in cpu.program.ranks)
+    stepped = replace(cpu, modules=shorter, program=replace(cpu.program, ranks=ranks))
+    assert the(stepped, "alone-less").text.endswith(": how long each kernel waited for a core was not measured")
     mixed = (shorter[0], step_runs.in_step(cpu.modules[1], 1, 0.5), *shorter[2:])
     busy = replace(cpu, modules=tuple(change(module, wall_load=load) for module in mixed))
     found = the(busy, "alone-less")

@@ -85,10 +85,14 @@ def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     CPU was busy then, it was for the step, too.
     """
     if step_of(run) is not None:
-        delayed = disturbed_step(run) or busiest(run.modules) is not None
-        return run.modules if runs_on_host(run) and delayed else ()
+        return run.modules if are_delayed(run) else ()
     found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
     return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
+
+
+def are_delayed(run: Run) -> bool:
+    """Whether other processes delayed kernels of the host: in the step, or when the modules ran by themselves."""
+    return runs_on_host(run) and bool(disturbed_step(run) or busiest(run.modules) is not None)
 
 
 def step_load(run: Run) -> MachineLoad | None:

@@ -47,7 +47,7 @@ from ..step_costs import (
     step_of,
     work_s,
 )
-from .doubts import busiest, disturbed_step, load_words, step_load
+from .doubts import are_delayed, busiest, disturbed_step, load_words, step_load
 from .finding import (
     ADVICE,
     CAUTION,
@@ -360,7 +360,7 @@ def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
     far = [row for row in evidence.rows if is_far_off(alone_ratio(evidence.run, row.kernel))]
     shorter = [row for row in far if (alone_ratio(evidence.run, row.kernel) or 0.0) < 1]
     longer = [row for row in far if row not in shorter]
-    both = " or more" if shorter and longer and _is_delayed(evidence.run) else ""
+    both = " or more" if shorter and longer and are_delayed(evidence.run) else ""
     groups = ((far, f"less{both}"),) if both else ((shorter, "less"), (longer, "more"))
     for rows, how in groups:
         if rows:
@@ -373,15 +373,10 @@ def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
             yield finding_of(f"alone-{how.split()[0]}", text, rows, CAUTION if matters else NOTE)
 
 
-def _is_delayed(run: Run) -> bool:
-    """Whether other processes delayed kernels of the host; by how much in each of the two runs is not known."""
-    return runs_on_host(run) and busiest(run.modules) is not None
-
-
 def _cause(rows: Rows, evidence: RunEvidence, how: str) -> str:
     """What is known to differ. Clocks, other streams and values are not: neither run records them for a kernel."""
     first, peaks = rows[0], evidence.run.peaks
-    if _is_delayed(evidence.run):
+    if are_delayed(evidence.run):
         return "how long each kernel waited for a core was not measured"
     if all(row.module.dynamic for row in rows):
         return "its sizes are symbolic, and its own run has those of its first compilation, not those of the step"
