@@ -24,8 +24,9 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-3, torch.float16: 3e-2, tor
 tensors by much more; a single kernel's candidates are held to the tolerances of standalone files before."""
 
 EDIT_TOLERANCES = {torch.float64: 1e-10, torch.float32: 5e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""The same for a kernel that somebody has written, which may lack a small term: other orders of sums, and roundings of
-16-bit results. What the graph makes more of counts as rounding only if other roundings of its inputs show it."""
+"""The same for a kernel that somebody has edited, and that may lack a small term. Sums in another order and other
+roundings of 16-bit results stay below. A larger difference is rounding only if other roundings of the graph's inputs
+change its outputs by as much."""
 
 COARSE_TOLERANCE = 0.2
 """The same for 8-bit types."""

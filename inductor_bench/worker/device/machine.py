@@ -483,7 +483,7 @@ def describe_clocks(clocks: Sequence[GpuClock], highest_mhz: int | None = None) 
 # Measures how much other processes delay this one, from the system's counters before and after runs (Linux).
 
 
-ASSUME_IDLE = "INDUCTOR_BENCH_ASSUME_IDLE"  # the variable with which nobody asks whether the machine is busy
+ASSUME_IDLE = "INDUCTOR_BENCH_ASSUME_IDLE"  # if this variable is set, every load counts as none
 
 STOLEN, WORKED = (8,), (1, 2, 3, 6, 7)
 """Columns of ``/proc/stat``: the time that the hypervisor gave to other machines, and that processes ran."""
