@@ -31,7 +31,7 @@ OWN = "@"
 
 def make_batch(path: Path, models: int, kernels: int) -> None:
     """Writes a batch folder of ``models`` records with ``kernels`` kernels each."""
-    from inductor_bench.records.batch import DONE, Batch, BatchModel
+    from inductor_bench.records.batch_record import DONE, Batch, BatchModel
     from inductor_bench.records.request import ModelRequest
     from inductor_bench.store import codec
     from inductor_bench.store.folder import BatchFolder

@@ -112,7 +112,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         *("store/codec.py", "trace/events.py", "workflows/model_list.py"),
     ),
     "JSON that is written where it is made": (
-        "report/summary.py",
+        "report/document_summary.py",
         "messages/job_requests.py",
         "worker/profile/module_run.py",
         "worker/__main__.py",
@@ -124,7 +124,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         *("source/standalone_header.py", "source/standalone_writer.py"),
     ),
     "RECORDED of a file, or its part for C++, as the file holds it": (
-        *("messages/kernel_requests.py", "autotune/variants.py"),
+        *("messages/kernel_requests.py", "autotune/kernel_variants.py"),
         "worker/bench/library_kernel.py",
     ),
     "a launch, its times and RECORDED in the form of the harness": (
@@ -138,7 +138,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "options, flags and arguments, whose names are torch's": (
         "worker/capture/variants/settings.py",
-        "worker/upstream/variants.py",
+        "worker/upstream/graph_variants.py",
     ),
     "keyword arguments of matplotlib": ("report/run/plots.py",),
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..devices.table import device_of
 from ..records.base import Category
-from ..records.batch import BatchResults, GraphResult, KernelResult, ModelResult
+from ..records.batch_record import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
 from ..records.run import Peaks, Run
 from .findings.doubts import disturbed_graphs, reasons

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK
-from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAITING, Batch
+from ..records.batch_record import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAITING, Batch
 from ..records.request import BatchRequest, ModelRequest
 from ..records.request_fields import list_help_lines
 from ..report.batch_document import FORMATS
@@ -75,7 +75,7 @@ def exit_code(batch: Batch) -> int:
 
 
 def _line(request: ModelRequest, hidden: Redaction) -> str:
-    from ..records.batch import BatchModel
+    from ..records.batch_record import BatchModel
     from ..workflows.batch_state import breakdown_words
 
     options = breakdown_words(BatchModel(request))

@@ -165,7 +165,7 @@ def _fail(given: Sequence[str], name: str, message: str, hint: str, code: int) -
     if not _wants_json(given):
         Console().error(message, hint)
         return code
-    from ..report.summary import error_json
+    from ..report.document_summary import error_json
 
     line = error_json(name, message, hint, code)
     Console().error_line(line)

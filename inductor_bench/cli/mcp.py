@@ -38,7 +38,7 @@ from ..launch.process import RunningProcess, module_words
 from ..records.comparison import SLOWER, UNDECIDED
 from ..records.summary import ErrorReport, Summary, ToolAnswer
 from ..report.brief import MOST_CHARACTERS
-from ..report.summary import brief_data, error_report, json_text, schema_file, schema_name
+from ..report.document_summary import brief_data, error_report, json_text, schema_file, schema_name
 from ..store import codec
 from ..store.folder import RECORD, RunFolder
 from ..version import __version__

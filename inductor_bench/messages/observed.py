@@ -338,7 +338,7 @@ MODE = "INDUCTOR_BENCH_MODE"
 """The encoded ``messages.observed.ModeChange`` of this process; empty to leave the program's own settings."""
 
 VARIANTS = "INDUCTOR_BENCH_VARIANTS"
-"""The path of the encoded ``messages.variants.VariantsRequest``; empty to try no variants."""
+"""The path of the encoded ``messages.variant_requests.VariantsRequest``; empty to try no variants."""
 
 PROFILES = "INDUCTOR_BENCH_PROFILES"
 """``0`` to profile no steps, ``1`` to profile them even if nothing is compiled; else empty."""

@@ -20,7 +20,7 @@ NOTHING, SUMS, LAYOUT, PRECISION = "nothing", "order of sums", "layout", "precis
 INDUCTOR, DYNAMO, TORCH, OPTIMIZER = "inductor", "dynamo", "torch", "optimizer"
 ATTENTION, MEMORY_FORMAT, LOADER, COMPILE = "attention", "layout", "loader", "compile"
 ENVIRONMENT, PINS, FUNCTION = "environment", "pins", "function"
-"""Kinds of settings; ``messages.variants.VariantSwitch`` says what each names."""
+"""Kinds of settings; ``messages.variant_requests.VariantSwitch`` says what each names."""
 
 ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION, FUNCTION)
 """Kinds that can change between two steps of one process. The others hold from the process's start."""

@@ -15,7 +15,7 @@ from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
 from ..devices.table import common_device
 from ..records.base import Category
-from ..records.batch import (
+from ..records.batch_record import (
     DAMAGED,
     DONE,
     FAILED,
@@ -34,7 +34,7 @@ from ..store.files import write_text
 from ..store.folder import BATCH, PAGE
 from ..store.tables import write_parquet
 from . import names, palette
-from .batch_settings import search_words, setting_sections
+from .batch_settings_document import search_words, setting_sections
 from .batch_tables import BatchView, groups_csv, models_csv, problem_of, settings_csv
 from .document import (
     BAD,

@@ -21,7 +21,7 @@ from ..analysis.batch_aggregation import (
 )
 from ..analysis.optimization.batch_settings import SettingSummary, summarize_settings
 from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
-from ..records.batch import BatchResults, GraphResult
+from ..records.batch_record import BatchResults, GraphResult
 from ..records.optimization import Optimization
 from ..records.run import Run
 from .formats import View, table_text

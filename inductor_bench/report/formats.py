@@ -17,8 +17,8 @@ from ..records.summary import Summary
 from ..store.codec import encode
 from .brief import document_brief
 from .document import Document
+from .document_summary import document_summary, json_text, summarized_json
 from .markdown import document_markdown
-from .summary import document_summary, json_text, summarized_json
 
 _LINE_END = "\r\n"
 _FORMULA = ("=", "@", "+", "-", "\t", "\r")

@@ -42,8 +42,8 @@ from .document import (
     Table,
     words,
 )
+from .document_summary import json_text
 from .formats import DEFAULT_VIEW, Renderer, View, document_formats, table_text
-from .summary import json_text
 
 TONES = {"ok": GOOD, "missing": BAD, "broken": BAD}
 

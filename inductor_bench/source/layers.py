@@ -1,8 +1,8 @@
 """Reads which modules of the model, and which lines, the kernels of a compiled module come from.
 
-The observed process adds a note to torch's own provenance (``worker/upstream/layers.py``): for each node of the graph
-its module, direction and line, and the nodes of each kernel. Torch keeps it with the compiled graph in its cache, and
-writes it into the structured trace.
+The observed process adds a note to torch's own provenance (``worker/upstream/node_layers.py``): for each node of the
+graph its module, direction and line, and the nodes of each kernel. Torch keeps it with the compiled graph in its cache,
+and writes it into the structured trace.
 """
 
 from __future__ import annotations

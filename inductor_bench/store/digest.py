@@ -17,7 +17,7 @@ from typing import Any
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..records.base import Category, Failure
-from ..records.batch import (
+from ..records.batch_record import (
     DAMAGED,
     MEASURED,
     NEWER,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..interruption import uninterrupted
-from ..records.batch import Batch
+from ..records.batch_record import Batch
 from ..records.module import ExtractedKernel
 from ..records.run import Run
 from . import codec

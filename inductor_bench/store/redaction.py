@@ -18,7 +18,7 @@ from urllib.parse import quote
 from ..errors import UsageError
 from ..literals import MASK, PASSWORD, is_secret, mask_literals, masked_pair, words_of
 from ..records.base import Failure
-from ..records.batch import Batch
+from ..records.batch_record import Batch
 from ..records.evidence import CallPlace, Evidence, StepEvidence
 from ..records.run import Run
 from . import codec

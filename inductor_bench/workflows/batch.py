@@ -20,7 +20,17 @@ from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..launch.batch_executors import Executor, LocalExecutor, RayExecutor, is_host, jobs_at_once
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import usable_cores
-from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, UNOPTIMIZED, WAITING, Batch, BatchModel, ModelResult
+from ..records.batch_record import (
+    FAILED,
+    FINISHED,
+    MEASURED,
+    SKIPPED,
+    UNOPTIMIZED,
+    WAITING,
+    Batch,
+    BatchModel,
+    ModelResult,
+)
 from ..records.request import BatchRequest, ModelRequest, SearchRequest
 from ..store.codec import NewerFormatError
 from ..store.digest import read_digest

@@ -18,7 +18,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
 from ..launch.batch_executors import Event, Executor, Job, JobBegan, JobEnded, JobLost, is_host
 from ..launch.process import ProcessResult
 from ..records.base import Failure
-from ..records.batch import (
+from ..records.batch_record import (
     DONE,
     FAILED,
     FINISHED,

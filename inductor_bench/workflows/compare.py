@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from ..analysis.comparison_run import compare_runs
 from ..analysis.comparison_words import INTERPRETER
 from ..errors import InductorBenchError, UsageError
-from ..records.batch import Batch
+from ..records.batch_record import Batch
 from ..records.comparison import (
     UNCHANGED,
     BatchComparison,

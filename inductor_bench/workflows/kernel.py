@@ -13,12 +13,12 @@ from types import MappingProxyType
 
 from .. import units
 from ..analysis.statistics import summarize
+from ..autotune.kernel_variants import triton_variants
 from ..autotune.methods import METHODS, Pruning, RacePlan, TuningPriority, find_least
 from ..autotune.pipeline import PipelineState
 from ..autotune.tuner import Tuner, TuningSteps
 from ..autotune.tuning_workers import LOAD_S, BudgetSpentError, describe_candidate
 from ..autotune.variant_protocol import Questions
-from ..autotune.variants import triton_variants
 from ..devices.nvidia import visible_gpus
 from ..errors import InductorBenchError, UsageError
 from ..launch.worker import WorkerLostError, WorkerPool, default_python

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..autotune.variants import vary, with_fixed_threads
+from ..autotune.kernel_variants import vary, with_fixed_threads
 from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
 from ..devices.table import device_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..analysis.batch_aggregation import without_uncounted_gains
 from ..errors import InductorBenchError
 from ..records.base import Answer, QueryTable
-from ..records.batch import DONE, PARTIAL, Batch, BatchModel, BatchResults
+from ..records.batch_record import DONE, PARTIAL, Batch, BatchModel, BatchResults
 from ..records.request import ModelRequest
 from ..records.run import Run
 from ..report.batch_tables import SUMMARY_TABLES, BatchView, summary_tables

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from inductor_bench.autotune.kernel_variants import triton_variants
 from inductor_bench.autotune.methods import FINAL, RaceResult, race
 from inductor_bench.autotune.tuning_workers import CompileJob, CompilePool
-from inductor_bench.autotune.variants import triton_variants
 from inductor_bench.devices.nvidia import ARCHITECTURES
 from inductor_bench.launch.worker import WorkerSession, default_python
 from inductor_bench.messages.job_requests import Pretend

@@ -15,7 +15,7 @@ from inductor_bench.records.base import IN_RECORD, Form
 from inductor_bench.records.evidence import Evidence
 from inductor_bench.records.run import Timeline
 from inductor_bench.records.summary import ErrorReport, Summary, ToolAnswer
-from inductor_bench.report.summary import schema_file, schema_name
+from inductor_bench.report.document_summary import schema_file, schema_name
 from inductor_bench.report.table_documents import QUERY_SCHEMA
 
 from .fields import Field, about, fields_of, is_inline, kinds_in

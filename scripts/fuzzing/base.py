@@ -16,7 +16,7 @@ import run_builder
 import step_runs
 
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.code import Details, Launch, Values
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from source_data import CPU, cpu_sample, module_of
 
-from inductor_bench.autotune.variants import FLAGS, SCHEDULES, UnfitVariantError, default_config, variant_axes, vary
+from inductor_bench.autotune.kernel_variants import (
+    FLAGS,
+    SCHEDULES,
+    UnfitVariantError,
+    default_config,
+    variant_axes,
+    vary,
+)
 from inductor_bench.records.code import ModuleSource
 from inductor_bench.source.generated_text import read_threads, read_vector_lanes
 from inductor_bench.source.standalone_writer import vector_bits
@@ -109,7 +116,7 @@ def test_threads_in_a_form_that_is_not_known_are_refused(monkeypatch: pytest.Mon
     source = (
         "#pragma omp parallel num_threads( 4 )\n{ int num_threads = 4; float s_arr[4]; s_arr[tid]; float s_arr[ 4 ]; }"
     )
-    monkeypatch.setattr("inductor_bench.autotune.variants.read_threads", lambda texts: 4)
+    monkeypatch.setattr("inductor_bench.autotune.kernel_variants.read_threads", lambda texts: 4)
     with pytest.raises(UnfitVariantError, match="written for 4 threads in a way that cannot be changed"):
         vary(source, {"literal_threads": 4}, {"threads": 2, "flags": "default"})
 

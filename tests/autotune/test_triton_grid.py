@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.autotune import variants
-from inductor_bench.autotune.variants import MOST_ELEMENTS, TritonVariants, grid, is_sound, neighbours
+from inductor_bench.autotune import kernel_variants
+from inductor_bench.autotune.kernel_variants import MOST_ELEMENTS, TritonVariants, grid, is_sound, neighbours
 from inductor_bench.devices.nvidia import ELEMENTS_OF_THREAD
 from inductor_bench.messages.kernel_requests import VariantChange
 
@@ -73,7 +73,7 @@ def test_what_is_sound(config: dict[str, int], fixed: int, sound: bool) -> None:
 
 
 def test_too_many_combinations_are_cut_far_from_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "MOST_COMBINATIONS", 100)
+    monkeypatch.setattr(kernel_variants, "MOST_COMBINATIONS", 100)
     found = grid({**NOW, "XBLOCK": 4096}, LADDERS)
     assert 0 < len(found) < 100
     assert max(each["XBLOCK"] for each in found) == 4096 and min(each["XBLOCK"] for each in found) > 1

@@ -18,7 +18,7 @@ from full_disks import FullDisk
 from inductor_bench.cli import main as entry
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.store.folder import BatchFolder, RunFolder
 

@@ -25,7 +25,7 @@ from inductor_bench.cli.presentation import show
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.records.base import Category, Failure
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.code import LayerMap
 from inductor_bench.records.comparison import MODES, ModeComparison, ModelModes, ModesByModel, ModeSet
 from inductor_bench.records.evidence import Evidence, HostTrace

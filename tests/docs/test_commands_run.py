@@ -17,7 +17,7 @@ from documented import commands, documented
 
 from inductor_bench.cli.main import main
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.workflows import batch

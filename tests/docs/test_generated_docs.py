@@ -18,7 +18,7 @@ from conftest import ROOT
 
 from inductor_bench.cli.main import VERBS, group
 from inductor_bench.records.base import Inline, Place
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.store.codec import encode

@@ -22,9 +22,9 @@ from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
 from inductor_bench.records.summary import Summary
+from inductor_bench.report.document_summary import schema_file, summarized_json
 from inductor_bench.report.formats import View
 from inductor_bench.report.run.run_document import FORMATS
-from inductor_bench.report.summary import schema_file, summarized_json
 from inductor_bench.store import codec
 
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.messages.observed import VARIANTS
-from inductor_bench.messages.variants import (
+from inductor_bench.messages.variant_requests import (
     TRIED,
     ProgramVariant,
     TriedVariants,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.observed import ComparedSteps, ModeReport
-from inductor_bench.records.batch import Batch
+from inductor_bench.records.batch_record import Batch
 from inductor_bench.records.code import Details, TensorView
 from inductor_bench.records.comparison import ModeComparison
 from inductor_bench.records.evidence import Evidence, ObservedSteps, ObservedTouches

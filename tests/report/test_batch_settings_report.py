@@ -11,7 +11,7 @@ from printed import printed
 from tried_programs import DrawnProgram, menu_row, optimization, searched, searched_batch
 
 from inductor_bench.cli import main as entry
-from inductor_bench.records.batch import BatchResults
+from inductor_bench.records.batch_record import BatchResults
 from inductor_bench.records.optimization import NOT_YET, Optimization
 from inductor_bench.report.batch_document import FORMATS
 from inductor_bench.report.batch_tables import BatchView

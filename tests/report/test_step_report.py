@@ -16,7 +16,7 @@ from printed import run_markdown, run_page, run_screen
 
 from inductor_bench.analysis.batch_aggregation import summarize_model
 from inductor_bench.records.base import Category, Failure
-from inductor_bench.records.batch import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
+from inductor_bench.records.batch_record import DONE, OUTSIDE, Batch, BatchModel, BatchResults, ModelResult
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import EAGER, HOST_LANE, Interval, Part, Program, Run, Timeline
 from inductor_bench.report import names, palette

@@ -11,7 +11,7 @@ import pytest
 from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.launch import batch_executors
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import BatchRequest, BreakdownRequest
 from inductor_bench.workflows import batch as batch_devices
 from inductor_bench.workflows.batch import run_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.autotune.variants import default_config
+from inductor_bench.autotune.kernel_variants import default_config
 from inductor_bench.records.base import Category
 from inductor_bench.records.retune import Config, MeasuredKernel, Retune, Tuning
 from inductor_bench.records.run import Run

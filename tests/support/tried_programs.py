@@ -12,7 +12,7 @@ from inductor_bench.analysis.optimization.judging import original_step_s
 from inductor_bench.analysis.optimization.search import OptimizationSearch
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel, BatchResults, ModelResult
+from inductor_bench.records.batch_record import Batch, BatchModel, BatchResults, ModelResult
 from inductor_bench.records.optimization import (
     INDUCTOR,
     NOTHING,

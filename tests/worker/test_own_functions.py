@@ -12,13 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from inductor_bench.messages.variants import ProgramVariant, VariantsRequest, VariantSwitch  # noqa: E402
+from inductor_bench.messages.variant_requests import ProgramVariant, VariantsRequest, VariantSwitch  # noqa: E402
 from inductor_bench.records.optimization import FUNCTION, OPTIMIZER  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.own_functions import find_functions  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns  # noqa: E402
-from inductor_bench.worker.upstream import variants as upstream  # noqa: E402
+from inductor_bench.worker.upstream import graph_variants as upstream  # noqa: E402
 
 Compile = Callable[..., Any]
 

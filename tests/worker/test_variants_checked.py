@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from inductor_bench.messages.variants import (  # noqa: E402
+from inductor_bench.messages.variant_requests import (  # noqa: E402
     INCOMPARABLE,
     CheckedCallable,
     ProgramVariant,
@@ -35,8 +35,8 @@ from inductor_bench.worker.capture.variants import settings as variant_settings 
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
-from inductor_bench.worker.upstream import variants as upstream  # noqa: E402
-from inductor_bench.worker.upstream.variants import values_within  # noqa: E402
+from inductor_bench.worker.upstream import graph_variants as upstream  # noqa: E402
+from inductor_bench.worker.upstream.graph_variants import values_within  # noqa: E402
 
 Function = Callable[..., Any]
 

@@ -10,7 +10,7 @@ import forking_python
 import pytest
 
 from inductor_bench.messages.observed import VARIANTS
-from inductor_bench.messages.variants import TRIED, ProgramVariant, VariantsRequest, VariantSwitch
+from inductor_bench.messages.variant_requests import TRIED, ProgramVariant, VariantsRequest, VariantSwitch
 from inductor_bench.records.evidence import DONE
 from inductor_bench.records.optimization import INDUCTOR, OPTIMIZER
 from inductor_bench.store import codec

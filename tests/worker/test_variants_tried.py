@@ -12,7 +12,7 @@ import forking_python
 import pytest
 
 from inductor_bench.messages.observed import VARIANTS
-from inductor_bench.messages.variants import (
+from inductor_bench.messages.variant_requests import (
     JOURNAL,
     TRIED,
     ProgramVariant,

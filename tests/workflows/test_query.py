@@ -21,7 +21,7 @@ from inductor_bench import units
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Answer, Failure
 from inductor_bench.records.base import Category as C
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
 from inductor_bench.report.batch_tables import SUMMARY_TABLES

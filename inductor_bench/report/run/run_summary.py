@@ -17,8 +17,8 @@ from ...records.summary import Summary, SummaryFailure, SummaryFinding, SummaryK
 from ...store.folder import OPTIMIZED
 from ...store.program_folders import OptimizationFolder
 from .. import names
+from ..document_summary import named_commands, with_unique_ids
 from ..formats import View
-from ..summary import named_commands, with_unique_ids
 from .run_words import Entry, failure_text, finding_words, origin_words, rank, sentence
 from .step_document import part_label, where
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ...messages.observed import SETTLING, ComparedSteps
-from ...messages.variants import TriedVariants
+from ...messages.variant_requests import TriedVariants
 from ...store import codec
 from .boundaries import Boundaries, CalledGraphs
 from .schedule import QUIET_STEPS, StepPlan, coordinator_of

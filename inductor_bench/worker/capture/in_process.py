@@ -16,7 +16,7 @@ from typing import Any
 
 from ...messages.observed import CAPTURE_FOLDER, COMPILE_CACHE, SAMPLES, UNCOMPILED
 from ..upstream import observing as upstream
-from ..upstream.layers import note_all_nodes, note_layers
+from ..upstream.node_layers import note_all_nodes, note_layers
 from . import uncompiled
 from .boundaries import CalledGraphs
 from .observation import ObservedProcess

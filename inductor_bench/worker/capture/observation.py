@@ -157,7 +157,7 @@ def _observer(folder: Path, on_done: Callable[[], None]) -> StepObserver:
     """The observation of this process's steps, of all of its variants if it tries some."""
     if not os.environ.get(VARIANTS):
         return StepObserver(_choose_measurement(folder), on_done)
-    from .variants.process import process_variants
+    from .variants.process_variants import process_variants
 
     return process_variants().observer(on_done)
 

@@ -81,19 +81,19 @@ def _set_mode(torch: ModuleType) -> None:
 
 
 def _try_variants(torch: ModuleType) -> None:
-    from .variants.process import install as install_variants
+    from .variants.process_variants import install as install_variants
 
     install_variants(torch)
 
 
 def _change_dynamo(config: ModuleType) -> None:
-    from .variants.process import change_dynamo
+    from .variants.process_variants import change_dynamo
 
     change_dynamo(config)
 
 
 def _change_loaders(module: ModuleType) -> None:
-    from .variants.process import change_loaders
+    from .variants.process_variants import change_loaders
 
     change_loaders(module)
 
@@ -111,13 +111,13 @@ def _watch_code_cache(codecache: ModuleType) -> None:
 
 
 def _note_layers(debug: ModuleType) -> None:
-    from ..upstream.layers import note_layers
+    from ..upstream.node_layers import note_layers
 
     note_layers(debug)
 
 
 def _note_all_nodes(triton: ModuleType) -> None:
-    from ..upstream.layers import note_all_nodes
+    from ..upstream.node_layers import note_all_nodes
 
     note_all_nodes(triton)
 

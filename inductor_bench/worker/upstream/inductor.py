@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from ...records.code import CompiledKernel
-from .layers import paths_of
+from .node_layers import paths_of
 from .pinning import values_of
 
 Run = Callable[[], Any]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.statistics import summarize
+from ...autotune.kernel_variants import find_variants
 from ...autotune.methods import METHODS, RacePlan, RaceResult, race
 from ...autotune.tuning_workers import COMPILE_S, LOAD_S
 from ...autotune.variant_protocol import Variants
-from ...autotune.variants import find_variants
 from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
 from ...launch.worker import WorkerLostError, WorkerPool, default_python

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from ...analysis.roofline import TimedWork, judge_kernel
 from ...analysis.statistics import CONFIDENCE, find_drift, summarize
+from ...autotune.kernel_variants import find_variants, search_variants
 from ...autotune.methods import METHODS, Pruning
 from ...autotune.pipeline import Pipeline, PipelineState, TuningOutcome
 from ...autotune.tuner import Tuner
 from ...autotune.tuning_workers import BUDGET_SPENT, LOAD_S, BudgetSpentError, NoCandidatesError
 from ...autotune.variant_protocol import FixedKernel, Questions
-from ...autotune.variants import find_variants, search_variants
 from ...devices.nvidia import NVIDIA
 from ...devices.table import device_of
 from ...errors import InductorBenchError

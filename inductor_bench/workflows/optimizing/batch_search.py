@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...errors import EXIT_UNDECIDED, InductorBenchError, UsageError
 from ...launch.process import ProcessResult
 from ...records.base import Failure
-from ...records.batch import DONE, PARTIAL, BatchModel
+from ...records.batch_record import DONE, PARTIAL, BatchModel
 from ...records.optimization import WARMING, Optimization, check_groups
 from ...records.request import (
     BatchRequest,

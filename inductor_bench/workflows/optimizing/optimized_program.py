@@ -13,7 +13,7 @@ from ...errors import InductorBenchError
 from ...launch.process import run_in_terminal
 from ...launch.worker import expose_package, join_paths
 from ...messages.observed import CAPTURE_FOLDER, OBSERVE, PROFILES, STEPS, VARIANTS
-from ...messages.variants import ProgramVariant, VariantsRequest
+from ...messages.variant_requests import ProgramVariant, VariantsRequest
 from ...store import codec
 from ...store.files import write_json
 from ...store.program_folders import OptimizationFolder

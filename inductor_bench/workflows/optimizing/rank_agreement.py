@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...messages.variants import TriedVariants
+from ...messages.variant_requests import TriedVariants
 
 TOGETHER = "so that its variants do not change together"
 

@@ -18,7 +18,7 @@ from ...launch.batch_executors import compile_threads
 from ...launch.process import WAKE_S, ChildProcess, ProcessResult, last_error
 from ...launch.worker import COMPILE_THREADS, usable_cores
 from ...messages.observed import OBSERVE, SAMPLES, STEPS, VARIANTS
-from ...messages.variants import (
+from ...messages.variant_requests import (
     JOURNAL,
     TRIED,
     CheckedCallable,

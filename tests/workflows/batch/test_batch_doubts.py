@@ -14,7 +14,7 @@ from inline import change
 from inductor_bench.analysis.findings.next_commands import headline
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import OtherProcess
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import OtherWork, Run

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.workflows.batch_state import breakdown_words
 from inductor_bench.workflows.model_list import merge, read_list, select

@@ -28,7 +28,7 @@ from inductor_bench.launch.batch_executors import (
     jobs_at_once,
 )
 from inductor_bench.launch.worker import COMPILE_THREADS
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import TURN, WAITING, DeviceTurn

@@ -15,7 +15,7 @@ from conftest import RARE_COLLECTION, ROOT
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import batch_executors
 from inductor_bench.launch.batch_executors import Event, Job, JobBegan, JobLost, Order
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import BatchRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.workflows import batch

@@ -27,7 +27,7 @@ from inductor_bench.analysis.batch_aggregation import (
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import Category as C
 from inductor_bench.records.base import Failure
-from inductor_bench.records.batch import Batch, BatchModel, BatchResults
+from inductor_bench.records.batch_record import Batch, BatchModel, BatchResults
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run

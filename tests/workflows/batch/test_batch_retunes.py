@@ -17,7 +17,7 @@ from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_ke
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import batch_executors
 from inductor_bench.launch.batch_executors import Order
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
 from inductor_bench.records.request_fields import option_words
 from inductor_bench.records.retune import Saving, Verification

@@ -15,7 +15,7 @@ import pytest
 from batch_runs import Listener, begun, quick, rows, run, statuses
 
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import BatchRequest, BreakdownRequest, ModelRequest, SearchRequest
 from inductor_bench.store.folder import BatchFolder
 from inductor_bench.store.redaction import Redaction

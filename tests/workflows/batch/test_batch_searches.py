@@ -15,7 +15,7 @@ from search_child import search
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import batch_executors
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batch_record import BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest, SearchRequest
 from inductor_bench.store.folder import OPTIMIZED, BatchFolder
 from inductor_bench.store.program_folders import OptimizationFolder

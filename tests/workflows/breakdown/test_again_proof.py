@@ -11,7 +11,7 @@ from breakdown_runs import copy_of, factory
 from inline import change
 from retune_fakes import retuned
 
-from inductor_bench.autotune.variants import default_config
+from inductor_bench.autotune.kernel_variants import default_config
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import BreakdownRequest, RetuneRequest
 from inductor_bench.records.retune import Retune, Verification

@@ -23,7 +23,7 @@ from inductor_bench.analysis.limits import Slowdown, above_limit
 from inductor_bench.cli.compare import command, exit_code
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.batch import DONE, FAILED, Batch, BatchModel
+from inductor_bench.records.batch_record import DONE, FAILED, Batch, BatchModel
 from inductor_bench.records.comparison import RunComparison
 from inductor_bench.records.request import BreakdownRequest, CompareRequest, ModelRequest
 from inductor_bench.records.run import Run

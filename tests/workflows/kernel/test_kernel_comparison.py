@@ -15,7 +15,7 @@ from documented import documented
 from fake_device import Line, Silent
 from measured_kernels import OWN, measured
 
-from inductor_bench.autotune.variants import TritonVariants
+from inductor_bench.autotune.kernel_variants import TritonVariants
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.job_requests import Answer, WorkerRequest

@@ -12,7 +12,7 @@ from tried_programs import DrawnProgram, menu_row
 from inductor_bench.analysis.optimization.search import OptimizationSearch
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.variants import TRIED, TriedVariants, VariantSample
+from inductor_bench.messages.variant_requests import TRIED, TriedVariants, VariantSample
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import FAILED, PLACEBO, RANKS, Trial
 from inductor_bench.store import codec

@@ -9,7 +9,7 @@ import pytest
 
 from inductor_bench.analysis.optimization.trial_plans import TrialCandidate, TrialPlan
 from inductor_bench.launch.process import ProcessResult
-from inductor_bench.messages.variants import (
+from inductor_bench.messages.variant_requests import (
     JOURNAL,
     TRIED,
     CheckedCallable,

@@ -14,11 +14,11 @@ import torch
 
 from ....devices.protocol import CPU
 from ....devices.table import DEVICES, device_of
-from ....messages.variants import INCOMPARABLE, ORIGINAL, CheckedCallable
+from ....messages.variant_requests import INCOMPARABLE, ORIGINAL, CheckedCallable
 from ....records.optimization import PLACEBO
 from ...device.runtimes import runtime_of
+from ...upstream.graph_variants import without_compiled_autograd
 from ...upstream.inductor import clone_input
-from ...upstream.variants import without_compiled_autograd
 from ..output_comparison import TF32_TOLERANCE, are_meaningless, tolerance_of
 from ..pin_comparison import NO_NUMBERS, TF32_EPS, Rounding, round_otherwise, worst_tensor
 from ..step_measurement import words_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ....messages.variants import VariantSwitch
+from ....messages.variant_requests import VariantSwitch
 from ....records.optimization import COMPILE, DYNAMO, ENVIRONMENT, LOADER, MEMORY_FORMAT, PINS
 from .settings import Values, VariantSettings, name_of
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....messages.variants import ORIGINAL
+from ....messages.variant_requests import ORIGINAL
 from ..boundaries import CalledGraphs, Graph, StepMeasurement
 from ..step_observer import StepObserver
 from .trial import VariantTrial

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ...upstream import variants as upstream
+from ...upstream import graph_variants as upstream
 from .settings import OptimizerChange, Undo, Values
 
 MOST_COMPILATIONS = 64

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ....devices.table import device_of
-from ....messages.variants import ProgramVariant, VariantSwitch
+from ....messages.variant_requests import ProgramVariant, VariantSwitch
 from ....records.optimization import ALTERNATING, ATTENTION, FUNCTION, INDUCTOR, OPTIMIZER, TORCH
-from ...upstream import variants as upstream
+from ...upstream import graph_variants as upstream
 from ...upstream.observing import before_optimizer_steps
 
 Undo = Callable[[], None]

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ....devices.table import device_of
 from ....messages.observed import CHECKING, SETTLING
-from ....messages.variants import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
+from ....messages.variant_requests import ORIGINAL, TRIED, TriedVariants, VariantSample, VariantState
 from ....records.evidence import DONE, FAILED, TIMING
 from ...device.machine import Counters, load_since, read_counters
-from ...upstream.variants import count_collectives, counts_of_dynamo
+from ...upstream.graph_variants import count_collectives, counts_of_dynamo
 from ..alternation import AlternatingSteps
 from ..boundaries import Boundaries, CalledGraphs
 from ..schedule import StepPlan

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ....messages.variants import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
-from ...upstream import variants as upstream
+from ....messages.variant_requests import JOURNAL, ORIGINAL, CheckedCallable, VariantsRequest
+from ...upstream import graph_variants as upstream
 from ..step_measurement import words_of
 from .own_functions import OwnFunctions
 from .settings import Optimizers, Undo, VariantSettings, make_all, settings_of, try_changes

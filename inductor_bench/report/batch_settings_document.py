@@ -9,7 +9,7 @@ from .. import units
 from ..analysis.batch_aggregation import ModelSummary
 from ..analysis.findings.finding import plural
 from ..analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
-from ..records.batch import RUNNING, UNOPTIMIZED
+from ..records.batch_record import RUNNING, UNOPTIMIZED
 from ..records.optimization import UNDECIDED, UNPROVEN, Optimization
 from ..store.folder import OPTIMIZED, PAGE
 from . import names

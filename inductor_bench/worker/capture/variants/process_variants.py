@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from ....messages.observed import CAPTURE_FOLDER, VARIANTS
-from ....messages.variants import ORIGINAL, VariantsRequest
+from ....messages.variant_requests import ORIGINAL, VariantsRequest
 from ....store import codec
 from ....store.files import read_json
-from ...upstream import variants as upstream
+from ...upstream import graph_variants as upstream
 from ..step_observer import StepObserver
 from .gradients import GradientNotes
 from .held import HeldSettings
