@@ -1,9 +1,9 @@
 """How true the first answer is: programs as users write them, each observed once, against their own stopwatch.
 
-``python scripts/benchmark_programs.py [--output FOLDER] [--limit S] [--within S] [--alone] [PROGRAM...]``, where
-PROGRAM is a file of ``scripts/programs`` without ``.py``; without any, all of ``PROGRAMS`` below. They run one after
-the other. A program that reaches its limit is interrupted as by Ctrl-C; those for which no time is left are listed, so
-that the table comes within the time.
+``python scripts/benchmark_programs.py [--output FOLDER] [--limit S] [--within S] [--alone] [--again]
+[PROGRAM...]``, where PROGRAM is a file of ``scripts/programs`` without ``.py``; without any, all of ``PROGRAMS`` below.
+They run one after the other. A program that reaches its limit is interrupted as by Ctrl-C; those for which no time is
+left are listed, so that the table comes within the time.
 
 ``own ms``    the program's median lap over the tool's timed steps, by their numbers, or, if the tool counts other steps
               than the program, of its second half (``settled``); then the tool's step, and by how much it differs from
@@ -14,6 +14,8 @@ that the table comes within the time.
 ``same``      whether Dynamo counted the same graphs, breaks and frames without the tool (``--alone``).
 ``answer``    seconds from the last profiled step to the line that gives the step, if the profile names its steps.
 ``end``       seconds from the program's end to the end of the command.
+``again``     seconds of a second breakdown, after the first one, which had nothing in its caches (``--again``); then
+              those of the program without the tool, with warm caches of its own, and the second step against the first.
 
 ``FOLDER`` gets ``table.json``, and of each program the screen and what the tool printed beside it, each line with the
 seconds since the command began; ``--keep`` also keeps the RUNs there. ``SMALL=1`` makes the programs small enough for a
@@ -92,6 +94,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each program")
     parser.add_argument("--within", type=float, default=570.0, help="seconds for all programs")
     parser.add_argument("--alone", action="store_true", help="also runs each program without the tool")
+    parser.add_argument("--again", action="store_true", help="also breaks each program down a second time")
     options = parser.parse_args()
     names = [Path(name).stem for name in options.programs] or list(PROGRAMS)
     if unknown := [name for name in names if not (FOLDER / f"{name}.py").is_file()]:
@@ -121,6 +124,8 @@ def measure(name: str, options: argparse.Namespace, left_s: float) -> dict[str, 
         record = read_record(run)
         row |= compare(record, own, row)
         row |= answered(record, own, run, row)
+        if options.again:
+            row |= run_again(command, row, Path(temporary), left_s - row["seconds"] - GRACE_S)
     if options.alone:
         row |= run_alone(command, row, min(options.limit, left_s - row["seconds"] - GRACE_S))
     return row
@@ -352,6 +357,27 @@ def run_alone(command: Sequence[str], row: Mapping[str, Any], limit_s: float) ->
     return found
 
 
+def run_again(command: Sequence[str], row: Mapping[str, Any], folder: Path, left_s: float) -> dict[str, Any]:
+    """Breaks a program down once more, and runs it by itself with warm caches of its own."""
+    end_s = time.monotonic() + left_s
+    if left_s < LEAST_S:
+        return {}
+    second = observe(command, folder / "second", folder, folder / "second", left_s)
+    if second["note"]:
+        return {"note": f"{row['note']} second: {second['note']}".strip()}
+    found = {"again_s": second["seconds"], "again_step_s": read_record(folder / "second").get("step_time_s")}
+    caches = environment_of(command) | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "caches")}
+    for _ in ("cold", "warm"):
+        begin_s = time.perf_counter()
+        process = subprocess.Popen(
+            command, env=caches, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        if wait_for(process, max(end_s - time.monotonic(), 0.1)):
+            return found | {"note": f"{row['note']} by itself: not ended".strip()}
+        found["own_warm_s"] = time.perf_counter() - begin_s
+    return found
+
+
 COLUMNS = (
     "program",
     "lap",
@@ -366,6 +392,7 @@ COLUMNS = (
     "same",
     "answer",
     "end",
+    "again",
 )
 
 
@@ -403,9 +430,19 @@ def cells_of(row: Mapping[str, Any]) -> tuple[str, ...]:
         {True: "yes", False: "no"}.get(row.get("same"), "-"),
         number(row.get("answer_s"), 1, "{:.1f}"),
         number(row.get("after_end_s"), 1, "{:.1f}"),
+        again_words(row),
         str(row.get("exit_code", "-")),
         row["note"],
     )
+
+
+def again_words(row: Mapping[str, Any]) -> str:
+    """The seconds of the second breakdown, those of the program by itself, and the second step against the first."""
+    if not row.get("own_warm_s"):
+        return number(row.get("again_s"), 1, "{:.1f}")
+    first, second = row.get("step_s"), row.get("again_step_s")
+    agree = f", {100 * (second / first - 1):+.1f}%" if first and second else ""
+    return f"{row['again_s']:.1f} of {row['own_warm_s']:.1f}{agree}"
 
 
 def part_deviation(row: Mapping[str, Any]) -> float:
