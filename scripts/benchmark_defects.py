@@ -15,8 +15,9 @@ kinds, figures and places are compared, never sentences.
 ``share``     its share against the least one that is declared.
 
 Recall is the share of the defects that are found, precision that of the judged findings that are not false.
-``--alone`` breaks nothing down: it runs each program by itself with its defect and without, and prints what the defect
-costs by the program's own stopwatch. ``--gpus`` spreads the programs over GPUs of one host, one program on each; those
+``--alone`` breaks nothing down: it runs each program by itself with its defect, without it, and with its defect under
+CUDA graphs (``TORCHINDUCTOR_CUDAGRAPHS=1``), and prints what the defect costs and what CUDA graphs save by the
+program's own stopwatch. ``--gpus`` spreads the programs over GPUs of one host, one program on each; those
 of several ranks take two. A GPU that is named twice runs two programs at a time. ``--twins`` breaks down the programs
 with ``DEFECT=0``, which have no defect then: only precision is left. ``--cpu`` leaves out programs whose defect is none
 on a CPU.
@@ -378,10 +379,11 @@ def words_of(value: Any) -> Iterator[str]:
 
 
 def cost_alone(program: Program, environment: Mapping[str, str], limit_s: float) -> dict[str, Any]:
-    """The mean step with the defect and without it, and the share of the step that the defect costs."""
+    """The mean step with the defect and without it, its share of the step, and that which CUDA graphs save."""
     with_s = own_mean_s(program, {**environment, "DEFECT": "1"}, limit_s)
     without_s = own_mean_s(program, {**environment, "DEFECT": "0"}, limit_s) if program.ids else None
-    found: dict[str, Any] = {"with_s": with_s, "without_s": without_s}
+    graphs_s = own_mean_s(program, {**environment, "DEFECT": "1", "TORCHINDUCTOR_CUDAGRAPHS": "1"}, limit_s)
+    found: dict[str, Any] = {"with_s": with_s, "without_s": without_s, "graphs_s": graphs_s}
     if with_s is None or (without_s is None and program.ids):
         return found | {"note": "failed, or took too long"}
     return found | ({"cost": 1 - without_s / with_s} if without_s else {})
@@ -475,12 +477,13 @@ def share_of(part: int, whole: int) -> str:
 
 def print_costs(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints what each defect costs, against the least that is declared."""
-    print_cells([("program", "with ms", "without ms", "cost", "declared", "", "note"), *map(cost_cells, rows)])
+    titles = ("program", "with ms", "without ms", "cost", "declared", "", "graphs ms", "save", "note")
+    print_cells([titles, *map(cost_cells, rows)])
 
 
 def cost_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """The cells of a program's line in the table of costs."""
-    cost, least = row.get("cost"), row["least_share"]
+    cost, least, graphs_s = row.get("cost"), row["least_share"], row.get("graphs_s")
     return (
         row["program"],
         number(row.get("with_s"), 1e3),
@@ -488,6 +491,8 @@ def cost_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         number(cost, 100, "{:.1f}%"),
         f"{100 * least:.0f}%" if row["ids"] else "-",
         "" if cost is None else "ok" if cost >= least else "LESS",
+        number(graphs_s, 1e3),
+        number(1 - graphs_s / row["with_s"], 100, "{:.1f}%") if graphs_s and row["with_s"] else "-",
         row["note"],
     )
 

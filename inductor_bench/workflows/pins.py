@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..analysis.findings.finding import plural
 from ..autotune.kernel_variants import vary, with_fixed_threads
 from ..devices.nvidia import NVIDIA
 from ..devices.protocol import CPU
@@ -291,12 +292,15 @@ def _require_not_refused(edit: KernelEdit) -> None:
 
 
 def not_checked(edits: Iterable[KernelEdit]) -> tuple[str, ...]:
-    """What is to be said of each edit that was not checked by itself on this machine."""
+    """What is to be said, in one sentence, of the edits that were not checked by themselves on this machine."""
     files = [str(edit.path) for edit in edits if load_verdict(edit.sha256, edit.original) is None]
-    return tuple(
-        f"{file} was not checked by itself: for values that this program does not have, its results may be wrong. "
-        f"This checks it: inductor-bench kernel {shlex.quote(file)} --check"
-        for file in files
+    if not files:
+        return ()
+    first, others = files[0], f"and {plural(len(files) - 1, 'other edit')} " if len(files) > 1 else ""
+    return (
+        f"{first} {others}{'were' if others else 'was'} not checked by {'themselves' if others else 'itself'}: for "
+        "values that this program does not have, the results may be wrong. This checks "
+        f"{'one of them' if others else 'it'}: inductor-bench kernel {shlex.quote(first)} --check",
     )
 
 

@@ -134,6 +134,7 @@ def test_the_program_computes_what_the_kernel_in_the_place_of_calls_does(
     assert "1 of 1 edited kernel ran its edit" in done.stderr, done.printed
     assert printed_sum(done) == pytest.approx(own, rel=1e-3)
     wrong = write(ran, "aten_addmm_out_0", tmp_path / "wrong.py", ZERO)
+    variables["INDUCTOR_BENCH_CACHE"] = tmp_path / "kept"  # another test has checked this source, and refused it
     done = apply(ran.path, "--kernel", wrong, "--", sys.executable, program, **variables)
     assert "1 of 1 edited kernel ran its edit" in done.stderr, done.printed
     assert printed_sum(done) > 1.1 * own
@@ -170,7 +171,8 @@ def test_a_wrong_kernel_in_the_place_of_calls_is_dropped_and_one_that_does_not_c
     wrong = write(ran, "aten_addmm_out_0", tmp_path / "wrong.py", ZERO)
     broken = write(ran, f"{names[1]}..{names[-1]}", tmp_path / "broken.py", ("tl.debug_barrier()", "absent()"))
     words = ("--kernel", broken, "--verify", "--stop", "--format", "json", "--", sys.executable, program)
-    done = apply(ran.path, "--kernel", wrong, *words, STEPS="100000")
+    # Not the cache of the other tests: one of them has checked this source, and refused it.
+    done = apply(ran.path, "--kernel", wrong, *words, STEPS="100000", INDUCTOR_BENCH_CACHE=tmp_path / "kept")
     assert done.code == 1, done.printed
     found = json.loads(done.stdout)["verification"]
     states = {Path(one["edit"]).name: (one["state"], one["reason"]) for one in found["kernels"]}

@@ -226,6 +226,8 @@ def test_an_edit_that_its_check_refused_is_not_put_in_and_one_that_was_not_check
     (edit,) = read_edits([sine(folder, tmp_path / "it's.py").path], folder.load())
     (words,) = not_checked([edit])
     assert "was not checked by itself" in words and f"kernel {shlex.quote(str(edit.path))} --check" in words
+    (words,) = not_checked([edit, edit, edit])
+    assert "and 2 other edits were not checked by themselves" in words
     hashes = EditHashes(edit.sha256, edit.original, "", "", "")
     verdict = EditVerdict(str(edit.path), edit.kernel, edit.kernel_id, CPP, "", "", None, "", FASTER, hashes)
     save_verdict(verdict)
