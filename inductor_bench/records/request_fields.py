@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
@@ -210,7 +211,7 @@ class Option:
         if isinstance(self.choices, Mapping):
             return next(word for word, chosen in self.choices.items() if chosen == value)
         if isinstance(value, float):
-            return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+            return f"{Decimal(repr(value)).normalize():f}"  # no exponent: no option reads one
         return JOINED[self.kind].join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

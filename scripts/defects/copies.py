@@ -8,7 +8,7 @@ from models import PICTURES, PIXELS, SPACE, Images, Layer, Regression, on_device
 from torch import Tensor, nn
 
 
-@defect("pageable-copies", "host-copies", share=0.1)
+@defect("pageable-copies", "host-copies", share=0.1, also=("cuda-graphs-unused",))
 def pageable() -> None:
     """Images come from memory that is not pinned."""
     step = training(Images(depth=2))
@@ -22,7 +22,7 @@ def pageable() -> None:
         step(images, labels)
 
 
-@defect("copies", "eager-operators", share=0.1)
+@defect("copies", "eager-operators", share=0.05, also=("cuda-graphs-unused",))
 def contiguous() -> None:
     """Images are laid out anew between the graphs, three times."""
     step = training(Images(either(32, 16), 1))
@@ -35,7 +35,7 @@ def contiguous() -> None:
         step(images, labels)
 
 
-@defect("copies", "eager-operators", share=0.05, names=("keep",), cpu=True)
+@defect("copies", "eager-operators", share=0.05, names=("keep",), also=("cuda-graphs-unused",), cpu=True)
 def cloned_state() -> None:
     """Each step keeps a copy of all parameters, as of the best one."""
     model = Regression(depth=either(4, 2))

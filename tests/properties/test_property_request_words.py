@@ -154,6 +154,14 @@ def test_the_words_of_a_request_give_it_again(verb: str, data: st.DataObject) ->
         assert parsed(verb, list(option_words(request))) == request
 
 
+@pytest.mark.parametrize("budget_s", [0.5, 20.0, 1e6, 123456.75])
+def test_a_time_is_written_without_an_exponent(budget_s: float) -> None:
+    (option,) = (one.option for one in option_fields(OptimizeRequest) if one.name == "budget_s")
+    words = list(option.words(budget_s))
+    assert "e" not in words[-1] and float(words[-1]) == budget_s
+    assert parsed("optimize", words).budget_s == budget_s
+
+
 @settings(max_examples=20)
 @given(requests(BreakdownRequest, [item.name for item in fields(BreakdownRequest)], {}))
 def test_a_record_holds_a_request_but_for_where_it_is_written(request: BreakdownRequest) -> None:
