@@ -66,7 +66,12 @@ def attention_by_hand() -> None:
     train_with(ByHand)
 
 
-@defect("decomposed-attention", share=0.1, names=("mix", "MultiheadAttention"), also=("eager-operators", "cuda-graphs-unused"))
+@defect(
+    "decomposed-attention",
+    share=0.1,
+    names=("mix", "MultiheadAttention"),
+    also=("eager-operators", "cuda-graphs-unused"),
+)
 def returned_weights() -> None:
     """``nn.MultiheadAttention`` returns its weights, which nobody reads."""
 
