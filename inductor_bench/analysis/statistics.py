@@ -259,6 +259,9 @@ APART = 0.2
 SMALLEST_GROUP = 0.2
 """Share of the steps that a group has at least."""
 
+MIDDLE_HALF = 1.0
+"""Width of the middle half of the steps, as a share of their median, from which no step is the usual one."""
+
 LEAST_STEPS = 5
 """Least number of steps of a level."""
 
@@ -278,7 +281,7 @@ class Level:
 
     begin: int  # the place of its first step among the timed ones
     end: int  # the place after its last step
-    time_s: float  # the median of its steps; their mean if the steps are of two kinds
+    time_s: float  # the median of its steps; their mean if the steps are of two kinds, or very different
 
 
 def level_at(times: Sequence[float], place: int) -> Level:
@@ -295,8 +298,17 @@ def level_at(times: Sequence[float], place: int) -> Level:
 
 
 def typical_time(times: Sequence[float]) -> float:
-    """The median of step times; their mean if they come in two groups, which a profile averages, too."""
-    return statistics.mean(times) if len(groups_of(times)) == 2 else statistics.median(times)
+    """The median of step times; their mean if they come in two groups, or vary widely: a profile averages them, too."""
+    means = len(groups_of(times)) == 2 or vary_widely(times)
+    return statistics.mean(times) if means else statistics.median(times)
+
+
+def vary_widely(times: Sequence[float]) -> bool:
+    """Whether steps take so different times that the median is no usual step: of a loader that stalls, for one."""
+    if len(times) < LEAST_STEPS:
+        return False
+    low, middle, high = statistics.quantiles(times, n=4)
+    return high - low >= MIDDLE_HALF * middle > 0
 
 
 def groups_of(times: Sequence[float]) -> list[list[float]]:

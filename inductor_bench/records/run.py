@@ -254,7 +254,7 @@ class RankSteps:
     pid: int  # the id of the process
     device: str  # the type of its device
     step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
-    step_time_s: float  # the median of those at ``level``; their mean if they are of two kinds
+    step_time_s: float  # the median of those at ``level``; their mean if they are of two kinds, or vary widely
     # the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a profile
     busy_time_s: float | None = None
     profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
@@ -280,7 +280,8 @@ class RankSteps:
 class Program:
     """The program's step. The times and the parts are those of the process that sets the pace."""
 
-    step_time_s: float  # the median timed step in seconds, without the profiler; the mean if they are of two kinds
+    # the median timed step in seconds, without the profiler; the mean if they are of two kinds, or vary widely
+    step_time_s: float
     step_times_s: tuple[float, ...]  # the timed steps, in order
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
     # repeating pattern of compiled calls)

@@ -7,7 +7,14 @@ import statistics
 
 import pytest
 
-from inductor_bench.analysis.statistics import _errors_of_prefixes, find_change, groups_of, level_at, typical_time
+from inductor_bench.analysis.statistics import (
+    _errors_of_prefixes,
+    find_change,
+    groups_of,
+    level_at,
+    typical_time,
+    vary_widely,
+)
 
 
 def noisy(level_s: float, count: int, seed: int = 0) -> list[float]:
@@ -55,6 +62,20 @@ def test_one_long_step_does_not_move_the_time_of_a_step() -> None:
 
 def test_steps_of_two_kinds_have_a_mean() -> None:
     assert len(groups_of([10e-3, 15e-3] * 10)) == 2 and typical_time([10e-3, 15e-3] * 10) == pytest.approx(12.5e-3)
+
+
+# milliseconds of the program of a loader whose workers are waited for, on an H200
+STALLS = (
+    *(16.7, 11.0, 9.0, 7.4, 6.6, 7.6, 76.2, 7.1, 42.6, 7.7, 43.2, 12.5, 36.3, 41.4, 6.8, 39.6, 7.7, 38.1, 28.9, 16.4),
+    *(30.7, 12.7, 55.2, 8.4, 7.3, 7.1, 73.4, 11.5, 33.9, 14.7, 31.0, 15.4, 53.3, 9.1, 60.4, 7.6, 68.1, 8.2, 65.6, 8.9),
+)
+
+
+def test_steps_that_vary_widely_have_a_mean() -> None:
+    times = [time_ms / 1e3 for time_ms in STALLS]
+    assert len(groups_of(times)) == 1 and vary_widely(times)
+    assert typical_time(times) == pytest.approx(statistics.mean(times)) and statistics.median(times) < 0.7 * 25e-3
+    assert not vary_widely([10e-3] * 15 + [200e-3] * 4), "fewer than a quarter of the steps are long"
 
 
 def test_a_place_behind_the_last_step_counts_as_the_last() -> None:

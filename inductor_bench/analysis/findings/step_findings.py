@@ -32,7 +32,7 @@ from ...records.run import (
     RankSteps,
     Run,
 )
-from ..statistics import groups_of
+from ..statistics import groups_of, vary_widely
 from ..step_costs import (
     alone_ratio,
     divides_idle_time,
@@ -118,7 +118,8 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     steady = times[slice(*program.level)] if program.level[1] else times
     groups, change = groups_of(steady), _drift(steady)
     low, middle, high = statistics.quantiles(steady, n=4) if len(steady) > 1 else steady * 3
-    figures = "the figures are medians" if program.level[1] else "the figures are their means"
+    medians = program.level[1] and not vary_widely(steady)
+    figures = "the figures are medians" if medians else "the figures are their means"
     kinds = list(_kind_words(evidence.run, program))
     if len(steady) < len(times):
         text = _level_words(program)
