@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..analysis.findings.doubts import disturbed_step
 from ..analysis.optimization.judging import original_step_s
 from ..analysis.optimization.menu import make_menu
 from ..analysis.optimization.search import OptimizationSearch
@@ -108,6 +109,8 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
             "mark the ends of its steps with inductor_bench.step(), and run the command again with --force",
             "no-steps",
         )
+    if why := disturbed_step(run):
+        progress.note(f"what each setting can save at most is estimated from a step that others disturbed: {why}")
     command = sys.argv[1:] if is_command() else ()
     redaction = Redaction.find([command, program.arguments], os.environ | dict(program.variables), program.redact)
     place = OptimizationFolder(folder.path / OPTIMIZED)

@@ -212,6 +212,18 @@ def test_a_run_without_steps_is_refused(run: Path) -> None:
         run_optimize(request(run), Silent())
 
 
+def test_a_run_whose_figures_do_not_count_is_said_to_be_one(
+    run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda self, text: notes.append(text))
+    run_optimize(request(run), Silent())
+    assert not any("others disturbed" in note for note in notes)
+    monkeypatch.setattr(optimize, "disturbed_step", lambda run: "other processes had 48% of the time of 2 cores")
+    run_optimize(OptimizeRequest(program=BreakdownRequest(str(run), force=True)), Silent())
+    assert any("from a step that others disturbed: other processes had 48%" in note for note in notes)
+
+
 # The commands of docs/optimize.md
 
 
