@@ -36,7 +36,7 @@ from ..step_costs import (
     whole_time_s,
 )
 from .compile_findings import recompilations, recompiles_often
-from .doubts import cuda_graph, disturbed, disturbed_graphs, host_bound, launch_bound
+from .doubts import disturbed, disturbed_graphs
 from .finding import (
     ADVICE,
     CAUTION,
@@ -56,6 +56,7 @@ from .finding import (
     program_words,
     retune_command,
 )
+from .graph_findings import cuda_graph, host_bound, launch_bound
 from .program_findings import LEAST, idle_words, step_words, work_words
 from .rule_table import findings, saving_s
 

@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from ...records.run import Run
 from ..step_costs import host_sets_pace, is_shared, whole_time_s
-from . import compile_findings, doubts, kernel_findings, product_findings, program_findings, step_findings
+from . import (
+    compile_findings,
+    doubts,
+    graph_findings,
+    kernel_findings,
+    product_findings,
+    program_findings,
+    step_findings,
+)
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
 
 
@@ -64,11 +72,11 @@ STEP_RULES = (
 """Rules about the program's step; they apply if it was profiled."""
 
 RULES = (
-    Rule(("launch-bound",), doubts.launch_bound),
-    Rule(("host-bound",), doubts.host_bound),
-    Rule(("cuda-graph",), doubts.cuda_graph),
-    Rule(("gaps",), doubts.gaps),
-    Rule(("host-share",), doubts.host_share),
+    Rule(("launch-bound",), graph_findings.launch_bound),
+    Rule(("host-bound",), graph_findings.host_bound),
+    Rule(("cuda-graph",), graph_findings.cuda_graph),
+    Rule(("gaps",), graph_findings.gaps),
+    Rule(("host-share",), graph_findings.host_share),
     Rule(("below-memory-limit", "below-compute-limit"), kernel_findings.below_limit),
     Rule(("few-blocks",), kernel_findings.few_blocks),
     Rule(("layout-copies",), kernel_findings.layout_copies),

@@ -1,0 +1,168 @@
+"""Findings about graphs in which the device waits, and about CPU graphs with a large host share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ... import units
+from ...records.module import ModuleRecord
+from ...records.run import Run
+from ..step_costs import whole_time_s
+from .compile_findings import recompiles_often
+from .finding import (
+    CUDA_GRAPH_MODES,
+    GRAPH_GAIN,
+    LEAST_SHARE,
+    Finding,
+    RunEvidence,
+    idle_per_launch,
+    idle_s,
+    join_words,
+    labels,
+    replay_gain_s,
+    replay_words,
+    slugs,
+)
+
+# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
+
+
+MOST_NAMED = 2  # largest number of graphs that one sentence names
+
+
+def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs in which the GPU waits for launches.
+
+    It is silent about a program that recompiles often: CUDA graphs would be recorded as often.
+    """
+    run, graphs = evidence.run, evidence.graphs_with("launch-bound")
+    if not graphs or (run.program is not None and recompiles_often(run)):
+        return
+    faster = [m for m in graphs if replay_gain_s(m) > (1 - GRAPH_GAIN) * (m.times.wall_time_s or 0.0)]
+    if len(graphs) == 1:
+        only, times = graphs[0], graphs[0].times
+        launches = f" in {units.count(only.launches)} launches" if only.launches else ""
+        text = (
+            f"{only.label} is launch-bound: the GPU works {units.whole_percent(times.busy_share)} of "
+            f"{units.seconds(times.wall_time_s)}{launches}"
+        )
+        if faster:
+            ratio = (times.wall_time_s or 0.0) / (times.graph_time_s or 1.0)
+            text += f"; as one CUDA graph {units.seconds(times.graph_time_s)} ({ratio:.1f}x)"
+    else:
+        text = f"{_graph_count(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
+        text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
+    text += _graph_advice(graphs, faster, run.request.mode)
+    gain = sum((replay_gain_s(m) if m.times.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
+    yield Finding("launch-bound", f"{text}. Until then faster kernels save little", slugs(graphs), gain_s=gain)
+
+
+def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
+    if mode in CUDA_GRAPH_MODES:
+        return f"; mode='{mode}' replays CUDA graphs in the program, which timing a graph by itself leaves out"
+    if faster:
+        return ": try mode='reduce-overhead'"
+    if all(module.times.graph_time_s for module in graphs):
+        return "; one CUDA graph takes as long, so only a larger batch can help"
+    return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
+
+
+def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
+    number, every = len(graphs), len(run.modules)
+    if number <= 2:
+        return labels(graphs)
+    return f"all {number} graphs" if number == every else f"{number} of {every} graphs"
+
+
+def _busy(graphs: list[ModuleRecord]) -> str:
+    times = [(module.times, module.label) for module in graphs]
+    words = [f"{units.whole_percent(t.busy_share)} of {units.seconds(t.wall_time_s)} ({label})" for t, label in times]
+    return join_words(words, MOST_NAMED)
+
+
+def _idle_words(module: ModuleRecord) -> str:
+    return f"{units.whole_percent(1 - (module.times.busy_share or 0))} of {units.seconds(module.times.wall_time_s)}"
+
+
+def _replays(graphs: list[ModuleRecord]) -> str:
+    words = [replay_words(module) for module in graphs]
+    return join_words(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
+
+
+def host_bound(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs in which the GPU waits for the host longer than launches explain."""
+    graphs = evidence.graphs_with("host-bound")
+    if not graphs:
+        return
+    waits = join_words([f"{units.seconds(idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
+    text = (
+        f"{labels(graphs)} {_verb(graphs, 'waits', 'wait')} for the host: the GPU works {_busy(graphs)}, idle "
+        f"{waits} per launch, which is more than launching costs: look in the trace for synchronisation, copies to or "
+        "from the host, or slow Python between kernels"
+    )
+    yield Finding("host-bound", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def cuda_graph(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs that are faster as one CUDA graph."""
+    graphs = evidence.graphs_with("cuda-graph")
+    if not graphs:
+        return
+    run = evidence.run
+    saved = sum(replay_gain_s(module) for module in graphs)
+    if saved < LEAST_SHARE * whole_time_s(run) or run.request.mode in CUDA_GRAPH_MODES:
+        return
+    text = (
+        f"as one CUDA graph {_replays(graphs)}, {units.seconds(saved)} less "
+        f"({units.percent(saved / whole_time_s(run))}): try mode='reduce-overhead'"
+    )
+    yield Finding("cuda-graph", text, slugs(graphs), gain_s=sum(replay_gain_s(m) * _calls(m) for m in graphs))
+
+
+def gaps(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports graphs with gaps in which the GPU is idle."""
+    graphs = evidence.graphs_with("gaps")
+    if not graphs:
+        return
+    run = evidence.run
+    if sum(idle_s(module) for module in graphs) < LEAST_SHARE * whole_time_s(run):
+        return
+    words = [_idle_words(module) for module in graphs]
+    if len(graphs) > 1:
+        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {join_words(words, MOST_NAMED)}"
+    gap = graphs[0].times.idle
+    if len(graphs) == 1 and gap is not None and gap.count:
+        text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
+    yield Finding("gaps", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def host_share(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports CPU graphs that spend much of their time outside kernels."""
+    graphs = evidence.graphs_with("host-share")
+    if not graphs:
+        return
+    words = [_idle_words(module) for module in graphs]
+    if len(graphs) > 1:
+        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    text = (
+        f"{labels(graphs)} {_verb(graphs, 'spends', 'spend')} {join_words(words, MOST_NAMED)} outside kernels (the "
+        "Python wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
+    )
+    yield Finding("host-share", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def _verb(graphs: Iterable[ModuleRecord], one: str, many: str) -> str:
+    return one if len(list(graphs)) == 1 else many
+
+
+def _calls(module: ModuleRecord) -> int:
+    return module.program_calls or 1
+
+
+WAITING = (launch_bound, host_bound, cuda_graph, gaps, host_share)
+
+
+def is_anything_waiting(evidence: RunEvidence) -> bool:
+    """Whether any of these rules reports a finding."""
+    return any(True for rule in WAITING for _ in rule(evidence))
