@@ -18,6 +18,7 @@ from .finding import (
     NOTE,
     Assumption,
     Finding,
+    Rule,
     RunEvidence,
     join_words,
     plural,
@@ -475,3 +476,18 @@ def anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:
     )
     changes = (ProgramChange("setting", "torch.autograd.set_detect_anomaly", "False"),)
     yield Finding("anomaly-mode", text, gain_s=time_s, assumed=Assumption(parts=tuple(parts)), changes=changes)
+
+
+STEP_RULES = (
+    Rule(("slow-guards",), slow_guards, names_host_work=True),
+    Rule(("cuda-graphs-refused",), cuda_graphs_refused, names_host_work=True),
+    Rule(("eager-optimizer",), eager_optimizer, names_host_work=True),
+    Rule(("eager-operators",), eager_operators, names_host_work=True),
+    Rule(("anomaly-mode",), anomaly_mode),
+)
+
+
+RULES = (
+    Rule(("recompiles",), recompilations),
+    Rule(("recompile-limit",), recompile_limit),
+)

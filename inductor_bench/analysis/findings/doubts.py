@@ -21,6 +21,7 @@ from .finding import (
     GAPS,
     NOTE,
     Finding,
+    Rule,
     RunEvidence,
     command_again,
     join_words,
@@ -441,3 +442,17 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
         fine += [] if run.capture.recompiles else ["no recompilations"]
     if fine:
         yield Finding("fine", ", ".join(fine), level=FINE)
+
+
+RULES = (
+    Rule(("no-peaks",), no_peaks, is_measurement=True),
+    Rule(("beyond-peaks",), beyond_peaks, is_measurement=True),
+    Rule(("noise",), noise, is_measurement=True),
+    Rule(("busy-over-wall",), busy_over_wall, is_measurement=True),
+    Rule(("outliers",), outliers, is_measurement=True),
+    Rule(("few-samples",), few_samples, is_measurement=True),
+    Rule(("profiler-overhead",), profiler_overhead, is_measurement=True),
+    Rule(("method",), profiling_methods, is_measurement=True),
+    Rule(("note",), graph_notes, is_measurement=True),
+    Rule(("fine",), checks_without_problem),
+)

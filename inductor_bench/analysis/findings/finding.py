@@ -306,6 +306,15 @@ class RunEvidence:
         return self._by_bottleneck.get(kind, [])
 
 
+class Rule(NamedTuple):
+    """A function that reports findings, with the kinds that it can report. Its row stands at the end of its file."""
+
+    kinds: tuple[str, ...]
+    find: Callable[[RunEvidence], Iterator[Finding]]
+    names_host_work: bool = False  # whether it names what the device waits for, beside which ``host-pace`` is left out
+    is_measurement: bool = False  # whether it is about the measurement, or only divides the step
+
+
 def time_of(rows: Iterable[CostedKernel]) -> float:
     """Sums the device times of the kernels: seconds of the step, or of one iteration of each graph."""
     return sum(row.cost.time_s for row in rows)

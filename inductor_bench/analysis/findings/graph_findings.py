@@ -14,6 +14,7 @@ from .finding import (
     GRAPH_GAIN,
     LEAST_SHARE,
     Finding,
+    Rule,
     RunEvidence,
     idle_per_launch,
     idle_s,
@@ -166,3 +167,12 @@ WAITING = (launch_bound, host_bound, cuda_graph, gaps, host_share)
 def is_anything_waiting(evidence: RunEvidence) -> bool:
     """Whether any of these rules reports a finding."""
     return any(True for rule in WAITING for _ in rule(evidence))
+
+
+RULES = (
+    Rule(("launch-bound",), launch_bound),
+    Rule(("host-bound",), host_bound),
+    Rule(("cuda-graph",), cuda_graph),
+    Rule(("gaps",), gaps),
+    Rule(("host-share",), host_share),
+)

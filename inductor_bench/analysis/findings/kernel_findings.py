@@ -27,6 +27,7 @@ from .finding import (
     CostedKernel,
     Finding,
     Rows,
+    Rule,
     RunEvidence,
     finding_of,
     gain_of,
@@ -532,3 +533,25 @@ def is_pageable(row: CostedKernel) -> bool:
 def _where(parts: list[Part]) -> str:
     lines = list(dict.fromkeys(line_words(part.source) for part in parts if part.source))
     return f" ({join_words(lines, MOST_LINES)})" if lines else ""
+
+
+RULES = (
+    Rule(("below-memory-limit", "below-compute-limit"), below_limit),
+    Rule(("few-blocks",), few_blocks),
+    Rule(("layout-copies",), layout_copies),
+    Rule(("library-below-limit",), library_below_limit),
+    Rule(("hotspot",), hotspots),
+    Rule(("pageable-copies",), pageable_copies, names_host_work=True),
+    Rule(("host-copies",), host_copies),
+    Rule(("copies",), device_copies),
+    Rule(("copied-addends",), copied_addends),
+    Rule(("padded-products",), padded_products),
+    Rule(("full-float32",), full_float32),
+    Rule(("short-kernels",), short_kernels),
+    Rule(("spills",), spills),
+    Rule(("other",), unnamed_kernels),
+    Rule(("unsteady-kernels",), unsteady_kernels, is_measurement=True),
+    Rule(("graph-breaks",), graph_breaks),
+    Rule(("capture",), capture_disagreement, is_measurement=True),
+    Rule(("threads",), threads),
+)

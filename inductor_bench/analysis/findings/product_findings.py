@@ -24,6 +24,7 @@ from .finding import (
     CostedKernel,
     Finding,
     Rows,
+    Rule,
     RunEvidence,
     finding_of,
     join_words,
@@ -501,3 +502,12 @@ def _line(rows: Rows) -> tuple[str, bool]:
     own = next((line for line in lines if _SDPA in line.code), None)
     line = own or next(iter(lines), None)
     return f" at {line_words(line)}" if line else "", own is not None
+
+
+RULES = (
+    Rule(("attention-below-limit",), attention_below_limit),
+    Rule(("decomposed-attention",), decomposed_attention),
+    Rule(("unaligned-products",), unaligned_products),
+    Rule(("small-products",), small_products),
+    Rule(("float32-island",), float32_island),
+)

@@ -63,6 +63,7 @@ from .finding import (
     NOTE,
     Assumption,
     Finding,
+    Rule,
     RunEvidence,
     join_words,
     labels,
@@ -560,3 +561,17 @@ def _rounded(steps: float) -> int:
     """The number of steps, rounded up to two significant digits: its error is that of a difference of two times."""
     unit = 10 ** max(0, math.floor(math.log10(steps)) - 1) if steps >= 1 else 1
     return math.ceil(steps / unit) * unit
+
+
+STEP_RULES = (
+    Rule(("host-pace",), host_work),
+    Rule(("synchronisations",), synchronisations, names_host_work=True),
+    Rule(("allocations",), allocations, names_host_work=True),
+    Rule(("small-graphs",), small_graphs, names_host_work=True),
+    Rule(("kernel-gaps",), gaps_between_kernels),
+    Rule(("cuda-graphs-unused",), cuda_graphs_unused, names_host_work=True),
+    Rule(("replay-inputs",), replay_inputs),
+    Rule(("against-eager",), against_eager, is_measurement=True),
+    Rule(("compile-time",), compile_time, is_measurement=True),
+    Rule(("cuda-graphs-in-use",), cuda_graphs_in_use),
+)

@@ -1,4 +1,4 @@
-"""The table of rules, and the function that applies them to a run. A new finding needs a rule and a row here.
+"""The table of rules, and the function that applies them to a run. The rows stand in the rules' files.
 
 ``doubts.disturbed`` has no row: ``headline`` makes its finding the first line. Advice that rests on disturbed figures
 is left out here.
@@ -6,9 +6,7 @@ is left out here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from ...records.run import Run
 from ..step_costs import host_sets_pace, is_shared, whole_time_s
@@ -21,99 +19,33 @@ from . import (
     program_findings,
     step_findings,
 )
-from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, RunEvidence
+from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, Rule, RunEvidence
 
-
-class Rule(NamedTuple):
-    """A function that reports findings, and the kinds of findings that it can report."""
-
-    kinds: tuple[str, ...]
-    find: Callable[[RunEvidence], Iterator[Finding]]
-
-
-UNCERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "step-note"), step_findings.uncertainty)
-"""It also applies to a step that was timed and not profiled."""
-
-SHARED = Rule(("shared-gpu",), doubts.shared_gpu)
-"""It also applies to a step that was timed and not profiled."""
+SHARED = Rule(("shared-gpu",), doubts.shared_gpu, is_measurement=True)
+UNCERTAINTY = Rule(
+    ("few-steps", "longer-profile", "untied", "longer-loop", "step-note"),
+    step_findings.uncertainty,
+    is_measurement=True,
+)
+"""These two also apply to a step that was timed and not profiled."""
 
 STEP_RULES = (
     SHARED,
-    Rule(("host-pace",), program_findings.host_work),
-    Rule(("synchronisations",), program_findings.synchronisations),
-    Rule(("data-loading",), step_findings.data_loading),
-    Rule(("cpu-operators",), step_findings.cpu_operators),
-    Rule(("host-waits",), step_findings.host_waits),
-    Rule(("host-python",), step_findings.host_python),
-    Rule(("garbage-collection",), step_findings.garbage_collection),
-    Rule(("allocations",), program_findings.allocations),
-    Rule(("small-graphs",), program_findings.small_graphs),
-    Rule(("slow-guards",), compile_findings.slow_guards),
-    Rule(("kernel-gaps",), program_findings.gaps_between_kernels),
-    Rule(("cuda-graphs-unused",), program_findings.cuda_graphs_unused),
-    Rule(("cuda-graphs-refused",), compile_findings.cuda_graphs_refused),
-    Rule(("replay-inputs",), program_findings.replay_inputs),
-    Rule(("eager-optimizer",), compile_findings.eager_optimizer),
-    Rule(("eager-operators",), compile_findings.eager_operators),
-    Rule(("anomaly-mode",), compile_findings.anomaly_mode),
-    Rule(("collectives",), step_findings.collectives),
-    Rule(("gradient-copies",), step_findings.gradient_copies),
-    Rule(("uneven-ranks",), step_findings.uneven_ranks),
-    Rule(("busy-step",), step_findings.busy_step),
-    Rule(("unsteady-steps",), step_findings.unsteady_steps),
-    Rule(("other-steps",), step_findings.other_steps),
+    *program_findings.STEP_RULES,
+    *step_findings.STEP_RULES,
+    *compile_findings.STEP_RULES,
     UNCERTAINTY,
-    Rule(("alone-less", "alone-more"), step_findings.different_by_themselves),
-    Rule(("against-eager",), program_findings.against_eager),
-    Rule(("compile-time",), program_findings.compile_time),
-    Rule(("first-step",), step_findings.first_step),
-    Rule(("cuda-graphs-in-use",), program_findings.cuda_graphs_in_use),
 )
 """Rules about the program's step; they apply if it was profiled."""
 
 RULES = (
-    Rule(("launch-bound",), graph_findings.launch_bound),
-    Rule(("host-bound",), graph_findings.host_bound),
-    Rule(("cuda-graph",), graph_findings.cuda_graph),
-    Rule(("gaps",), graph_findings.gaps),
-    Rule(("host-share",), graph_findings.host_share),
-    Rule(("below-memory-limit", "below-compute-limit"), kernel_findings.below_limit),
-    Rule(("few-blocks",), kernel_findings.few_blocks),
-    Rule(("layout-copies",), kernel_findings.layout_copies),
-    Rule(("library-below-limit",), kernel_findings.library_below_limit),
-    Rule(("hotspot",), kernel_findings.hotspots),
-    Rule(("attention-below-limit",), product_findings.attention_below_limit),
-    Rule(("decomposed-attention",), product_findings.decomposed_attention),
-    Rule(("unaligned-products",), product_findings.unaligned_products),
-    Rule(("small-products",), product_findings.small_products),
-    Rule(("float32-island",), product_findings.float32_island),
-    Rule(("pageable-copies",), kernel_findings.pageable_copies),
-    Rule(("host-copies",), kernel_findings.host_copies),
-    Rule(("copies",), kernel_findings.device_copies),
-    Rule(("copied-addends",), kernel_findings.copied_addends),
-    Rule(("padded-products",), kernel_findings.padded_products),
-    Rule(("full-float32",), kernel_findings.full_float32),
-    Rule(("short-kernels",), kernel_findings.short_kernels),
-    Rule(("spills",), kernel_findings.spills),
-    Rule(("other",), kernel_findings.unnamed_kernels),
-    Rule(("unsteady-kernels",), kernel_findings.unsteady_kernels),
-    Rule(("graph-breaks",), kernel_findings.graph_breaks),
-    Rule(("recompiles",), compile_findings.recompilations),
-    Rule(("recompile-limit",), compile_findings.recompile_limit),
-    Rule(("capture",), kernel_findings.capture_disagreement),
-    Rule(("threads",), kernel_findings.threads),
-    Rule(("no-peaks",), doubts.no_peaks),
-    Rule(("beyond-peaks",), doubts.beyond_peaks),
-    Rule(("noise",), doubts.noise),
-    Rule(("busy-over-wall",), doubts.busy_over_wall),
-    Rule(("outliers",), doubts.outliers),
-    Rule(("few-samples",), doubts.few_samples),
-    Rule(("profiler-overhead",), doubts.profiler_overhead),
-    Rule(("method",), doubts.profiling_methods),
-    Rule(("note",), doubts.graph_notes),
-    Rule(("fine",), doubts.checks_without_problem),
+    *graph_findings.RULES,
+    *kernel_findings.RULES,
+    *product_findings.RULES,
+    *compile_findings.RULES,
+    *doubts.RULES,
 )
-"""Findings of the same level and gain are listed in the order of these rows, those about the step first."""
+"""Findings of the same level and gain are listed in this order, those about the step first."""
 
 _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
@@ -141,13 +73,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: _order(finding, run)))
 
 
-HOST_CAUSES = frozenset(
-    (
-        *("host-python", "data-loading", "cpu-operators", "host-waits", "garbage-collection", "synchronisations"),
-        *("allocations", "pageable-copies", "slow-guards", "small-graphs", "eager-optimizer", "eager-operators"),
-        *("cuda-graphs-unused", "cuda-graphs-refused"),
-    )
-)
+HOST_CAUSES = frozenset(kind for rule in (*STEP_RULES, *RULES) if rule.names_host_work for kind in rule.kinds)
 """Kinds of findings that name what the device waits for, beside which "the host sets the pace" says nothing new."""
 
 
@@ -157,20 +83,8 @@ WORTH_MUCH = 0.03
 
 MEASUREMENT = frozenset(
     (
-        *("few-steps", "longer-profile", "untied", "longer-loop", "step-note", "busy-step", "busy-machine"),
-        "shared-gpu",
-        *("unsteady-steps", "other-steps", "alone-less", "alone-more", "noise", "busy-over-wall", "outliers"),
-        *(
-            "few-samples",
-            "unsteady-kernels",
-            "profiler-overhead",
-            "method",
-            "note",
-            "no-peaks",
-            "beyond-peaks",
-            "capture",
-        ),
-        *("against-eager", "first-step", "compile-time", "step", "parts"),
+        *("busy-machine", "step", "parts"),
+        *(kind for rule in (*STEP_RULES, *RULES) if rule.is_measurement for kind in rule.kinds),
     )
 )
 """Kinds of findings about the measurement, or that only divide the step."""

@@ -57,6 +57,7 @@ from .finding import (
     CostedKernel,
     Finding,
     Rows,
+    Rule,
     RunEvidence,
     command_again,
     finding_of,
@@ -529,3 +530,20 @@ def _place_words(parts: Sequence[Part]) -> str:
     words = [f"{part.function} {units.seconds(part.time_s)}" for part in inside]
     most = f" ({join_words(words, MOST_LINES)})" if words else ""
     return f"{where} at {line_words(first.source)}{most}"
+
+
+STEP_RULES = (
+    Rule(("data-loading",), data_loading, names_host_work=True),
+    Rule(("cpu-operators",), cpu_operators, names_host_work=True),
+    Rule(("host-waits",), host_waits, names_host_work=True),
+    Rule(("host-python",), host_python, names_host_work=True),
+    Rule(("garbage-collection",), garbage_collection, names_host_work=True),
+    Rule(("collectives",), collectives),
+    Rule(("gradient-copies",), gradient_copies),
+    Rule(("uneven-ranks",), uneven_ranks),
+    Rule(("busy-step",), busy_step, is_measurement=True),
+    Rule(("unsteady-steps",), unsteady_steps, is_measurement=True),
+    Rule(("other-steps",), other_steps, is_measurement=True),
+    Rule(("alone-less", "alone-more"), different_by_themselves, is_measurement=True),
+    Rule(("first-step",), first_step, is_measurement=True),
+)
