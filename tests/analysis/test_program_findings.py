@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 import step_runs
-from finding_examples import GRADIENT_COPIES, SMALL_GRAPHS
+from finding_examples import SMALL_GRAPHS
 from inline import change
 
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Assumption, Finding
@@ -466,20 +466,6 @@ def test_collectives_win_nothing_while_the_host_sets_the_pace_unless_a_simulatio
     assert saving_s(the(busy := with_parts(parts, step_s=6e-3), "collectives"), busy) == 1e-3
     predicted = (Prediction(found.key, found.kind, 0.4e-3, 0.1e-3, 1e-3),)
     assert saving_s(the(simulated := with_program(idle, predictions=predicted), "collectives"), simulated) == 0.4e-3
-
-
-def test_copies_of_gradients_out_of_the_buckets_are_as_many_as_gradients() -> None:
-    gathered, copies, reduced = GRADIENT_COPIES
-    assert the(with_parts(list(GRADIENT_COPIES)), "gradient-copies").gain_s == copies.time_s
-    for other in (
-        [gathered, copies],
-        [gathered, replace(copies, calls=140), reduced],
-        [gathered, replace(copies, label="host to device"), reduced],
-        [gathered, replace(copies, time_s=0.05e-3), reduced],
-        [copies, reduced],
-        [gathered, copies, replace(reduced, label="AllGather")],
-    ):
-        assert "gradient-copies" not in kinds(with_parts(other))
 
 
 def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:

@@ -221,7 +221,9 @@ def test_findings_name_the_command_that_tries_them() -> None:
     assert found["eager-optimizer"] == "inductor-bench optimize runs/train"
     assert "--mode reduce-overhead" in found["cuda-graphs-unused"]
     assert found["fine"] == ""
-    busy = {one.kind: one for one in run_summary(finding_examples.EXAMPLES["busy-step"](), VIEW).findings}["busy-step"]
+    busy = {one.kind: one for one in run_summary(finding_examples.EXAMPLES["busy-step"].run(), VIEW).findings}[
+        "busy-step"
+    ]
     assert busy.command and f"({busy.command})" in busy.text
     found = {one.kind: one.command for one in run_summary(recorded_runs()["decode"], VIEW).findings}
     assert found["short-kernels"] == "", "tuning them would not help"

@@ -1,9 +1,10 @@
-"""A run for each kind of finding, from which ``docs/findings.md`` takes its example."""
+"""A run for each kind of finding, from which ``docs/findings.md`` takes its example, and the thresholds of its rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import kernel_groups as groups
 import run_builder as build
@@ -11,9 +12,23 @@ import step_runs
 from inline import change
 from quiet_runs import quiet, run_of, with_kernel
 
+from inductor_bench.analysis import gpu_sharing, roofline
+from inductor_bench.analysis import statistics as levels
+from inductor_bench.analysis.findings import (
+    compile_findings,
+    doubts,
+    finding,
+    kernel_findings,
+    product_findings,
+    program_findings,
+    step_findings,
+)
+from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, SLOWED
+from inductor_bench.records import evidence
 from inductor_bench.records.base import Category
 from inductor_bench.records.code import CompiledFunction, CompilePhase, MachineLoad
 from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import (
     ALLOCATING,
     COLLECTING,
@@ -37,6 +52,26 @@ from inductor_bench.worker.capture.boundaries import LongerLoop
 from inductor_bench.worker.capture.step_measurement import around
 from inductor_bench.workflows.single_run import NO_PATTERN
 
+
+class Example(NamedTuple):
+    """What is checked of a kind of finding; its sentence is that of ``docs/findings.md``."""
+
+    run: Callable[[], Run]  # a run that has it
+    gain_s: float = 0.0  # what acting on it gains of this run at most, in seconds
+    says: tuple[str, ...] = ()  # what its section has to say, made from the thresholds of its rule
+    without: tuple[Callable[[], Run], ...] = ()  # runs that are nearly the same and do not have it
+
+
+def share(value: float) -> str:
+    """A threshold as the page writes it: ``70%``, ``0.05%``."""
+    return f"{100 * value:g}%"
+
+
+def microseconds(value: float) -> str:
+    return f"{1e6 * value:g} µs"
+
+
+LEAST, LEAST_GAIN = share(finding.LEAST_SHARE), share(finding.LEAST_GAIN)
 PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))
 
 
@@ -133,12 +168,9 @@ PAGEABLE = Part(COPY, "host to device", 2, 1.2e-3, 0, 1.5e-3, 0, 2, source=step_
 
 _LIMITED = CompiledFunction("/home/user/project/train.py:3 f", 8, reached_limit=True)
 
-GRADIENT_COPIES = (
-    Part(EAGER, "AccumulateGrad", 149, 0.6e-3, 0),
-    Part(COPY, "device to device", 149, 0.5e-3, 0),
-    Part(COLLECTIVE, "AllReduce", 14, 2e-3, 0, 3e-3),
-)
-"""The parts of a DDP training that copies its gradients out of the buckets."""
+_GATHERED = Part(EAGER, "AccumulateGrad", 149, 0.6e-3, 0)
+_COPIES = Part(COPY, "device to device", 149, 0.5e-3, 0)
+_REDUCED = Part(COLLECTIVE, "AllReduce", 14, 2e-3, 0, 3e-3)  # a DDP training that copies its gradients out of buckets
 
 ANOMALIES = (
     Part(GRAPH, "backward", 1, 8e-3, 0, 8e-3, 0, 60, "backward"),
@@ -167,89 +199,241 @@ def _idle(label: str, function: str, line: int) -> Run:
     return _parts(Part(IDLE, label, 0, 1e-3, 0, source=step_runs.line(line), function=function))
 
 
-EXAMPLES: dict[str, Callable[[], Run]] = {
-    "cpu-operators": lambda: _idle(CPU_OPERATORS, "torch.cumsum", 31),
-    "host-waits": lambda: _idle(FOR_LOCK, "Condition.wait", 52),
-    "garbage-collection": lambda: _idle(COLLECTING, "collate", 28),
-    "host-python": lambda: _idle(PYTHON, "update_averages", 61),
-    "host-pace": lambda: _parts(*PACED),
-    "synchronisations": step_runs.transformer,
-    "data-loading": step_runs.host_paced,
-    "allocations": lambda: _parts(Part(IDLE, ALLOCATING, 1, 1e-3, 0)),
-    "small-graphs": lambda: _parts(*SMALL_GRAPHS),
-    "slow-guards": _slow_guards,
-    "kernel-gaps": lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0, 8e-3, 0, 1000), Part(IDLE, QUEUED, 90, 2e-3, 0)),
-    "cuda-graphs-unused": step_runs.host_paced,
-    "cuda-graphs-refused": _refused,
-    "cuda-graphs-in-use": step_runs.decode,
-    "replay-inputs": step_runs.decode,
-    "eager-optimizer": step_runs.transformer,
-    "eager-operators": step_runs.transformer,
-    "anomaly-mode": lambda: _parts(*ANOMALIES),
-    "collectives": step_runs.distributed,
-    "gradient-copies": lambda: _parts(*GRADIENT_COPIES),
-    "uneven-ranks": step_runs.distributed,
-    "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
-    "other-steps": lambda: _transformer(other_steps=(StepKind(3, 81e-3),)),
-    "busy-step": _busy_step,
-    "shared-gpu": step_runs.shared,
-    "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
-    "longer-profile": _longer_profile,
-    "untied": _untied,
-    "longer-loop": lambda: _transformer(notes=around(LongerLoop(59, 12, 12))),
-    "step-note": lambda: _transformer(notes=(NO_PATTERN,)),
-    "alone-less": step_runs.decode,
-    "alone-more": _shorter_calls,
-    "against-eager": lambda: _compiled(eager_step_time_s=0.054),
-    "compile-time": _compiled,
-    "first-step": step_runs.transformer,
-    "launch-bound": build.densenet,
-    "host-bound": lambda: run_of(quiet(busy_share=0.2, launches=5.0)),
-    "cuda-graph": lambda: run_of(quiet(graph_time_s=4.8e-3)),
-    "gaps": lambda: run_of(quiet(busy_share=0.8)),
-    "host-share": build.cpu,
-    "below-memory-limit": build.mixnet,
-    "below-compute-limit": lambda: with_kernel(bound="compute", peak_share=0.4, gain_limit_s=0.6e-3),
-    "few-blocks": lambda: with_kernel(grid=(16, 2, 1)),
-    "layout-copies": build.mixnet,
-    "library-below-limit": lambda: with_kernel(**_CONVOLUTION),
-    "hotspot": lambda: with_kernel(category=Category.EXTERN_ATEN, operator="aten.sort", time_s=2e-3),
-    "attention-below-limit": groups.slow_attention,
-    "decomposed-attention": groups.decomposed,
-    "unaligned-products": groups.unaligned,
-    "small-products": groups.small_batch,
-    "float32-island": groups.float32_loss,
-    "pageable-copies": lambda: _parts(PAGEABLE),
-    "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy DtoH (Device -> Pinned)"),
-    "copies": lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
-    "copied-addends": lambda: with_kernel(**_ADDEND),
-    "padded-products": lambda: with_kernel(padded_sides=((50257, 50264),)),
-    "full-float32": lambda: with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn"),
-    "short-kernels": _short,
-    "spills": lambda: with_kernel(spills=64),
-    "other": lambda: with_kernel(category=Category.OTHER),
-    "unsteady-kernels": lambda: with_kernel(samples_s=(1e-3, 2e-3, 1e-3, 2e-3, 1e-3)),
-    "graph-breaks": build.cpu,
-    "recompiles": lambda: _captured(recompiles=(_SIZES,) * 3),
-    "recompile-limit": lambda: _captured(recompiles=(_SIZES,) * 8, functions=(_LIMITED,)),
-    "capture": lambda: run_of(quiet(), capture=Capture(1, 2, "1 printed, 2 in the trace")),
-    "threads": _one_thread,
-    "no-peaks": build.without_peaks,
-    "beyond-peaks": _slow_peaks,
-    "noise": lambda: run_of(quiet(wall_samples_s=(5e-3, 6e-3) * 5)),
-    "busy-over-wall": lambda: run_of(quiet(busy_time_s=5.4e-3)),
-    "outliers": lambda: run_of(quiet(steady_iterations=tuple(range(7)))),
-    "few-samples": lambda: run_of(quiet(wall_samples_s=(5e-3, 5e-3))),
-    "profiler-overhead": lambda: run_of(quiet(profiled_time_s=7.9e-3)),
-    "method": lambda: run_of(quiet(method="live", method_reason="it is frozen")),
-    "note": lambda: run_of(quiet(notes=("the trace is truncated; only complete events are counted",))),
-    "fine": lambda: run_of(quiet()),
+EXAMPLES: dict[str, Example] = {
+    "cpu-operators": Example(
+        lambda: _idle(CPU_OPERATORS, "torch.cumsum", 31),
+        gain_s=0.001,
+        says=(LEAST, share(step_findings.UNSURE_SHARE), f"{SLOWED:g} times"),
+    ),
+    "host-waits": Example(lambda: _idle(FOR_LOCK, "Condition.wait", 52), gain_s=0.001, says=(LEAST,)),
+    "garbage-collection": Example(lambda: _idle(COLLECTING, "collate", 28), gain_s=0.001, says=(LEAST,)),
+    "host-python": Example(
+        lambda: _idle(PYTHON, "update_averages", 61), gain_s=0.001, says=(share(step_findings.PYTHON_SHARE),)
+    ),
+    "host-pace": Example(lambda: _parts(*PACED), gain_s=0.002, says=(LEAST,)),
+    "synchronisations": Example(step_runs.transformer, gain_s=0.0004, says=(LEAST,)),
+    "data-loading": Example(
+        step_runs.host_paced, gain_s=0.0011, says=(LEAST, share(step_findings.UNSURE_SHARE), f"{SLOWED:g} times")
+    ),
+    "allocations": Example(lambda: _parts(Part(IDLE, ALLOCATING, 1, 1e-3, 0)), gain_s=0.001, says=(LEAST,)),
+    "small-graphs": Example(
+        lambda: _parts(*SMALL_GRAPHS),
+        gain_s=0.0007,
+        says=(f"{program_findings.MANY_CALLS} times", microseconds(program_findings.SHORT_CALL_S), LEAST),
+    ),
+    "slow-guards": Example(
+        _slow_guards, gain_s=0.0006, says=(share(compile_findings.GUARDS_SHARE), f"{SLOWED:g} times")
+    ),
+    "kernel-gaps": Example(
+        lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0, 8e-3, 0, 1000), Part(IDLE, QUEUED, 90, 2e-3, 0)),
+        gain_s=0.002,
+        says=(share(program_findings.GAPS), microseconds(program_findings.LONGEST_GAP_S)),
+    ),
+    "cuda-graphs-unused": Example(step_runs.host_paced, gain_s=0.0048, says=(LEAST, share(finding.GRAPH_GAIN))),
+    "cuda-graphs-refused": Example(_refused, gain_s=0.0016),
+    "cuda-graphs-in-use": Example(step_runs.decode),
+    "replay-inputs": Example(step_runs.decode, gain_s=2e-05, says=(LEAST,)),
+    "eager-optimizer": Example(step_runs.transformer, gain_s=0.0051, says=(share(compile_findings.WORTH_COMPILING),)),
+    "eager-operators": Example(step_runs.transformer, gain_s=0.003, says=(share(compile_findings.WORTH_COMPILING),)),
+    "anomaly-mode": Example(lambda: _parts(*ANOMALIES), gain_s=0.0007),
+    "collectives": Example(step_runs.distributed, gain_s=0.0014, says=(LEAST, share(step_findings.EXPOSED))),
+    "gradient-copies": Example(
+        lambda: _parts(_GATHERED, _COPIES, _REDUCED),
+        gain_s=0.0005,
+        without=(
+            lambda: _parts(_GATHERED, _COPIES),
+            lambda: _parts(_GATHERED, replace(_COPIES, calls=140), _REDUCED),
+            lambda: _parts(_GATHERED, replace(_COPIES, label="host to device"), _REDUCED),
+            lambda: _parts(_GATHERED, replace(_COPIES, time_s=0.05e-3), _REDUCED),
+            lambda: _parts(_COPIES, _REDUCED),
+            lambda: _parts(_GATHERED, _COPIES, replace(_REDUCED, label="AllGather")),
+        ),
+    ),
+    "uneven-ranks": Example(step_runs.distributed, says=(share(step_findings.UNEVEN),)),
+    "unsteady-steps": Example(
+        lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
+        says=(
+            share(levels.LEAST_CHANGE),
+            share(levels.APART),
+            share(program_findings.DIFFERENT_KINDS),
+            f"2 to {step_findings.MOST_KINDS} kinds",
+            share(step_findings.DRIFT),
+            share(step_findings.SPREAD),
+        ),
+    ),
+    "other-steps": Example(lambda: _transformer(other_steps=(StepKind(3, 81e-3),)), says=(share(step_findings.OFTEN),)),
+    "busy-step": Example(_busy_step, says=(share(doubts.DELAYED),)),
+    "shared-gpu": Example(step_runs.shared, says=(share(evidence.OTHERS_BUSY), share(gpu_sharing.UNNAMED_BUSY))),
+    "few-steps": Example(
+        lambda: _transformer(step_times_s=(30e-3, 31e-3)), says=(f"Fewer than {step_findings.FEW_STEPS} steps",)
+    ),
+    "longer-profile": Example(_longer_profile, says=(f"{step_findings.LONGER_PROFILE:g} times",)),
+    "untied": Example(_untied, says=(share(step_findings.UNTIED),)),
+    "longer-loop": Example(lambda: _transformer(notes=around(LongerLoop(59, 12, 12)))),
+    "step-note": Example(lambda: _transformer(notes=(NO_PATTERN,))),
+    "alone-less": Example(step_runs.decode, says=(share(FAR_OFF), LEAST)),
+    "alone-more": Example(_shorter_calls, says=(share(FAR_OFF), LEAST)),
+    "against-eager": Example(lambda: _compiled(eager_step_time_s=0.054), says=(share(EQUAL_STEPS),)),
+    "compile-time": Example(
+        _compiled, says=(f"{program_findings.LEAST_COMPILATION_S:g} second", share(program_findings.LEAST_PHASE))
+    ),
+    "first-step": Example(step_runs.transformer, says=(f"{step_findings.COLD:g} times",)),
+    "launch-bound": Example(
+        build.densenet,
+        gain_s=0.0027,
+        says=(
+            share(finding.LAUNCH_BOUND),
+            microseconds(finding.LONG_WAIT_S),
+            f"at least {compile_findings.STORM} times",
+        ),
+    ),
+    "host-bound": Example(
+        lambda: run_of(quiet(busy_share=0.2, launches=5.0)),
+        gain_s=0.00408,
+        says=(share(finding.LAUNCH_BOUND), microseconds(finding.LONG_WAIT_S)),
+    ),
+    "cuda-graph": Example(
+        lambda: run_of(quiet(graph_time_s=4.8e-3)),
+        gain_s=0.0003,
+        says=(share(finding.LAUNCH_BOUND), share(finding.GRAPH_GAIN), LEAST),
+        without=(
+            lambda: run_of(quiet(graph_time_s=5.08e-3)),
+            lambda: run_of(quiet(graph_time_s=4.8e-3), request=BreakdownRequest("x", "timm", mode="reduce-overhead")),
+        ),
+    ),
+    "gaps": Example(lambda: run_of(quiet(busy_share=0.8)), gain_s=0.00102, says=(share(finding.GAPS), LEAST)),
+    "host-share": Example(build.cpu, gain_s=0.001835, says=(share(finding.HOST_SHARE),)),
+    "below-memory-limit": Example(
+        build.mixnet, gain_s=0.002007, says=(share(finding.FAR_FROM_ROOF), LEAST, LEAST_GAIN)
+    ),
+    "below-compute-limit": Example(
+        lambda: with_kernel(bound="compute", peak_share=0.4, gain_limit_s=0.6e-3), gain_s=0.0006
+    ),
+    "few-blocks": Example(
+        lambda: with_kernel(grid=(16, 2, 1)),
+        gain_s=0.0007576,
+        says=(share(kernel_findings.NARROW), microseconds(finding.SHORT_S), LEAST),
+        without=(
+            lambda: with_kernel(grid=(128, 1, 1)),
+            lambda: with_kernel(grid=(16, 1, 1), category=Category.EXTERN_GEMM),
+        ),
+    ),
+    "layout-copies": Example(build.mixnet, gain_s=0.009091, says=(LEAST,)),
+    "library-below-limit": Example(
+        lambda: with_kernel(**_CONVOLUTION),
+        gain_s=0.00099,
+        says=(
+            share(finding.FAR_FROM_ROOF / 2),
+            LEAST_GAIN,
+            share(2 * finding.LEAST_SHARE),
+            share(kernel_findings.SHARE_UNTUNED),
+        ),
+    ),
+    "hotspot": Example(
+        lambda: with_kernel(category=Category.EXTERN_ATEN, operator="aten.sort", time_s=2e-3),
+        gain_s=0.002,
+        says=(share(kernel_findings.HOTSPOT),),
+    ),
+    "attention-below-limit": Example(
+        groups.slow_attention,
+        gain_s=0.0001117,
+        says=(
+            share(product_findings.SLOW),
+            share(2 * finding.LEAST_SHARE),
+            share(product_findings.USUALLY_SLOW),
+            f"heads of {product_findings.USUAL_HEADS} or more",
+        ),
+    ),
+    "decomposed-attention": Example(groups.decomposed, gain_s=0.0002217, says=(share(product_findings.DECOMPOSED),)),
+    "unaligned-products": Example(groups.unaligned, gain_s=0.0001049, says=(share(product_findings.SLOWER), LEAST)),
+    "small-products": Example(
+        groups.small_batch,
+        gain_s=1.745e-05,
+        says=(
+            f"at most {product_findings.SMALL}",
+            share(product_findings.SMALL_TIME),
+            f"at least {product_findings.SEVERAL_CALLS} times",
+            share(product_findings.MOSTLY_SMALL),
+        ),
+    ),
+    "float32-island": Example(groups.float32_loss, gain_s=0.0001, says=(share(product_findings.ISLAND),)),
+    "pageable-copies": Example(lambda: _parts(PAGEABLE), gain_s=0.0015, says=(LEAST,)),
+    "host-copies": Example(
+        lambda: with_kernel(category=Category.COPY, name="Memcpy DtoH (Device -> Pinned)"), gain_s=0.001
+    ),
+    "copies": Example(
+        lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
+        gain_s=0.001,
+        says=(share(kernel_findings.COPIES),),
+    ),
+    "copied-addends": Example(
+        lambda: with_kernel(**_ADDEND),
+        gain_s=0.001,
+        says=(LEAST,),
+        without=(
+            lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
+            lambda: with_kernel(**{**_ADDEND, "name": "Memcpy HtoD (Pinned -> Device)"}),
+            lambda: with_kernel(**{**_ADDEND, "category": Category.EXTERN_GEMM}),
+            lambda: with_kernel(**{**_ADDEND, "time_s": 1e-5}),
+        ),
+    ),
+    "padded-products": Example(
+        lambda: with_kernel(padded_sides=((50257, 50264),)),
+        gain_s=0.001,
+        says=(LEAST,),
+        without=(lambda: with_kernel(padded_sides=((50257, 50264),), time_s=1e-5), with_kernel),
+    ),
+    "full-float32": Example(
+        lambda: with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn"),
+        gain_s=0.0005,
+        says=(share(5 * finding.LEAST_SHARE),),
+    ),
+    "short-kernels": Example(
+        _short, gain_s=0.00036, says=("20 launches", microseconds(finding.SHORT_S), share(finding.SHORT_TIME))
+    ),
+    "spills": Example(lambda: with_kernel(spills=64), says=(LEAST,)),
+    "other": Example(lambda: with_kernel(category=Category.OTHER), says=(share(finding.LEAST_SHARE / 2),)),
+    "unsteady-kernels": Example(
+        lambda: with_kernel(samples_s=(1e-3, 2e-3, 1e-3, 2e-3, 1e-3)),
+        says=(share(kernel_findings.UNSTEADY), LEAST, share(finding.SHORT_TIME)),
+    ),
+    "graph-breaks": Example(build.cpu, says=(LEAST,)),
+    "recompiles": Example(lambda: _captured(recompiles=(_SIZES,) * 3)),
+    "recompile-limit": Example(lambda: _captured(recompiles=(_SIZES,) * 8, functions=(_LIMITED,))),
+    "capture": Example(lambda: run_of(quiet(), capture=Capture(1, 2, "1 printed, 2 in the trace"))),
+    "threads": Example(_one_thread),
+    "no-peaks": Example(build.without_peaks),
+    "beyond-peaks": Example(_slow_peaks, says=(share(roofline.BEYOND - 1), share(roofline.BEYOND_TIME))),
+    "noise": Example(lambda: run_of(quiet(wall_samples_s=(5e-3, 6e-3) * 5)), says=(share(doubts.NOISE),)),
+    "busy-over-wall": Example(lambda: run_of(quiet(busy_time_s=5.4e-3))),
+    "outliers": Example(
+        lambda: run_of(quiet(steady_iterations=tuple(range(7)))),
+        says=(share(doubts.OUTLIERS), share(doubts.MANY_OUTLIERS)),
+    ),
+    "few-samples": Example(
+        lambda: run_of(quiet(wall_samples_s=(5e-3, 5e-3))), says=(f"Fewer than {doubts.FEW_SAMPLES} ",)
+    ),
+    "profiler-overhead": Example(
+        lambda: run_of(quiet(profiled_time_s=7.9e-3)), says=(f"{doubts.PROFILER_SLOWDOWN:g} times",)
+    ),
+    "method": Example(lambda: run_of(quiet(method="live", method_reason="it is frozen"))),
+    "note": Example(lambda: run_of(quiet(notes=("the trace is truncated; only complete events are counted",)))),
+    "fine": Example(lambda: run_of(quiet())),
 }
-"""The runs by the kind that one of their findings has."""
+"""The examples by the kind of their finding."""
 
-FIRST_LINES: dict[str, Callable[[], Run]] = {
-    "step": step_runs.transformer,
-    "parts": build.mixnet,
-    "busy-machine": _busy_machine,
+FIRST_LINES: dict[str, Example] = {
+    "step": Example(step_runs.transformer),
+    "parts": Example(build.mixnet),
+    "busy-machine": Example(
+        _busy_machine,
+        says=(
+            share(doubts.DELAYED),
+            share(doubts.OTHERS),
+            f"{doubts.FASTEST} times",
+            f"{doubts.SWITCHED} times",
+            share(doubts.SCATTER),
+        ),
+    ),
 }
-"""The runs by the kind of their first line."""
+"""The examples by the kind of their first line."""
