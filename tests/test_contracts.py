@@ -62,6 +62,7 @@ INNER: dict[str, set[str]] = {
     "workflows/modules": set(),
     "workflows/optimizing": {"modules"},
     "report/run": set(),
+    "report/batch": {"run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
@@ -71,8 +72,8 @@ DOORS = {
     ("", "inductor_bench.worker.capture.pinned"),
     ("workflows", "inductor_bench.report.run.observed_run"),
     ("workflows", "inductor_bench.report.run.run_document"),
-    ("workflows", "inductor_bench.report.batch_document"),
-    ("workflows", "inductor_bench.report.batch_tables"),
+    ("workflows", "inductor_bench.report.batch.batch_document"),
+    ("workflows", "inductor_bench.report.batch.batch_tables"),
 }
 """Single files that a room may import although the rest of their room is closed to it."""
 

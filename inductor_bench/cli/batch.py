@@ -11,7 +11,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.batch_record import FAILED, MEASURED, PARTIAL, RUNNING, UNOPTIMIZED, WAITING, Batch
 from ..records.request import BatchRequest, ModelRequest
 from ..records.request_fields import list_help_lines
-from ..report.batch_document import FORMATS
+from ..report.batch.batch_document import FORMATS
 from .presentation import (
     AutotuneCommand,
     console_for,

@@ -41,7 +41,7 @@ from ..workflows.progress import METHODS, METHODS_HELP
 from .console import Console
 
 if TYPE_CHECKING:
-    from ..report.batch_tables import BatchView
+    from ..report.batch.batch_tables import BatchView
     from ..workflows.batch_state import BatchReport
 
 

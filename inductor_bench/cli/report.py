@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_OK, UsageError
-from ..report.batch_document import FORMATS as BATCH_FORMATS
+from ..report.batch.batch_document import FORMATS as BATCH_FORMATS
 from ..report.formats import Formats, View
 from ..report.modes_document import FORMATS as MODES_FORMATS
 from ..report.optimization_document import FORMATS as SEARCH_FORMATS

@@ -36,8 +36,8 @@ from ..records.optimization import UNPROVEN, Optimization
 from ..records.request import DEFAULT_BATCH_SIZE, BreakdownRequest, ModelRequest, SearchRequest
 from ..records.request_fields import LIBRARIES, option_words
 from ..records.run import Run
-from ..report.batch_document import write_batch
-from ..report.batch_tables import BatchView
+from ..report.batch.batch_document import write_batch
+from ..report.batch.batch_tables import BatchView
 from ..store.digest import read_results, without_collection
 from ..store.files import refuse_link
 from ..store.folder import BatchFolder

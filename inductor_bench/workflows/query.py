@@ -13,7 +13,7 @@ from ..records.base import Answer, QueryTable
 from ..records.batch_record import DONE, PARTIAL, Batch, BatchModel, BatchResults
 from ..records.request import ModelRequest
 from ..records.run import Run
-from ..report.batch_tables import SUMMARY_TABLES, BatchView, summary_tables
+from ..report.batch.batch_tables import SUMMARY_TABLES, BatchView, summary_tables
 from ..report.run.run_document import write_report
 from ..store.digest import read_digest, without_collection
 from ..store.files import refuse_link

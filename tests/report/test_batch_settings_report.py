@@ -13,8 +13,8 @@ from tried_programs import DrawnProgram, menu_row, optimization, searched, searc
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch_record import BatchResults
 from inductor_bench.records.optimization import NOT_YET, Optimization
-from inductor_bench.report.batch_document import FORMATS
-from inductor_bench.report.batch_tables import BatchView
+from inductor_bench.report.batch.batch_document import FORMATS
+from inductor_bench.report.batch.batch_tables import BatchView
 from inductor_bench.report.formats import View
 from inductor_bench.store.folder import OPTIMIZED, BatchFolder
 from inductor_bench.store.program_folders import OptimizationFolder

@@ -15,8 +15,9 @@ from h200 import unpack_batch
 from printed import printed, run_markdown, run_screen
 
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.report import batch_document, comparison_document, modes_document, optimization_document
-from inductor_bench.report.batch_tables import BatchView
+from inductor_bench.report import comparison_document, modes_document, optimization_document
+from inductor_bench.report.batch import batch_document
+from inductor_bench.report.batch.batch_tables import BatchView
 from inductor_bench.report.formats import View
 from inductor_bench.workflows.batch_state import read_view
 

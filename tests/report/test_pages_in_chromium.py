@@ -27,7 +27,7 @@ from test_verification import FOUND
 from tried_programs import optimization, two_winners
 
 from inductor_bench.records.run import KernelSpans, Run, Timeline
-from inductor_bench.report.batch_document import FORMATS as BATCH_FORMATS
+from inductor_bench.report.batch.batch_document import FORMATS as BATCH_FORMATS
 from inductor_bench.report.document import FIRST_ROWS
 from inductor_bench.report.formats import as_page
 from inductor_bench.report.optimization_document import FORMATS as OPTIMIZATION_FORMATS

@@ -20,8 +20,8 @@ from inductor_bench.records.batch_record import DONE, OUTSIDE, Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import EAGER, HOST_LANE, Interval, Part, Program, Run, Timeline
 from inductor_bench.report import names, palette
-from inductor_bench.report.batch_document import lead_words, model_notes, progress_words, wall_words
-from inductor_bench.report.batch_tables import BatchView, models_csv
+from inductor_bench.report.batch.batch_document import lead_words, model_notes, progress_words, wall_words
+from inductor_bench.report.batch.batch_tables import BatchView, models_csv
 from inductor_bench.report.document import Sparkline
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.run.run_document import write_report

@@ -29,7 +29,7 @@ from inductor_bench.records.code import SourceLine
 from inductor_bench.records.module import InputShape
 from inductor_bench.records.run import IDLE, PYTHON, Part, Run
 from inductor_bench.report import comparison_document, modes_document, optimization_document
-from inductor_bench.report.batch_tables import SUMMARY_TABLES, summary_tables
+from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES, summary_tables
 from inductor_bench.report.brief import CUT, MOST_CHARACTERS
 from inductor_bench.report.document import Answers
 from inductor_bench.report.formats import Formats, View, as_page

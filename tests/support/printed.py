@@ -9,7 +9,6 @@ from typing import Any
 
 from inductor_bench.records.run import Run, Timeline
 from inductor_bench.report import (
-    batch_document,
     comparison_document,
     edit_document,
     kernel_document,
@@ -18,6 +17,7 @@ from inductor_bench.report import (
     optimization_document,
     table_documents,
 )
+from inductor_bench.report.batch import batch_document
 from inductor_bench.report.document import Document
 from inductor_bench.report.formats import Format, Formats, View
 from inductor_bench.report.html import document_page

@@ -24,7 +24,7 @@ from inductor_bench.records.base import Category as C
 from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Run
-from inductor_bench.report.batch_tables import SUMMARY_TABLES
+from inductor_bench.report.batch.batch_tables import SUMMARY_TABLES
 from inductor_bench.report.table_documents import MOST_ROWS, answer_document, answer_json
 from inductor_bench.report.terminal import document_text
 from inductor_bench.store import codec

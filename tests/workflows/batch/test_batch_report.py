@@ -32,7 +32,7 @@ from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.report import names
-from inductor_bench.report.batch_document import family_name, of_peak, place_words
+from inductor_bench.report.batch.batch_document import family_name, of_peak, place_words
 from inductor_bench.source.generated_text import family_id
 from inductor_bench.store import digest
 from inductor_bench.store.codec import FORMAT

@@ -21,8 +21,8 @@ from inductor_bench.records.batch_record import Batch, BatchModel
 from inductor_bench.records.request import BreakdownRequest, ModelRequest, RetuneRequest
 from inductor_bench.records.request_fields import option_words
 from inductor_bench.records.retune import Saving, Verification
-from inductor_bench.report.batch_document import FORMATS
-from inductor_bench.report.batch_tables import BatchView
+from inductor_bench.report.batch.batch_document import FORMATS
+from inductor_bench.report.batch.batch_tables import BatchView
 from inductor_bench.report.formats import View
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import BatchFolder, RunFolder

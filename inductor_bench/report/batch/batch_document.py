@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from .. import units
-from ..analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
-from ..analysis.findings.finding import UNTUNABLE, plural
-from ..devices.nvidia import NVIDIA
-from ..devices.protocol import CPU
-from ..devices.table import common_device
-from ..records.base import Category
-from ..records.batch_record import (
+from ... import units
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.findings.finding import UNTUNABLE, plural
+from ...devices.nvidia import NVIDIA
+from ...devices.protocol import CPU
+from ...devices.table import common_device
+from ...records.base import Category
+from ...records.batch_record import (
     DAMAGED,
     DONE,
     FAILED,
@@ -29,14 +29,12 @@ from ..records.batch_record import (
     BatchResults,
     GraphResult,
 )
-from ..records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from ..store.files import write_text
-from ..store.folder import BATCH, PAGE
-from ..store.tables import write_parquet
-from . import names, palette
-from .batch_settings_document import search_words, setting_sections
-from .batch_tables import BatchView, groups_csv, models_csv, problem_of, settings_csv
-from .document import (
+from ...records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+from ...store.files import write_text
+from ...store.folder import BATCH, PAGE
+from ...store.tables import write_parquet
+from .. import names, palette
+from ..document import (
     BAD,
     LEAD,
     NOTE,
@@ -60,9 +58,11 @@ from .document import (
     sentences,
     words,
 )
-from .formats import View, as_markdown, as_page, document_formats
-from .run.retune_document import caution_words, left_words, speedup_words
-from .run.run_words import bound_name
+from ..formats import View, as_markdown, as_page, document_formats
+from ..run.retune_document import caution_words, left_words, speedup_words
+from ..run.run_words import bound_name
+from .batch_settings_document import search_words, setting_sections
+from .batch_tables import BatchView, groups_csv, models_csv, problem_of, settings_csv
 
 STATUS_WORDS = (
     (MEASURED, "still to be retuned"),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from .. import units
-from ..analysis.batch_aggregation import ModelSummary
-from ..analysis.findings.finding import plural
-from ..analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
-from ..records.batch_record import RUNNING, UNOPTIMIZED
-from ..records.optimization import UNDECIDED, UNPROVEN, Optimization
-from ..store.folder import OPTIMIZED, PAGE
-from . import names
-from .document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, notes, words
-from .optimization_document import gain_words, titles_of
+from ... import units
+from ...analysis.batch_aggregation import ModelSummary
+from ...analysis.findings.finding import plural
+from ...analysis.optimization.batch_settings import FEWEST_MODELS, Searches, SettingSummary, mean_saving
+from ...records.batch_record import RUNNING, UNOPTIMIZED
+from ...records.optimization import UNDECIDED, UNPROVEN, Optimization
+from ...store.folder import OPTIMIZED, PAGE
+from .. import names
+from ..document import BAD, GOOD, WARN, Block, Cell, Column, Facts, Row, Section, Table, notes, words
+from ..optimization_document import gain_words, titles_of
 
 STAGE = "optimize"
 """The stage of a failure of a search."""

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..analysis.batch_aggregation import (
+from ...analysis.batch_aggregation import (
     KernelGroup,
     ModelSummary,
     by_family,
@@ -19,13 +19,13 @@ from ..analysis.batch_aggregation import (
     summarize_model,
     waits_for_host,
 )
-from ..analysis.optimization.batch_settings import SettingSummary, summarize_settings
-from ..records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
-from ..records.batch_record import BatchResults, GraphResult
-from ..records.optimization import Optimization
-from ..records.run import Run
-from .formats import View, table_text
-from .run.run_summary import run_summary
+from ...analysis.optimization.batch_settings import SettingSummary, summarize_settings
+from ...records.base import NUMBER, TEXT, WHOLE, YES_NO, Category, Failure, QueryColumn, QueryTable
+from ...records.batch_record import BatchResults, GraphResult
+from ...records.optimization import Optimization
+from ...records.run import Run
+from ..formats import View, table_text
+from ..run.run_summary import run_summary
 
 
 class Field(NamedTuple):
