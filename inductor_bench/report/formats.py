@@ -134,6 +134,24 @@ class Formats(Generic[Result]):
         return Formats((*self.rows, *further), self.about)
 
 
+@dataclass(frozen=True)
+class TextFormat:
+    """A format that each result with a document has, because a function writes it from the document alone."""
+
+    name: str  # as in :class:`Format`
+    text: Callable[[Document], str]  # writes the document
+    shows: str  # as in :class:`Format`
+    is_data: bool = False  # whether programs read it: it may leave out sentences and lists
+
+    def of(self, document: Callable[[Result, View], Document]) -> Format[Result]:
+        """The format of the results of which this function makes documents."""
+        return Format(self.name, lambda one, view: self.text(document(one, view)), self.shows, is_data=self.is_data)
+
+
+TEXTS = (TextFormat("md", document_markdown, "Markdown"),)
+"""They are offered in this order, after the terminal, JSON and CSV. A short function can stand in this file."""
+
+
 def document_formats(
     document: Callable[[Result, View], Document],
     *,
@@ -149,7 +167,7 @@ def document_formats(
     names_folder: bool = False,
     shows_files: bool = False,
 ) -> Formats[Result]:
-    """The formats of a result that makes a document: for the terminal, JSON, CSV, Markdown and HTML.
+    """The formats of a result that makes a document: for the terminal, JSON, CSV, :data:`TEXTS` and HTML.
 
     Args:
         document: makes the document.
@@ -163,9 +181,6 @@ def document_formats(
         names_folder: whether the document names the folder of the result.
         shows_files: whether the page holds the files of :class:`View`.
     """
-
-    def markdown(result: Result, view: View) -> str:
-        return document_markdown(document(result, view))
 
     def html(result: Result, view: View) -> str:
         from .html import document_page  # loads jinja2
@@ -185,7 +200,7 @@ def document_formats(
         Format("table", shown, screen, names_folder=names_folder, has_brief=True),
         Format("json", json or summarized, record, has_brief=json is None, is_data=True),
         *([Format("csv", csv, rows, is_data=True)] if csv else []),
-        Format("md", markdown, "Markdown"),
+        *(text.of(document) for text in TEXTS),
         Format("html", html, "a page", shows_files=shows_files),
     ]
     return Formats(tuple(formats), "What is printed:", of)

@@ -181,7 +181,7 @@ def test_a_result_that_ran_with_caches_says_so() -> None:
     assert "with caches" not in printed(FORMATS.get("table"), found, View(columns=200))
 
 
-@pytest.mark.parametrize("form", FORMATS.names)
+@pytest.mark.parametrize("form", ["json", "csv", *(row.name for row in FORMATS.rows if not row.is_data)])
 def test_each_format_names_all_rows(form: str) -> None:
     text = printed(FORMATS.get(form), optimization(two_winners()), View(columns=160))
     for row in ROWS:
