@@ -37,7 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
 from inductor_bench.analysis.statistics import CONFIDENCE, paired_ratio
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.observed import REQUEST, request_text
 from inductor_bench.records.evidence import BOUNDARY, TIMING
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.trace.program_trace import find_window, read_program_trace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -187,8 +189,7 @@ def check_cost(command: list[str], step_s: float) -> Check:
         variables = {
             "PYTHONPATH": os.pathsep.join((str(SITE), str(ROOT))),
             "INDUCTOR_BENCH_CAPTURE": capture,
-            "INDUCTOR_BENCH_SKIP_STEPS": str(SKIP),
-            "INDUCTOR_BENCH_TIMED_STEPS": str(ENDLESS),
+            REQUEST: request_text(BreakdownRequest(skip=SKIP, steps=ENDLESS, samples=False)),
             "INTERLEAVE": str(max(1, round(BLOCK_S / step_s))),
         }
         times = slowest(stopwatch(command, **variables))

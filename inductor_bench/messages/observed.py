@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..records.code import MachineLoad
@@ -12,6 +14,7 @@ from ..records.edit_pin import CPP, TRITON, EditPin, put_in_words
 from ..records.evidence import ObservedGraph
 from ..records.request import BreakdownRequest
 from ..records.retune import AnyPin, Config, CppPin, LibraryPin, TritonPin
+from ..store import codec
 
 # The messages between a capture and the user's program: what to run, and what its processes observed.
 #
@@ -303,8 +306,9 @@ CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
 PROCESS_MARK = "INDUCTOR_BENCH_PROCESS"
 """The mark of a process that this tool started: those of its ancestors, and its own, each 32 hexadecimal digits."""
 
-LIVE = "INDUCTOR_BENCH_LIVE"
-REPEAT = "INDUCTOR_BENCH_REPEAT"
+REQUEST = "INDUCTOR_BENCH_REQUEST"
+"""The text of the request of the run, by :func:`request_text`; empty for the usual one without samples."""
+
 PINS = "INDUCTOR_BENCH_PINS"
 """Path of the configurations that this process puts into its kernels; empty for none."""
 
@@ -313,10 +317,6 @@ OBSERVE = "INDUCTOR_BENCH_OBSERVE"
 
 NOTHING, STEPS, COMPARISON = "nothing", "steps", "comparison"
 """Only run the pins; also time steps; also compare steps with the pins and without in turn."""
-
-VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
-SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
-"""Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""
 
 EAGER = "INDUCTOR_BENCH_EAGER"
 """Type of the device of the steps, if the program runs without compilation and its steps are only timed; else empty.
@@ -331,9 +331,6 @@ PYTHON_ENDED = ".ended"
 PYTHON_STARTED = "python.started"
 """Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""
 
-TIMED_STEPS = "INDUCTOR_BENCH_TIMED_STEPS"
-"""Number of steps that are timed, and of those that are profiled; empty for the usual number."""
-
 MODE = "INDUCTOR_BENCH_MODE"
 """The encoded ``messages.observed.ModeChange`` of this process; empty to leave the program's own settings."""
 
@@ -343,5 +340,13 @@ VARIANTS = "INDUCTOR_BENCH_VARIANTS"
 PROFILES = "INDUCTOR_BENCH_PROFILES"
 """``0`` to profile no steps, ``1`` to profile them even if nothing is compiled; else empty."""
 
-SAMPLES = "INDUCTOR_BENCH_SAMPLES"
-"""``1`` to sample what the host does in steps after those that are timed and profiled; else empty."""
+
+def request_text(request: BreakdownRequest) -> str:
+    """A request as the processes of the program get it in :data:`REQUEST`: without the program's own words."""
+    return json.dumps(codec.encode_sparse(replace(request, target="", arguments=(), others=())))
+
+
+def requested() -> BreakdownRequest:
+    """The request of the run that observes this process."""
+    text = os.environ.get(REQUEST)
+    return codec.decode(BreakdownRequest, json.loads(text)) if text else BreakdownRequest(samples=False)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from inductor_bench.autotune.methods import METHODS
 from inductor_bench.cli.presentation import KINDS, make_request
 from inductor_bench.devices.table import DEVICES
+from inductor_bench.messages.observed import requested
 from inductor_bench.records.base import IN_RECORD
 from inductor_bench.records.comparison import MODES
 from inductor_bench.records.request import (
@@ -47,6 +49,7 @@ from inductor_bench.records.request_fields import (
 )
 from inductor_bench.store import codec
 from inductor_bench.workflows.model_list import read_list
+from inductor_bench.workflows.modules.compile_environment import observed_environment
 
 VERBS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "breakdown": (BreakdownRequest, {}, ["a.py"]),
@@ -169,6 +172,15 @@ def test_a_record_holds_a_request_but_for_where_it_is_written(request: Breakdown
     assert again == recorded(request)
     left_out = {item.name for item in fields(request) if not item.metadata.get(IN_RECORD, True)}
     assert left_out == {"trace", "output", "force", "redact", "plots", "variables"}
+
+
+@settings(max_examples=20)
+@given(requests(BreakdownRequest, [item.name for item in fields(BreakdownRequest)], {}))
+def test_every_option_of_a_breakdown_reaches_the_observed_program(request: BreakdownRequest) -> None:
+    with TemporaryDirectory() as work, pytest.MonkeyPatch.context() as patch:
+        for name, value in observed_environment(replace(request, target="a.py", kind="script"), Path(work), {}).items():
+            patch.setenv(name, value)
+        assert requested() == replace(recorded(request), kind="script")
 
 
 def test_what_is_typed_for_a_batch_precedes_its_list_even_if_it_is_the_default() -> None:

@@ -8,17 +8,21 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import breakdown_runs as runs
 import forking_python
 import pytest
 
+from inductor_bench.messages.observed import REQUEST
 from inductor_bench.records.evidence import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
+from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.source.labels import group_ranks
 from inductor_bench.store import codec
-from inductor_bench.workflows.modules.compile_environment import SITE
+from inductor_bench.workflows.modules.compile_environment import SITE, observed_environment
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +34,7 @@ RANKS = str(runs.PROGRAMS / "ranks.py")
 @functools.cache
 def observe(kind: str, steps: int, **variables: str) -> tuple[ObservedSteps, str]:
     """The observation and the output of ``tests/programs/steps.py``, run in a fork. All share the compiled kernels."""
-    folder = runs.scratch() / f"steps-{kind}-{steps}-{len(variables)}"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix=f"steps-{kind}-{steps}-", dir=runs.scratch()))
     ended = forking_python.run([STEPS, kind, str(steps)], INDUCTOR_BENCH_CAPTURE=folder, **cache(), **variables)
     assert ended.returncode == 0, ended.stderr
     (found,) = observations(folder, ended)
@@ -59,6 +62,12 @@ def start_ranks(**variables: str) -> list[ObservedSteps]:
     folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
     ended = forking_python.run_ranks([RANKS, "160"], folder, INDUCTOR_BENCH_CAPTURE=folder, **cache(), **variables)
     return observations(folder, ended)
+
+
+def asked(**options: Any) -> dict[str, str]:
+    """The variable of a request with these options, as a capture sets it."""
+    request = replace(BreakdownRequest("steps.py", "script", samples=False), **options)
+    return {REQUEST: observed_environment(request, Path(tempfile.mkdtemp(dir=runs.scratch())), {})[REQUEST]}
 
 
 def cache() -> dict[str, str]:
@@ -111,7 +120,7 @@ def test_the_observation_changes_no_result() -> None:
 
 
 def test_the_host_is_sampled_in_steps_after_the_window() -> None:
-    found, _ = observe("plain", 500, INDUCTOR_BENCH_SAMPLES="1")
+    found, _ = observe("plain", 500, **asked(samples=True))
     samples = found.samples
     assert found.state == DONE and samples is not None and found.notes == ()
     assert samples.steps == sum(map(len, samples.blocks[1::2])) > 0 and not samples.sees_device
@@ -123,7 +132,7 @@ def test_the_host_is_sampled_in_steps_after_the_window() -> None:
 
 
 def test_a_window_before_the_profile_keeps_its_times_beside_those_between_samples() -> None:
-    found, _ = observe("plain", 500, INDUCTOR_BENCH_SAMPLES="1", INDUCTOR_BENCH_SKIP_STEPS="10")
+    found, _ = observe("plain", 500, **asked(skip=10, samples=True))
     assert found.state == DONE and found.samples is not None and found.step_numbers[0] == found.settled_after
     profiled = [number for _, number in ranges(found.trace, BOUNDARY)]
     before = [number for number in found.step_numbers if number < profiled[0]]
@@ -193,13 +202,13 @@ def test_a_program_of_three_steps_gives_the_times_of_two_and_can_be_profiled_whe
     found, _ = observe("plain", 3)
     assert (found.state, found.steps, len(found.step_times_s), found.settled_after) == (TIMING, 3, 2, 1)
     assert "there were 2; run 5 more" in found.notes[0] and found.trace == ""
-    found, _ = observe("plain", 3, INDUCTOR_BENCH_SKIP_STEPS="0", INDUCTOR_BENCH_TIMED_STEPS="1")
+    found, _ = observe("plain", 3, **asked(skip=0, steps=1))
     assert (found.state, len(found.step_times_s), found.profiled_steps) == (DONE, 1, 1)
     assert len(ranges(found.trace, BOUNDARY)) == 2
 
 
 def test_the_users_number_of_steps_is_timed_and_profiled() -> None:
-    found, _ = observe("plain", 40, INDUCTOR_BENCH_TIMED_STEPS="6")
+    found, _ = observe("plain", 40, **asked(steps=6))
     assert (found.state, len(found.step_times_s), found.profiled_steps) == (DONE, 6, 7)
     assert found.step_numbers[0] > found.settled_after - 1 and found.steps_before_profile == 0
 

@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...messages.observed import CAPTURE_FOLDER, COMPILE_CACHE, SAMPLES, UNCOMPILED
+from ...messages.observed import CAPTURE_FOLDER, COMPILE_CACHE, REQUEST, UNCOMPILED, request_text
+from ...records.request import BreakdownRequest
 from ..upstream import observing as upstream
 from ..upstream.node_layers import note_all_nodes, note_layers
 from . import uncompiled
@@ -85,7 +86,7 @@ class ProcessObserver:
             import_module(name)
         variables = {
             CAPTURE_FOLDER: str(self._folder),
-            SAMPLES: "1" if self._samples else "",
+            REQUEST: request_text(BreakdownRequest(samples=self._samples)),
             COMPILE_CACHE: upstream.cache_folder(),
         }
         try:

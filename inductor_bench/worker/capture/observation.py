@@ -28,17 +28,16 @@ from ...messages.observed import (
     COMPARISON,
     COMPILE_CACHE,
     EAGER,
-    LIVE,
     OBSERVE,
     PINS,
     PYTHON_ENDED,
-    REPEAT,
     STEPS,
-    VALUES_LIMIT,
     VARIANTS,
     Observation,
+    requested,
 )
 from ...records.code import Complaint, Launch
+from ...records.request import BreakdownRequest
 from ...store import codec
 from ..profile.module_profile import read_switches
 from ..upstream import inductor
@@ -74,8 +73,7 @@ class ObservedProcess:
         self, folder: Path, steps: Callable[[Callable[[], None]], StepObserver], *, only_steps: bool = False
     ) -> None:
         self._folder, self._only_steps, self._owner = folder, only_steps, os.getpid()
-        self._forced = os.environ.get(LIVE) == "1"
-        self._repeat = int(os.environ.get(REPEAT) or DEFAULT_REPEAT)
+        self._asked = requested()
         self._seen: list[ObservedModule] = []
         self.steps = steps(self.save_measured)
 
@@ -103,9 +101,7 @@ class ObservedProcess:
             mode_setter.note_module(module)
             self.steps.note_module()
             return
-        observed = ObservedModule(
-            module, path, constants, self._next_stem(), self.steps.exclude, forced=self._forced, repeat=self._repeat
-        )
+        observed = ObservedModule(module, path, constants, self._next_stem(), self.steps.exclude, self._asked)
         self._seen.append(observed)
         observed.attach()
         self.steps.note_module()
@@ -115,9 +111,9 @@ class ObservedProcess:
 
     def add_earlier(self, module: ModuleType, path: str) -> None:
         """Adds a module that the process loaded before it was observed, whose calls nobody counted."""
-        stem, repeat = self._next_stem(), self._repeat
+        asked = replace(self._asked, live=False)
         self._seen.append(
-            ObservedModule(module, path, {}, stem, self.steps.exclude, forced=False, repeat=repeat, is_earlier=True)
+            ObservedModule(module, path, {}, self._next_stem(), self.steps.exclude, asked, is_earlier=True)
         )
 
     @property
@@ -205,17 +201,15 @@ class ObservedModule:
         constants: Mapping[str, Any],
         stem: Path,
         exclude: Callable[[float], None],
+        asked: BreakdownRequest,
         *,
-        forced: bool,
-        repeat: int,
         is_earlier: bool = False,
     ) -> None:
         self._module = module
         self._call: Callable[[list[Any]], Any] = module.call
         self._stem = stem
         self._exclude = exclude
-        self._forced = forced
-        self._repeat = repeat
+        self._asked = asked
         self._lock = threading.Lock()
         self._calls, self._is_counted = 0, not is_earlier
         self._observed = is_earlier
@@ -247,7 +241,7 @@ class ObservedModule:
         inputs = list(arguments)
         reason = self._live_reason(inputs)
         self._seen = replace(self._seen, live_reason=reason)
-        if self._forced and self._seen.cuda_graphs:
+        if self._asked.live and self._seen.cuda_graphs:
             self._seen = replace(self._seen, live_reason=ASKED, live_error=REPLAYED)
         busy = bool(reason) and inductor.is_profiler_running()
         if busy:  # a second profiler would end the program's own: a later call is observed
@@ -267,9 +261,9 @@ class ObservedModule:
         """The reason why this module must be profiled in the program; empty where its file can be profiled."""
         if self._seen.cuda_graphs:
             return ""  # a profile would disturb the program's own capture and its memory pool
-        if self._forced:
+        if self._asked.live:
             return ASKED
-        if os.environ.get(VALUES_LIMIT):
+        if self._asked.recorded_bytes:
             return "the recorded values that are asked for, which only the program has"
         if re.search(r"\b_frozen_param\d+\b", self._source):
             return "frozen weights, which the file's harness replaces by random tensors"
@@ -314,7 +308,7 @@ class ObservedModule:
                     run,
                     label="live",
                     device=device,
-                    repeat=self._repeat,
+                    repeat=self._asked.repeat or DEFAULT_REPEAT,
                     trace=self._stem.with_suffix(".trace.json"),
                     text=None,
                     module=self._module,
@@ -329,13 +323,13 @@ class ObservedModule:
             self._seen = replace(self._seen, live_error=f"{type(error).__name__}: {said}")
 
     def _record_values(self, run: ModuleRun) -> tuple[tuple[Launch, ...] | None, Complaint | None]:
-        limit = os.environ.get(VALUES_LIMIT)
+        limit = self._asked.recorded_bytes
         if not limit:
             return None, None
         from ..profile.module_run import record_values
         from ..profile.recorder import without_nans
 
-        recorded, error = record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
+        recorded, error = record_values(self._module, run, self._stem.with_suffix(".values"), limit)
         return without_nans(recorded or (), self._module, with_recorded=False) if recorded is not None else None, error
 
     def save(self) -> None:

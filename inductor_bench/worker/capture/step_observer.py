@@ -18,7 +18,7 @@ from typing import Any
 from ... import step_marks
 from ...devices.protocol import CPU
 from ...errors import InductorBenchError
-from ...messages.observed import EAGER, MODE, PROFILES, SAMPLES, SKIP_STEPS, TIMED_STEPS
+from ...messages.observed import EAGER, MODE, PROFILES, requested
 from ...records.run import MARKS, OPTIMIZER_STEPS
 from ..upstream import inductor
 from ..upstream import observing as upstream
@@ -55,10 +55,11 @@ MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
 
 
 def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:
-    """The measurement that times and profiles a window of steps, within the limits that the environment names."""
+    """The measurement that times and profiles a window of steps, within the limits that are asked for."""
+    asked = requested()
     profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
-    samples = profiles == "1" and os.environ.get(SAMPLES) == "1"
-    limits = WindowLimits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1", samples=samples)
+    samples = profiles == "1" and asked.samples
+    limits = WindowLimits(asked.skip, asked.steps, profiles=profiles == "1", samples=samples)
     if os.environ.get(MODE):
         limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S, stacks=False, samples=False)
     return Measurement(folder, limits, graphs)
@@ -357,8 +358,3 @@ class StepObserver:
         unhear, self._unhear = self._unhear, None
         if unhear is not None:
             unhear()
-
-
-def _number(variable: str) -> int | None:
-    value = os.environ.get(variable, "")
-    return int(value) if value else None

@@ -20,12 +20,8 @@ from ...launch.worker import expose_package, join_paths, worker_environment
 from ...messages.observed import (
     CAPTURE_FOLDER,
     COMPILE_CACHE,
-    LIVE,
-    REPEAT,
-    SAMPLES,
-    SKIP_STEPS,
-    TIMED_STEPS,
-    VALUES_LIMIT,
+    REQUEST,
+    request_text,
 )
 from ...records.code import CompilePhase, total_s
 from ...records.request import BreakdownRequest
@@ -116,12 +112,7 @@ def observed_environment(request: BreakdownRequest, work: Path, environment: Map
     """The environment of the program, in which its Python processes observe themselves."""
     observed = {
         CAPTURE_FOLDER: str((work / "observed").resolve()),
-        LIVE: "1" if request.live else "0",
-        REPEAT: str(request.repeat or ""),
-        VALUES_LIMIT: str(request.recorded_bytes or ""),
-        SKIP_STEPS: "" if request.skip is None else str(request.skip),
-        TIMED_STEPS: str(request.steps or ""),
-        SAMPLES: "1" if request.samples else "",
+        REQUEST: request_text(request),
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
     of_users = request.kind in ("script", COMMAND, "factory")

@@ -17,7 +17,7 @@ from ...errors import InductorBenchError
 from ...launch.batch_executors import compile_threads
 from ...launch.process import WAKE_S, ChildProcess, ProcessResult, last_error
 from ...launch.worker import COMPILE_THREADS, usable_cores
-from ...messages.observed import OBSERVE, SAMPLES, STEPS, VARIANTS
+from ...messages.observed import OBSERVE, STEPS, VARIANTS
 from ...messages.variant_requests import (
     JOURNAL,
     TRIED,
@@ -252,10 +252,9 @@ class ProgramTrials:
         cache = work / "cache" if plan.cold else self.folder.work / "cache"
         cache.mkdir(parents=True, exist_ok=True)
         environment |= {**WARM, CACHE: str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
-        environment = observed_environment(self.request, work, environment)
+        environment = observed_environment(replace(self.request, samples=False), work, environment)
         environment |= {
             OBSERVE: STEPS,
-            SAMPLES: "",
             VARIANTS: str((work / REQUEST).resolve()),
         }
         threads = compile_threads(usable_cores(), self.gpus, plan.beside)
