@@ -21,6 +21,17 @@ from . import (
 )
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, Rule, RunEvidence
 
+FILES = (
+    program_findings,
+    step_findings,
+    graph_findings,
+    kernel_findings,
+    product_findings,
+    compile_findings,
+    doubts,
+)
+"""Each has rows at its end: ``STEP_RULES`` about the program's step, which apply if it was profiled, and ``RULES``."""
+
 SHARED = Rule(("shared-gpu",), doubts.shared_gpu, is_measurement=True)
 UNCERTAINTY = Rule(
     ("few-steps", "longer-profile", "untied", "longer-loop", "step-note"),
@@ -29,22 +40,13 @@ UNCERTAINTY = Rule(
 )
 """These two also apply to a step that was timed and not profiled."""
 
-STEP_RULES = (
-    SHARED,
-    *program_findings.STEP_RULES,
-    *step_findings.STEP_RULES,
-    *compile_findings.STEP_RULES,
-    UNCERTAINTY,
-)
-"""Rules about the program's step; they apply if it was profiled."""
 
-RULES = (
-    *graph_findings.RULES,
-    *kernel_findings.RULES,
-    *product_findings.RULES,
-    *compile_findings.RULES,
-    *doubts.RULES,
-)
+def _rows(table: str) -> tuple[Rule, ...]:
+    return tuple(rule for file in FILES for rule in getattr(file, table, ()))
+
+
+STEP_RULES = (SHARED, *_rows("STEP_RULES"), UNCERTAINTY)
+RULES = _rows("RULES")
 """Findings of the same level and gain are listed in this order, those about the step first."""
 
 _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
