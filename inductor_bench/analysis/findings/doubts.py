@@ -34,8 +34,8 @@ from .program_findings import step_words
 
 # Whether other processes disturbed a measurement so much that its figures do not count.
 #
-# This file has no row in ``table``: ``headline`` puts its finding into the first line, and ``findings`` leaves out the
-# advice that rests on such figures.
+# ``disturbed`` has no row: ``headline`` puts its finding into the first line, and ``findings`` leaves out the advice
+# that rests on such figures.
 #
 # Thresholds come from 102 trials with three graphs (0.06, 0.65 and 0.75 ms on 2 threads) on 2 cores. 30 ran beside 0,
 # 1, 2 and 4 spinning processes of equal scheduling weight, 72 beside other jobs at a load of 5 to 11. Of the first 30,

@@ -20,7 +20,7 @@ from ...records.request_fields import PROGRAMS, option_fields, option_words
 from ...records.run import Part, Prediction, ProgramChange, Run
 from ..step_costs import Cost, cost_of, step_of, weight_s, whole_time_s
 
-# A finding: one statement about a run. The functions that make findings are in the files of ``rule_table``.
+# A finding: one statement about a run. The functions that make findings are in ``rule_table.FILES``.
 
 
 ADVICE, CAUTION, NOTE, FINE = "advice", "caution", "note", "fine"

@@ -161,14 +161,6 @@ def _calls(module: ModuleRecord) -> int:
     return module.program_calls or 1
 
 
-WAITING = (launch_bound, host_bound, cuda_graph, gaps, host_share)
-
-
-def is_anything_waiting(evidence: RunEvidence) -> bool:
-    """Whether any of these rules reports a finding."""
-    return any(True for rule in WAITING for _ in rule(evidence))
-
-
 RULES = (
     Rule(("launch-bound",), launch_bound),
     Rule(("host-bound",), host_bound),
@@ -176,3 +168,8 @@ RULES = (
     Rule(("gaps",), gaps),
     Rule(("host-share",), host_share),
 )
+
+
+def is_anything_waiting(evidence: RunEvidence) -> bool:
+    """Whether any rule of this file reports a finding."""
+    return any(True for rule in RULES for _ in rule.find(evidence))
