@@ -44,6 +44,9 @@ MATRIX_SPREAD = 1.05
 The roof is the rate of large square products of random numbers. On an H200 one product of a model ran 3.05% above it.
 """
 
+ABOVE_ROOF = 0.25
+"""Most time of groups that are faster than their roof, as a share of their bound's, with which the others still tell."""
+
 _SPREADS = {"memory": WRITE_SPREAD, "compute": MATRIX_SPREAD}
 
 
@@ -102,7 +105,8 @@ def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> RooflineRe
 
     Returns:
         The bound with the longest total time and the mean share of peak of its groups, weighted by time. The gain
-        limit is the sum over all groups. Shares, rates and gains are ``None`` if one group's value is unknown.
+        limit is the sum over all groups. Shares, rates and gains are ``None`` if one group's value is unknown. Groups
+        faster than their roof count as at it if they take at most :data:`ABOVE_ROOF` of the bound's time.
     """
     judged = [(timed, judge_kernel(timed, peaks)) for timed in groups]
     if len(judged) == 1:
@@ -115,7 +119,10 @@ def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> RooflineRe
         under[judgement.bound] = under.get(judgement.bound, 0.0) + timed.time_s
     bound = max(under, key=lambda name: under[name], default="unknown")
     alike = [(timed, judgement) for timed, judgement in judged if judgement.bound == bound]
-    share = sum_known([_multiply(judgement.peak_share, timed.time_s) for timed, judgement in alike])
+    faster = [timed for timed, one in alike if one.peak_share is None and one.gain_limit_s == 0.0]
+    at_roof = 1.0 if faster and sum(timed.time_s for timed in faster) <= ABOVE_ROOF * under[bound] else None
+    shares = [(at_roof if timed in faster else one.peak_share, timed.time_s) for timed, one in alike]
+    share = sum_known([_multiply(*one) for one in shares])
     return RooflineResult(
         bound=bound,
         peak_share=min(share / under[bound], 1.0) if share is not None and under.get(bound) else None,

@@ -170,6 +170,16 @@ def test_groups_are_judged_one_by_one_and_their_gains_add_up() -> None:
     assert judge_kernel(alike, GPU).gain_limit_s == pytest.approx(4.98e-3)
 
 
+def test_a_short_group_above_its_roof_counts_as_at_it_and_a_long_one_leaves_the_share_unknown() -> None:
+    half = timed(time_s=4e-3, calls=4, moved_bytes=1e6, flops=2e11, dtype="float16")  # 2 ms at the matrix roof
+    above = timed(time_s=0.5e-3, calls=1, moved_bytes=1e6, flops=0.6e11, dtype="float16")  # 0.6 ms at it
+    assert judge_kernel(above, GPU).peak_share is None
+    judged = judge_groups([half, above], GPU)
+    assert (judged.bound, judged.peak_share) == ("compute", pytest.approx((0.5 * 4 + 1 * 0.5) / 4.5))
+    assert judged.gain_limit_s == pytest.approx(2e-3)
+    assert judge_groups([replace(half, time_s=1e-3), above], GPU).peak_share is None
+
+
 def test_one_unknown_group_makes_the_gain_unknown() -> None:
     known = timed(time_s=4e-3, calls=1, moved_bytes=1e9)
     judged = judge_groups([known, timed(time_s=1e-3, calls=1)], GPU)
