@@ -34,7 +34,7 @@ field as unknown. Unknown fields are to be ignored. `format` is raised when a fi
 What `--format json` prints is the record with two keys more: `schema` names its kind and the version of all printed
 JSON, `run/1`, and `summary` has what the screen says: its first line, findings, and what to type next. The schemas are
 JSON Schemas (2020-12), and lie in the folder `schemas` of the installed package, too: `inductor_bench.schema("run")`
-returns one. The number rises when a key changes its meaning or goes; new keys may come without that.
+returns one. The number rises if a key is removed or changes its meaning; a new key leaves it.
 
 A name in parentheses leads to the fields of an object. The values of a category are
 """
