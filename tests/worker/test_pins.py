@@ -255,7 +255,7 @@ def test_a_comparison_on_a_cpu_counts_how_long_its_timed_steps_waited_for_a_core
     comparison = PinComparison(tmp_path, CalledGraphs(), kernels)
     boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
     for number in range(300):
-        comparison.cross(number, boundaries, time.perf_counter(), busy=False, cycle_s=None)
+        comparison.cross(number, boundaries, time.perf_counter(), other_profiler=False, cycle_s=None)
     found = comparison.found
     assert found.state == "done" and found.load is not None
     assert found.load.runs == len(found.steps) > 0 and found.load.cores >= 1

@@ -40,11 +40,11 @@ class Program:
         self.step_s, self.first, self.number = step_s, first, first - 1
         self.done: list[tuple[int, Action]] = []
 
-    def cross(self, count: int = 1, *, noisy: bool = False, busy: bool = False) -> list[Action]:
+    def cross(self, count: int = 1, *, noisy: bool = False, other_profiler: bool = False) -> list[Action]:
         for _ in range(count):
             self.number += 1
             now_s = self.number * self.step_s
-            actions = self.schedule.cross(self.number, self.first, now_s, noisy=noisy, busy=busy)
+            actions = self.schedule.cross(self.number, self.first, now_s, noisy=noisy, other_profiler=other_profiler)
             self.done += [(self.number, action) for action in actions]
         return [action for _, action in self.done]
 
@@ -143,12 +143,12 @@ def test_the_users_numbers_hold_whatever_compiles() -> None:
 def test_a_program_that_compiles_in_each_step_never_settles() -> None:
     program = Program()
     assert program.cross(500, noisy=True) == [] and program.schedule.state == WAITING
-    (note,) = step_measurement.ending(WAITING, 500, 500, busy=False)
+    (note,) = step_measurement.ending(WAITING, 500, 500, other_profiler=False)
     assert "step 500 of 500 still compiled" in note and "--skip" not in note
 
 
 def test_a_program_of_few_quiet_steps_is_told_how_many_it_needs() -> None:
-    (note,) = step_measurement.ending(TIMING, 4, 2, busy=False)
+    (note,) = step_measurement.ending(TIMING, 4, 2, other_profiler=False)
     assert note == (
         "too few steps for a profile: it takes 7 after the last one that compiles, and there were 2; run 5 more"
     )
@@ -177,15 +177,15 @@ def test_a_profile_in_which_the_program_compiles_is_repeated_some_times() -> Non
 
 def test_the_programs_own_profiler_is_waited_for() -> None:
     program = Program()
-    assert program.cross(200, busy=True) == []
+    assert program.cross(200, other_profiler=True) == []
     program.cross(30)
-    assert program.cross(5, busy=True)[-1] == A.VOID
+    assert program.cross(5, other_profiler=True)[-1] == A.VOID
     program.cross(2)
     assert program.schedule.state == PROFILING
     program.schedule.postpone()  # as if the program begins a profiler within the profile
-    program.cross(5, busy=True)
+    program.cross(5, other_profiler=True)
     assert program.cross(80)[-1] == A.CLOSE
-    (note,) = step_measurement.ending(WAITING, 200, 1, busy=True)
+    (note,) = step_measurement.ending(WAITING, 200, 1, other_profiler=True)
     assert "own profiler" in note
 
 

@@ -101,14 +101,14 @@ class AlternatingSteps(ABC, Generic[Found]):
         self.found = replace(self.found, state=SETTLING)
 
     def cross(
-        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
     ) -> None:
         """Crosses a boundary: the step of this number begins here."""
         if self._clock.device != self._graphs.device and self._graphs.device:
             self._clock.use(self._graphs.device)
         if self._clock.is_recording_graph():
             return
-        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or busy, False, False
+        noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or other_profiler, False, False
         self.found = replace(self.found, source=boundaries.source, device=self._clock.device)
         self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
         if self._plan is None:

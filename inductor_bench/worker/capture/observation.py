@@ -243,11 +243,11 @@ class ObservedModule:
         self._seen = replace(self._seen, live_reason=reason)
         if self._asked.live and self._seen.cuda_graphs:
             self._seen = replace(self._seen, live_reason=ASKED, live_error=REPLAYED)
-        busy = bool(reason) and inductor.is_profiler_running()
-        if busy:  # a second profiler would end the program's own: a later call is observed
+        other_profiler = bool(reason) and inductor.is_profiler_running()
+        if other_profiler:  # a second profiler would end the program's own: a later call is observed
             self._seen = replace(self._seen, live_error="the program's own profiler was running at each call")
             self._observed = False
-        first = self._keep_inputs(inputs) if reason and not busy else None
+        first = self._keep_inputs(inputs) if reason and not other_profiler else None
         del inputs
         result = self._call(arguments)
         if first is not None:

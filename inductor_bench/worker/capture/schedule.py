@@ -214,7 +214,7 @@ class Schedule:
         """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
         return number < self._least_end or (number < self._most_end and now_s < self._least_end_s)
 
-    def cross(self, number: int, first: int, now_s: float, *, noisy: bool, busy: bool) -> list[Action]:
+    def cross(self, number: int, first: int, now_s: float, *, noisy: bool, other_profiler: bool) -> list[Action]:
         """Crosses a boundary.
 
         Args:
@@ -222,7 +222,7 @@ class Schedule:
             first: the number of the first boundary.
             now_s: the time.
             noisy: whether the program compiled or recorded a CUDA graph since the last boundary.
-            busy: whether the program's own profiler is running.
+            other_profiler: whether the program's own profiler is running.
         """
         actions: list[Action] = []
         self._quiet = 0 if noisy else self._quiet + 1
@@ -230,29 +230,29 @@ class Schedule:
         if self.state == WAITING and last_s and not noisy:
             self.step_s = now_s - last_s
         if self.state == TIMING:
-            actions += self._time(number, now_s, noisy or busy)
+            actions += self._time(number, now_s, noisy or other_profiler)
         if self.state == WAITING:
-            actions += self._wait(number, first, now_s, busy)
+            actions += self._wait(number, first, now_s, other_profiler)
         if self.state == PROFILING:
-            actions += self._record(number, now_s, noisy, busy)
+            actions += self._record(number, now_s, noisy, other_profiler)
         return actions
 
-    def _wait(self, number: int, first: int, now_s: float, busy: bool) -> list[Action]:
+    def _wait(self, number: int, first: int, now_s: float, other_profiler: bool) -> list[Action]:
         if not self._times_first:
-            return self._wait_for_profile(number, first, busy)
+            return self._wait_for_profile(number, first, other_profiler)
         plan = self._coordinator.read()
-        if plan.begin is None and self._coordinator.decides and not busy and self._is_ready(number, first):
+        if plan.begin is None and self._coordinator.decides and not other_profiler and self._is_ready(number, first):
             plan = replace(plan, begin=number + self._coordinator.lead)
             self._coordinator.decide(plan)
         if plan.begin is None or number < plan.begin:
             return []
         return [Action.SETTLED, *self._open(number, now_s)]
 
-    def _wait_for_profile(self, number: int, first: int, busy: bool) -> list[Action]:
+    def _wait_for_profile(self, number: int, first: int, other_profiler: bool) -> list[Action]:
         plan = self._coordinator.read()
         if plan.profile is None and self._coordinator.decides and not self._is_ready(number, first):
             return []
-        begun = self._prepare(number, plan, busy)
+        begun = self._prepare(number, plan, other_profiler)
         if not begun:
             return []
         self.state = PROFILING
@@ -304,11 +304,11 @@ class Schedule:
             self._coordinator.decide(plan)
         return plan.end is not None and number >= plan.end
 
-    def _record(self, number: int, now_s: float, noisy: bool, busy: bool) -> list[Action]:
+    def _record(self, number: int, now_s: float, noisy: bool, other_profiler: bool) -> list[Action]:
         plan = self._coordinator.read()
         if self._profile is None or (plan.profile or 0) > self._profile:
             discard = [] if self._profile is None else [Action.DISCARD]
-            return discard + self._prepare(number, plan, busy)
+            return discard + self._prepare(number, plan, other_profiler)
         if number == self._profile and self._warm_up:
             return []  # the warm-up began here
         if noisy and self._coordinator.decides and self.attempts < ATTEMPTS:
@@ -339,14 +339,14 @@ class Schedule:
             self.state = DONE
         return [Action.FINISH]
 
-    def _prepare(self, number: int, plan: StepPlan, busy: bool) -> list[Action]:
-        if plan.profile is None and self._coordinator.decides and not busy:
+    def _prepare(self, number: int, plan: StepPlan, other_profiler: bool) -> list[Action]:
+        if plan.profile is None and self._coordinator.decides and not other_profiler:
             plan = replace(plan, profile=number + self._coordinator.lead, profiled=self._profiled_steps())
             self._coordinator.decide(plan)
         if plan.profile is None or number < plan.profile:
             self._profile = None
             return []
-        if busy:
+        if other_profiler:
             self.postpone()
             return []
         self._profile = number

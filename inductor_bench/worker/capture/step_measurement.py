@@ -74,20 +74,22 @@ def around(loop: LongerLoop | None) -> tuple[str, ...]:
     )
 
 
-def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerLoop | None = None) -> Iterator[str]:
+def ending(
+    state: str, steps: int, last_noisy: int, *, other_profiler: bool, loop: LongerLoop | None = None
+) -> Iterator[str]:
     """The notes on a program that ended before its steps were profiled.
 
     Args:
         state: the state of the observation.
         steps: the number of steps that ended.
         last_noisy: the number of the last step that compiled or recorded a CUDA graph, counted from 1.
-        busy: whether the program's own profiler was running.
+        other_profiler: whether the program's own profiler was running.
         loop: the longer loop that the steps are a part of, if any.
     """
     settled = steps - last_noisy
     if steps == 0:
         yield "no steps were recognised: mark their ends with inductor_bench.step()"
-    elif busy:
+    elif other_profiler:
         yield "the program's own profiler ran, so no step was profiled, and its steps may be slower: leave it out"
     elif loop:
         yield f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}: {INTERRUPTED}"
@@ -181,7 +183,7 @@ class Measurement:
         """The threads of the last boundaries."""
         self._is_left = False
         """Whether a profile goes on that another thread has to end."""
-        self._was_busy = False
+        self._had_other_profiler = False
 
     @property
     def is_complete(self) -> bool:
@@ -247,7 +249,7 @@ class Measurement:
         return True
 
     def cross(
-        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, other_profiler: bool, cycle_s: float | None
     ) -> None:
         """Crosses a boundary: the step of this number begins here."""
         if self._clock.device != self._graphs.device and self._graphs.device:
@@ -263,10 +265,10 @@ class Measurement:
         self._note_thread()
         moment = self._clock.read(number, arrived_s)
         moment.graphs, moment.is_odd = self._graphs.take_called(), odd
-        moment.is_disturbed = noisy or busy or self._is_found_anew
+        moment.is_disturbed = noisy or other_profiler or self._is_found_anew
         self._steps = number
         if self._sampling is not None:
-            self._sample(self._sampling, moment, busy=busy)
+            self._sample(self._sampling, moment, other_profiler=other_profiler)
             moment.left_s = time.perf_counter()
             return
         self._settling_time.arrive(number, arrived_s, noisy=noisy)
@@ -280,7 +282,9 @@ class Measurement:
                 self._moments = []
         self._moments.append(moment)
         unsettled = self._begins_anew(noisy, odd)
-        actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=unsettled, busy=busy)
+        actions = self._schedule.cross(
+            number, boundaries.first, arrived_s, noisy=unsettled, other_profiler=other_profiler
+        )
         self._source, self._loop = boundaries.source, boundaries.loop
         for action in actions:
             self._do(action, moment)
@@ -291,7 +295,7 @@ class Measurement:
             self._before = self._before or self._moments
             self._moments = [self._clock.read(number, time.perf_counter())]
         elif self._schedule.state == WAITING:
-            self._was_busy = busy
+            self._had_other_profiler = other_profiler
             del self._moments[: -WINDOW_STEPS[1] - 1]
             if self._boundaries_seen <= WRITTEN_EARLY:
                 self.write()
@@ -299,7 +303,7 @@ class Measurement:
             self._keep_times(self._before, self._window)
             self._window = []
         if self._schedule.state not in (WAITING, TIMING):
-            self._moments, self._was_busy = [], busy
+            self._moments, self._had_other_profiler = [], other_profiler
         if arrived_s >= self._gpu.next_clock_s:
             self._gpu.read_clock(number, arrived_s)
         moment.left_s = time.perf_counter()
@@ -430,10 +434,10 @@ class Measurement:
             state = SAMPLING
         self.write(state)
 
-    def _sample(self, sampling: HostSampling, moment: Moment, *, busy: bool) -> None:
+    def _sample(self, sampling: HostSampling, moment: Moment, *, other_profiler: bool) -> None:
         """Crosses a boundary of the steps that are sampled."""
         is_usual = moment.graphs in self._profiled_graphs and not (moment.is_odd or moment.is_disturbed)
-        if sampling.cross(moment, is_usual=is_usual) or busy:
+        if sampling.cross(moment, is_usual=is_usual) or other_profiler:
             self._end_sampling()
 
     def _end_sampling(self) -> None:
@@ -549,7 +553,8 @@ class Measurement:
         if state not in (DONE, FAILED) and self._is_left:
             self.note(NO_PROFILE.format(reason=OtherThreadError()))
         elif state not in (DONE, FAILED):
-            for note in ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
+            profiler = self._had_other_profiler
+            for note in ending(state, self._steps, self._last_noisy, other_profiler=profiler, loop=self._loop):
                 self.note(note)
         self.write(state)
 

@@ -293,10 +293,12 @@ class StepObserver:
             return
         if self._finds_device and not self._graphs.device:
             self._graphs.device = upstream.device_in_use()
-        busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
-        if not busy and measurement.pass_within_window(number, arrived_s):
+        other_profiler = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
+        if not other_profiler and measurement.pass_within_window(number, arrived_s):
             return
-        measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
+        measurement.cross(
+            number, self._boundaries, arrived_s, other_profiler=other_profiler, cycle_s=self._pattern.first_cycle_end_s
+        )
         if not measurement.is_complete:
             return
         if measurement.looks_for_outer and self._boundaries.may_be_inner:
