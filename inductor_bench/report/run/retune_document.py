@@ -92,7 +92,7 @@ PROJECTION = (
 # --- the retuned kernels of a run -------------------------------------------------------------------------------------
 
 
-def saving_words(summary: RetuneSummary, run: Run) -> str:
+def retuned_words(summary: RetuneSummary, run: Run) -> str:
     """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
     counts = [
         (summary.faster, "faster"),
@@ -193,7 +193,7 @@ def retune_section(run: Run, top: int) -> Section:
     return Section(
         "Retuned kernels",
         (
-            Sentence(f"{saving_words(summary, run)}.", LEAD),
+            Sentence(f"{retuned_words(summary, run)}.", LEAD),
             *sentences((PROJECTION, known_words(run)), NOTE),
             table if tuned else Table(columns, rows, on=On.PAPER),
             *sentences((more,), NOTE, On.TERMINAL),

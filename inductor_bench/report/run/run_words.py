@@ -269,7 +269,7 @@ def step_saving(cost: Cost) -> str:
 def finding_words(finding: Finding, run: Run, search: Optimization | None = None) -> str:
     """A finding as a sentence, what its change would save of the step, simulated, and what a search says of it."""
     searched = search_words(finding, search) if search is not None else ""
-    return " ".join(filter(None, (sentence(finding.text, run), saving_words(finding, run), searched)))
+    return " ".join(filter(None, (sentence(finding.text, run), simulated_words(finding, run), searched)))
 
 
 MOST_TRIED = 3
@@ -306,7 +306,7 @@ LEAST_SAVING = 0.002
 """Share of the step below which a simulated saving counts as nothing."""
 
 
-def saving_words(finding: Finding, run: Run) -> str:
+def simulated_words(finding: Finding, run: Run) -> str:
     """What a finding's change would save of the step, in a sentence; empty if that was not simulated."""
     predicted, whole_s = finding.prediction, whole_time_s(run)
     if predicted is None or predicted.device_saving_s is None or not whole_s:
