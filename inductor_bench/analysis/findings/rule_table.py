@@ -57,6 +57,10 @@ def findings(run: Run) -> tuple[Finding, ...]:
 
     The saving is simulated; see ``saving_s``. Advice is left out if its gain was computed from figures that do not
     count, because the machine was busy, or from idle time of a GPU that others used, too. That they did comes first.
+
+    It is called twice for a run. First by the analysis (``simulation.predictions``), for a run without predictions, to
+    know what to simulate: the record keeps each prediction under its ``Finding.key``. Then by the report, for the run
+    with its predictions: a finding gets the prediction with its key, and rules may read it.
     """
     evidence, disturbed, is_busy = RunEvidence(run), doubts.disturbed_graphs(run), bool(doubts.disturbed_step(run))
     of_step = STEP_RULES if evidence.in_step else (SHARED, UNCERTAINTY) if run.program is not None else ()
