@@ -133,9 +133,13 @@ class BreakdownRequest:
         kind="file",
         help="Analyse this trace of the compiled module, recorded elsewhere; nothing is run.",
     )
-    # the number of the program's steps to time, and of those to profile
+    # the number N of the program's steps to time; N + 1 are profiled, and the first does not count on a GPU
     steps: int | None = option(
-        None, "--steps", metavar="N", least=1, help="Time N of the program's steps, profile N more."
+        None,
+        "--steps",
+        metavar="N",
+        least=1,
+        help="Time N of the program's steps, and profile N + 1; the first of these does not count on a GPU.",
     )
     # the number of steps before them; ``None`` waits until compilation has settled
     skip: int | None = option(
