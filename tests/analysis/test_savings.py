@@ -16,7 +16,7 @@ from inductor_bench.analysis.statistics import (
     median_interval,
 )
 from inductor_bench.records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from inductor_bench.worker.capture.pin_comparison import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
+from inductor_bench.worker.capture.pin_comparison import PROFILED_COUNTS, TIMED_COUNTS, count_steps, is_tuned
 
 
 def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[TimedStep]:
@@ -85,8 +85,8 @@ def test_work_in_some_steps_only_is_no_saving(period: int, phase: int) -> None:
 
 def test_the_fewest_steps_are_enough_for_a_verdict() -> None:
     """Even if the first profiled step does not count."""
-    assert count_steps(step_s=10.0) == (TIMED_STEPS[0], PROFILED_STEPS[0])
-    for count, first in ((TIMED_STEPS[0], 0), (PROFILED_STEPS[0], 1)):
+    assert count_steps(step_s=10.0) == (TIMED_COUNTS[0], PROFILED_COUNTS[0])
+    for count, first in ((TIMED_COUNTS[0], 0), (PROFILED_COUNTS[0], 1)):
         samples = [TimedStep(is_tuned(place), 9e-3 if is_tuned(place) else 10e-3) for place in range(first, count)]
         saving = measure_saving(samples)
         assert saving is not None and saving.verdict == SAVES

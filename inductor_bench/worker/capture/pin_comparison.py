@@ -318,13 +318,13 @@ def _difference(one: Any, reference: torch.Tensor) -> float:
 WARM_UP = 4
 """Steps that alternate before the timed ones: a configuration is loaded by its first launch."""
 
-TIMED_STEPS = (24, 120)
+TIMED_COUNTS = (24, 120)
 """Minimum and maximum number of timed steps. A verdict needs 9 pairs; see ``analysis.statistics``."""
 
 TIMED_S = 3.0
 """Minimum time of the timed steps in seconds, unless they are the maximum number."""
 
-PROFILED_STEPS = (20, 40)
+PROFILED_COUNTS = (20, 40)
 PROFILED_S = 0.4
 """The same for the profiled steps, of which the first one does not count."""
 
@@ -339,7 +339,7 @@ def is_tuned(place: int) -> bool:
 
 def count_steps(step_s: float) -> tuple[int, int]:
     """The numbers of timed and of profiled steps, by the time of a step in seconds."""
-    return _count(step_s, TIMED_S, *TIMED_STEPS), _count(step_s, PROFILED_S, *PROFILED_STEPS)
+    return _count(step_s, TIMED_S, *TIMED_COUNTS), _count(step_s, PROFILED_S, *PROFILED_COUNTS)
 
 
 def _count(step_s: float, time_s: float, least: int, most: int) -> int:
