@@ -255,7 +255,10 @@ class RankSteps:
     device: str  # the type of its device
     step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
     step_time_s: float  # the median of those at ``level``; their mean if they are of two kinds, or vary widely
-    # the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a profile
+    # the union of the device's intervals, as a mean of the profiled steps; ``None`` without a profile. If it is longer
+    # than ``step_time_s``, collectives are shortened until it fits, or nothing is left of them. On a CPU: the union of
+    # the operators and graphs on the thread of the steps, scaled from the profiled step to ``step_time_s``. The first
+    # line's busy share, 1 less its idle share, is this time divided by ``step_time_s``, and at most 1.
     busy_time_s: float | None = None
     profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
     profiled_steps: int = 0  # the number of profiled steps that the parts describe
@@ -286,7 +289,10 @@ class Program:
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
     # repeating pattern of compiled calls)
     step_source: str
-    busy_time_s: float | None = None  # seconds of a profiled step in which the device works
+    # the union of the device's intervals, as a mean of the profiled steps; on a CPU that of the operators and graphs,
+    # scaled to ``step_time_s``; more in ``RankSteps``. The first line's busy share, 1 less its idle share, is this time
+    # divided by ``step_time_s``, and at most 1.
+    busy_time_s: float | None = None
     parts: tuple[Part, ...] = ()  # the parts of the step, which add up to it
     first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` if it is unknown
     settled_after: int = 0  # the number of steps before the first timed one

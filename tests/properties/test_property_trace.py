@@ -17,6 +17,7 @@ from program_traces import BACKWARD, MAIN, MARKERS, ProgramTraceBuilder
 
 from inductor_bench.analysis.ledger import GraphName, Span, Steps, account, divide
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.run import IDLE
 from inductor_bench.records.traced import Trace
 from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.program_trace import busy_time, gaps, merge, read_program_trace, union_length
@@ -201,6 +202,8 @@ def test_the_parts_of_a_step_add_up_to_it_whatever_its_events_are(
     assert math.isclose(math.fsum(part.share for part in ledger.parts), 1, rel_tol=1e-6)
     assert all(part.time_s >= -1e-9 * step_s and part.calls >= 0 for part in ledger.parts)
     assert 0 <= ledger.busy_time_s < math.inf
+    idle_share = math.fsum(part.share for part in ledger.parts if part.kind == IDLE)
+    assert math.isclose(min(1.0, ledger.busy_time_s / step_s), 1 - idle_share, abs_tol=1e-6)
 
 
 spans = st.lists(st.builds(Span, instants, instants, st.integers(0, 2)), max_size=12)
