@@ -51,7 +51,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, Finding
-from inductor_bench.analysis.findings.next_commands import headline
+from inductor_bench.analysis.findings.first_line import headline
 from inductor_bench.analysis.findings.rule_table import MEASUREMENT, findings_beside, saving_s
 from inductor_bench.analysis.step_costs import is_uncompiled, whole_time_s
 from inductor_bench.errors import InductorBenchError

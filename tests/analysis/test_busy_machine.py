@@ -15,7 +15,8 @@ from inline import change
 from printed import run_markdown
 
 from inductor_bench.analysis.findings.finding import ADVICE
-from inductor_bench.analysis.findings.next_commands import headline, next_commands
+from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.messages.observed import ComparedStep, ComparedSteps, Pins
 from inductor_bench.records.code import MachineLoad

@@ -15,7 +15,8 @@ from recorded_runs import recorded_runs
 
 from inductor_bench import units
 from inductor_bench.analysis.findings.finding import SHARED, Finding, Rule, RunEvidence, short_paths
-from inductor_bench.analysis.findings.next_commands import headline, next_commands
+from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import RULES, findings
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.cli import breakdown, modes

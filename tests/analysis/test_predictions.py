@@ -14,7 +14,8 @@ import step_runs
 from inline import change
 
 from inductor_bench.analysis.findings.finding import Assumption, KernelPlace
-from inductor_bench.analysis.findings.next_commands import headline, next_commands
+from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import findings, saving_s
 from inductor_bench.analysis.ledger import GraphName, Steps, account
 from inductor_bench.analysis.optimization.menu import make_menu

@@ -11,9 +11,9 @@ from finding_examples import SMALL_GRAPHS
 from inline import change
 
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Assumption, Finding
-from inductor_bench.analysis.findings.next_commands import headline
-from inductor_bench.analysis.findings.program_findings import step_words
+from inductor_bench.analysis.findings.first_line import headline
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings, saving_s
+from inductor_bench.analysis.findings.step_phrases import step_words
 from inductor_bench.records.code import CompilePhase, MachineLoad, SourceLine
 from inductor_bench.records.run import (
     ALLOCATING,

@@ -9,7 +9,8 @@ import pytest
 import step_runs
 
 from inductor_bench.analysis.comparison_run import compare_runs
-from inductor_bench.analysis.findings.next_commands import headline, next_commands
+from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.analysis.gpu_sharing import other_work, others_words
 from inductor_bench.analysis.optimization.step_facts import StepFacts

@@ -11,7 +11,7 @@ from conftest import ROOT
 from finding_examples import EXAMPLES, FIRST_LINES, share
 
 from inductor_bench.analysis.findings.finding import Finding
-from inductor_bench.analysis.findings.next_commands import headline
+from inductor_bench.analysis.findings.first_line import headline
 from inductor_bench.analysis.findings.rule_table import RULES, STEP_RULES, findings
 from inductor_bench.analysis.step_costs import HOST_SETS_PACE
 from inductor_bench.records.run import Run

@@ -22,6 +22,7 @@ from inductor_bench.analysis.findings import (
     product_findings,
     program_findings,
     step_findings,
+    step_phrases,
 )
 from inductor_bench.analysis.step_costs import EQUAL_STEPS, FAR_OFF, SLOWED
 from inductor_bench.records import evidence
@@ -255,7 +256,7 @@ EXAMPLES: dict[str, Example] = {
         says=(
             share(levels.LEAST_CHANGE),
             share(levels.APART),
-            share(program_findings.DIFFERENT_KINDS),
+            share(step_phrases.DIFFERENT_KINDS),
             f"2 to {step_findings.MOST_KINDS} kinds",
             share(step_findings.DRIFT),
             share(step_findings.SPREAD),

@@ -24,15 +24,8 @@ from .finding import (
     plural,
     short_paths,
 )
-from .program_findings import (
-    MANY_CALLS,
-    WRAPPERS,
-    cuda_graphs_unused,
-    idle_parts,
-    place_words,
-    share_words,
-    small_graphs,
-)
+from .program_findings import MANY_CALLS, WRAPPERS, cuda_graphs_unused, idle_parts, small_graphs
+from .step_phrases import place_words, share_words
 
 # Says failed guards in plain words.
 #

@@ -30,7 +30,7 @@ from .finding import (
     slugs,
 )
 from .graph_findings import is_anything_waiting
-from .program_findings import step_words
+from .step_phrases import step_words
 
 # Whether other processes disturbed a measurement so much that its figures do not count.
 #

@@ -45,8 +45,9 @@ from .finding import (
     worth_naming,
 )
 from .product_findings import reported_rows
-from .program_findings import idle_parts, line_words, share_words
+from .program_findings import idle_parts
 from .step_findings import gradient_copies, spots
+from .step_phrases import line_words, share_words
 
 # Rules about copies to, from and within the device.
 #

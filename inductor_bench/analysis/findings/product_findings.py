@@ -33,7 +33,8 @@ from .finding import (
     to_its_roof,
     worth_naming,
 )
-from .program_findings import WRAPPERS, idle_parts, line_words
+from .program_findings import WRAPPERS, idle_parts
+from .step_phrases import line_words
 
 # The sizes of matrix products, from the arguments of their operators.
 

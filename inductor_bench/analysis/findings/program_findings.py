@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-import statistics
 from collections.abc import Iterator, Set
 
 from ... import units
-from ...records.code import SourceLine, total_s
+from ...records.code import total_s
 from ...records.module import ModuleRecord
 from ...records.run import (
     ALLOCATING,
@@ -21,21 +19,15 @@ from ...records.run import (
     GUARDS,
     HOST_WORK,
     IDLE,
-    KINDS,
-    MARKS,
     OPTIMIZER,
-    OPTIMIZER_STEPS,
     PATTERN,
     PYTHON,
     QUEUED,
     SYNCHRONISING,
-    CallStretch,
     HostStretch,
     Part,
-    Program,
     ProgramChange,
     Run,
-    StepKind,
 )
 from ..step_costs import (
     eager_ratio,
@@ -43,9 +35,7 @@ from ..step_costs import (
     host_idle_share,
     host_sets_pace,
     idle_labels,
-    idle_share,
     median_steps,
-    part_time_s,
     parts_of,
     prediction_of,
     replay_limit_s,
@@ -70,122 +60,7 @@ from .finding import (
     replay_words,
     slugs,
 )
-
-# Phrases about a program's step.
-
-
-LEAST = 0.005
-"""Smallest share of the step that the first line names."""
-
-MOST_PARTS = 4
-"""Largest number of working parts that the first line names."""
-
-_SOURCES = {
-    MARKS: "marked by the program",
-    OPTIMIZER_STEPS: "optimizer steps",
-    PATTERN: "found in the pattern of compiled calls",
-}
-
-
-DIFFERENT_KINDS = 0.1
-"""The difference of the times of kinds of steps, as a share of their median, from which they are told apart."""
-
-MOST_STRETCHES = 4
-"""Largest number of stretches of calls that the first line names."""
-
-
-def step_words(program: Program) -> str:
-    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
-
-    If the figure comes from some of the timed steps, those at the level of the profiled ones, it says ``17 of 243``.
-    """
-    source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
-    kinds = f" of {len(found)} kinds" if (found := differing_kinds(program)) else ""
-    count, every = program.level[1] - program.level[0], len(program.step_times_s)
-    timed = f"{f'{count} of {every}' if 0 < count < every else every} timed{kinds}"
-    said = f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
-    return f"{said} = {loop_words(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
-
-
-def differing_kinds(program: Program) -> tuple[StepKind, ...]:
-    """The kinds of the timed steps, by the graphs that they called; empty if they take about the same time."""
-    times = [kind.time_s for kind in program.step_kinds]
-    differ = len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
-    return program.step_kinds if differ else ()
-
-
-def loop_words(program: Program) -> str:
-    """Returns ``forward 2.70 ms + 24 x forward-2 0.684 ms + 0.21 ms between``."""
-    parts = []
-    for one in program.stretches:
-        graphs = unit_words(one) if len(one.labels) == 1 else f"({unit_words(one)})"
-        times = f"{units.count(one.repetitions)} x " if one.repetitions != 1 else ""
-        parts.append(f"{times}{graphs} {units.seconds(one.time_s)}")
-    between_s = program.step_time_s - sum(one.whole_s for one in program.stretches)
-    return " + ".join([*parts, f"{units.seconds(between_s)} between"] if between_s > 0 else parts)
-
-
-def unit_words(stretch: CallStretch) -> str:
-    """The graphs of one repetition: ``forward + backward``, and how often they follow each other."""
-    named = [(label, len(list(group))) for label, group in itertools.groupby(stretch.labels)]
-    return " + ".join(f"{count} x {label}" if count > 1 else label for label, count in named)
-
-
-def _eager_words(program: Program) -> list[str]:
-    ratio = eager_ratio(program)
-    if ratio is None:
-        return []
-    if ratio > 1:
-        return [f"{ratio:.2f}x faster than eager"]
-    return ["no measurable difference to eager" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
-
-
-def share_words(run: Run, seconds: float) -> str:
-    """Returns a time with its share of the step: ``1.20 ms (3.4%)``."""
-    whole = run.program.step_time_s if run.program else 0.0
-    return f"{units.seconds(seconds)} ({units.percent(seconds / whole)})" if whole else units.seconds(seconds)
-
-
-def line_words(source: SourceLine | None) -> str:
-    """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown."""
-    return f"{'/'.join(source.file.split('/')[-2:])}:{source.line}" if source else ""
-
-
-def place_words(part: Part) -> str:
-    """Returns where a part comes from: its line, else its module; empty if both are unknown."""
-    return line_words(part.source) or part.module
-
-
-def work_words(run: Run) -> str:
-    """Returns the working parts with their shares: ``Block.forward 38%, AdamW 21%, eager operators 12%``."""
-    whole = run.program.step_time_s if run.program else 0.0
-    named: dict[str, float] = {}
-    for part in parts_of(run, GRAPH, OPTIMIZER):
-        named[part.label] = named.get(part.label, 0.0) + part.time_s
-    named["eager operators"] = part_time_s(run, EAGER)
-    named["exposed collectives"] = part_time_s(run, COLLECTIVE)
-    named["copies"] = part_time_s(run, COPY)
-    for part in run.program.parts if run.program else ():
-        if part.kind not in KINDS:  # of a newer version
-            named[part.kind] = named.get(part.kind, 0.0) + part.time_s
-    shown = sorted(named.items(), key=lambda item: -item[1])
-    shown = [(label, seconds) for label, seconds in shown if seconds >= LEAST * whole > 0]
-    most = MOST_PARTS if len(shown) > MOST_PARTS + 1 else len(shown)
-    words = [f"{label} {units.whole_percent(seconds / whole)}" for label, seconds in shown[:most]]
-    rest = sum(seconds for _, seconds in shown[most:])
-    return ", ".join([*words, f"{len(shown) - most} more {units.whole_percent(rest / whole)}"] if rest else words)
-
-
-def idle_words(run: Run) -> str:
-    """Returns the idle time with what the host did, the longest first: ``37% (Python 20%, launching 12%)``."""
-    whole = run.program.step_time_s if run.program else 0.0
-    labels = [(label, seconds / whole) for label, seconds in idle_labels(run).items() if whole]
-    shown = [(label, share) for label, share in labels if share >= LEAST][:2]
-    idle = units.whole_percent(idle_share(run))
-    if len(labels) == 1:
-        return f"{idle} ({labels[0][0]})"
-    return f"{idle} ({', '.join(f'{label} {units.whole_percent(share)}' for label, share in shown)})" if shown else idle
-
+from .step_phrases import line_words, share_words
 
 # Rules about what the host does while the device waits in the program's step.
 

@@ -65,7 +65,8 @@ from .finding import (
     plural,
     time_of,
 )
-from .program_findings import differing_kinds, idle_parts, line_words, share_words
+from .program_findings import idle_parts
+from .step_phrases import differing_kinds, line_words, share_words
 
 # Rules about the steps' times: the first one, changes from step to step, and what limits the figures.
 

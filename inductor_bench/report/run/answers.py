@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ... import units
 from ...analysis.findings.finding import RunEvidence, plural
 from ...analysis.findings.product_findings import product_flops
-from ...analysis.findings.program_findings import line_words, step_words
+from ...analysis.findings.step_phrases import line_words, step_words
 from ...analysis.layers.tree import TreeNode, tree_by_layer
 from ...analysis.step_costs import graph_use, runs_on_host, step_of, weight_s
 from ...records.code import SourceLine

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ... import units
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, join_words
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
-from ...analysis.findings.next_commands import applying_command, headline, proven_rows
+from ...analysis.findings.first_line import headline
+from ...analysis.findings.next_commands import applying_command, proven_rows
 from ...analysis.findings.rule_table import FIRST, findings, findings_beside
 from ...analysis.step_costs import (
     calls_differ,

@@ -6,7 +6,8 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, hashed
-from ...analysis.findings.next_commands import headline, next_commands, try_command
+from ...analysis.findings.first_line import headline
+from ...analysis.findings.next_commands import next_commands, try_command
 from ...analysis.findings.rule_table import FIRST, findings_beside, saving_s
 from ...analysis.step_costs import step_of, whole_time_s
 from ...errors import InductorBenchError

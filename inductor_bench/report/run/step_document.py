@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ... import units
-from ...analysis.findings.program_findings import line_words, place_words, unit_words
 from ...analysis.findings.step_findings import rank_name, spot_words
+from ...analysis.findings.step_phrases import line_words, place_words, unit_words
 from ...analysis.step_costs import exposed_s, idle_s, pace_setter, parts_of, runs_on_host, step_of, work_s
 from ...records.evidence import GENERATED, LIBRARY, OWN, TORCH, HostTrace, HostTraceFrame, HostTraceProfile
 from ...records.run import (

@@ -11,7 +11,7 @@ import run_builder
 import step_runs
 from inline import change
 
-from inductor_bench.analysis.findings.next_commands import headline
+from inductor_bench.analysis.findings.first_line import headline
 from inductor_bench.cli import main as entry
 from inductor_bench.records.base import OtherProcess
 from inductor_bench.records.batch_record import Batch, BatchModel

@@ -1,0 +1,258 @@
+"""The first line of a summary: the bottleneck, the parts of the time, and possible savings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ... import units
+from ...devices.table import common_device
+from ...records.base import Category
+from ...records.module import ModuleRecord
+from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, KINDS, OPTIMIZER, Program, Run
+from ..step_costs import (
+    GENERATED_KERNELS,
+    host_sets_pace,
+    idle_labels,
+    idle_share,
+    is_simulated,
+    is_uncompiled,
+    kernels_save,
+    module_time_s,
+    part_time_s,
+    parts_of,
+    runs_on_host,
+    step_of,
+    weight_s,
+    whole_time_s,
+)
+from .compile_findings import recompilations, recompiles_often
+from .doubts import disturbed, disturbed_graphs
+from .finding import CAUTION, LIBRARY, UNTUNABLE, WAITS_FOR_HOST, Finding, RunEvidence, bottleneck, gain_of, plural
+from .graph_findings import cuda_graph, host_bound, launch_bound
+from .step_phrases import step_words
+
+LEAST = 0.005
+"""Smallest share of the step that the first line names."""
+
+MOST_PARTS = 4
+"""Largest number of working parts that the first line names."""
+
+LEAST_GAIN = 0.01
+"""Smallest possible saving that the first line reports, as a share of the step."""
+
+
+def step_headline(run: Run) -> Finding | None:
+    """Returns the first line about the program's step; ``None`` if no step was profiled."""
+    program = step_of(run)
+    if program is None:
+        return None
+    lead, work = _lead(run, program), work_words(run)
+    busy, idle = 1 - idle_share(run), f"idle {idle_words(run)}" if idle_share(run) >= LEAST else ""
+    if runs_on_host(run):
+        return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
+    if program.others is not None:
+        text = f"{lead}: GPU shared with another program, busy {units.whole_percent(busy)} with this one: "
+        rest = f"idle or another's {units.whole_percent(idle_share(run))}" if idle else ""
+        return Finding("step", text + _joined(work, rest))
+    if host_sets_pace(run):
+        text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
+        kernels = KERNELS_LATER if is_simulated(run) and not kernels_save(run) else ""
+        return Finding("step", ". ".join(filter(None, [text, _simulated_savings(run), kernels])))
+    bound = f"{lead}: GPU-bound, busy {units.whole_percent(busy)}: {_joined(work, idle)}"
+    savings = _simulated_savings(run) if program.predictions else _program_savings(run)
+    return Finding("step", ". ".join(filter(None, [bound, savings])))
+
+
+def _lead(run: Run, program: Program) -> str:
+    """The step, and why it holds no compiled graph."""
+    return f"{step_words(program)}; {_nothing_compiled(run)}. The step" if is_uncompiled(run) else step_words(program)
+
+
+def _nothing_compiled(run: Run) -> str:
+    why = run.capture.uncompiled
+    return f"nothing is compiled: {why}" if why else "nothing is compiled"
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+KERNELS_LATER = "Faster kernels shorten the step only once the host is faster"
+MOST_SAVINGS = 3
+
+_SAVED_BY = {
+    "synchronisations": "no waiting for results",
+    "data-loading": "data loaded beside the step",
+    "allocations": "no memory from the driver",
+    "small-graphs": "calls without guards",
+    "kernel-gaps": "no gaps between kernels",
+    "cuda-graphs-unused": "CUDA graphs",
+    "replay-inputs": "inputs that stay in place",
+    "eager-optimizer": "the optimizer in one launch",
+    "eager-operators": "no eager operators",
+    "collectives": "collectives behind computation",
+    "gradient-copies": "no copies of gradients",
+    "library-below-limit": "library kernels at their peaks",
+    "layout-copies": "no rearranged tensors",
+    "full-float32": "TF32",
+}
+"""What a first line calls the changes of findings."""
+
+
+def _simulated_savings(run: Run) -> str:
+    """``Could save: CUDA graphs 8.9%, TF32 4.1% (simulated)``; empty if little could be saved."""
+    program = step_of(run)
+    if program is None:
+        return ""
+    words = _SAVED_BY | {
+        GENERATED_KERNELS: common_device(module.device for module in run.modules).words.generated_at_peaks
+    }
+    largest: dict[str, float] = {}
+    for one in program.predictions:
+        share = one.saving_s / program.step_time_s
+        if one.kind in words and share >= LEAST_GAIN:
+            largest.setdefault(words[one.kind], share)
+    named = [f"{name} {units.percent(share)}" for name, share in list(largest.items())[:MOST_SAVINGS]]
+    return f"Could save: {', '.join(named)} (simulated, each by itself)" if named else ""
+
+
+def _program_savings(run: Run) -> str:
+    """``Could save: …``; empty if little could be saved, or if a busy machine disturbed the kernels' times."""
+    if disturbed_graphs(run):
+        return ""
+    evidence = RunEvidence(run)
+    gain = evidence.whole.part(gain_of(row for row in evidence.rows if row.kernel.category not in UNTUNABLE))
+    kind = common_device(module.device for module in run.modules).words.generated_at_peaks
+    return f"Could save: {kind} {units.percent(gain)} (upper bound)" if gain >= LEAST_GAIN else ""
+
+
+LEAST_SAVING = 0.01
+"""Smallest saving that is reported, as a share of the program's time."""
+
+WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"
+
+_DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
+
+
+def headline(run: Run) -> Finding | None:
+    """Selects or makes the most important finding about a run.
+
+    Returns:
+        The parts of the program's step if it was profiled, or that a busy machine disturbed it. Otherwise, from the
+        graphs: the finding about a busy machine if it disturbed most of the program; else the launch-bound or
+        host-bound finding if it concerns most of the program's time; else the parts of the time with possible savings.
+        ``None`` if nothing was measured.
+    """
+    if (step := step_headline(run)) is not None:
+        return disturbed(run) or step
+    found = _recompiled_often(run) or _of_graphs(run)
+    if found is None and run.program is not None and is_uncompiled(run):
+        return Finding("step", f"{step_words(run.program)}, not profiled; {_nothing_compiled(run)}")
+    if found is None or run.program is None:
+        return found
+    graphs = "" if found.kind == "recompiles" else "its graphs by themselves: "
+    return replace(found, text=f"{step_words(run.program)}, not profiled; {graphs}{found.text}")
+
+
+def _recompiled_often(run: Run) -> Finding | None:
+    """The recompilations of a program whose steps did not settle for them."""
+    if run.program is None or not recompiles_often(run):
+        return None
+    return next((one for one in recompilations(RunEvidence(run)) if one.level == CAUTION), None)
+
+
+def _of_graphs(run: Run) -> Finding | None:
+    measured = [module for module in run.modules if module_time_s(module)]
+    if not measured:
+        return None
+    if (busy := disturbed(run)) is not None:
+        return busy
+    whole = sum(weight_s(run, module) for module in measured)
+    evidence = RunEvidence(run)
+    for finding in (*launch_bound(evidence), *host_bound(evidence)):
+        concerned = [module for module in measured if module.slug in finding.modules]
+        if 2 * sum(weight_s(run, module) for module in concerned) >= whole:
+            return finding
+    graphs = f"; {WITHOUT_GRAPHS}" if any(module.cuda_graphs for module in measured) else ""
+    return Finding("parts", f"{_parts(measured, run)}{graphs}. {_savings(run, whole)}".rstrip(". "))
+
+
+def _savings(run: Run, whole: float) -> str:
+    """Returns ``Could save: generated kernels at their peaks 12.6% (upper bound), CUDA graphs 4.8% (measured)``."""
+    peaks = sum(
+        (kernel.roof.gain_limit_s or 0.0) * (module.program_calls or 1)
+        for module in run.modules
+        if bottleneck(module) not in WAITS_FOR_HOST
+        for kernel in module.kernels
+        if kernel.category not in UNTUNABLE
+    )
+    graphs = sum(finding.gain_s for finding in cuda_graph(RunEvidence(run)))
+    kind = common_device(module.device for module in run.modules).words.generated_at_peaks
+    savings = [(peaks / whole, kind, "upper bound"), (graphs / whole, "CUDA graphs", "measured")]
+    words = [
+        f"{name} {units.percent(share)} ({how})"
+        for share, name, how in sorted(savings, reverse=True)
+        if share >= LEAST_SAVING
+    ]
+    return f"Could save: {', '.join(words)}" if words else ""
+
+
+def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
+    """Returns ``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6%``."""
+    whole = whole_time_s(run)
+    words = common_device(module.device for module in modules).words
+    library = _time(modules, LIBRARY)
+    data = _time(modules, _DATA)
+    every = sum(total.time_s for module in modules for total in module.categories)
+    times = [module.times for module in modules]
+    idle = sum(one.idle.time_s for one in times if one.wall_time_s and one.idle is not None)
+    parts = [
+        (library, words.library),
+        (every - library - data, words.generated),
+        (data, "copies and collectives" if _time(modules, (Category.COLLECTIVE,)) else "copies and memsets"),
+        (idle, words.outside),
+    ]
+    shown = [(seconds, name) for seconds, name in sorted(parts, reverse=True) if seconds >= 0.005 * whole]
+    if not shown:
+        return f"{plural(len(modules), 'graph')} of {units.seconds(whole)}"
+    (first, name), *others = shown
+    graphs = f" ({len(modules)} graphs, each once)" if len(modules) > 1 else ""
+    limit = "" if idle > 0.3 * whole else words.bound
+    text = f"{limit}{name} {units.whole_percent(first / whole)} of {units.seconds(whole)}{graphs}"
+    return ", ".join([text, *(f"{name} {units.whole_percent(seconds / whole)}" for seconds, name in others)])
+
+
+def _time(modules: Sequence[ModuleRecord], categories: Sequence[Category]) -> float:
+    return sum(total.time_s for module in modules for total in module.categories if total.name in categories)
+
+
+def work_words(run: Run) -> str:
+    """Returns the working parts with their shares: ``Block.forward 38%, AdamW 21%, eager operators 12%``."""
+    whole = run.program.step_time_s if run.program else 0.0
+    named: dict[str, float] = {}
+    for part in parts_of(run, GRAPH, OPTIMIZER):
+        named[part.label] = named.get(part.label, 0.0) + part.time_s
+    named["eager operators"] = part_time_s(run, EAGER)
+    named["exposed collectives"] = part_time_s(run, COLLECTIVE)
+    named["copies"] = part_time_s(run, COPY)
+    for part in run.program.parts if run.program else ():
+        if part.kind not in KINDS:  # of a newer version
+            named[part.kind] = named.get(part.kind, 0.0) + part.time_s
+    shown = sorted(named.items(), key=lambda item: -item[1])
+    shown = [(label, seconds) for label, seconds in shown if seconds >= LEAST * whole > 0]
+    most = MOST_PARTS if len(shown) > MOST_PARTS + 1 else len(shown)
+    words = [f"{label} {units.whole_percent(seconds / whole)}" for label, seconds in shown[:most]]
+    rest = sum(seconds for _, seconds in shown[most:])
+    return ", ".join([*words, f"{len(shown) - most} more {units.whole_percent(rest / whole)}"] if rest else words)
+
+
+def idle_words(run: Run) -> str:
+    """Returns the idle time with what the host did, the longest first: ``37% (Python 20%, launching 12%)``."""
+    whole = run.program.step_time_s if run.program else 0.0
+    labels = [(label, seconds / whole) for label, seconds in idle_labels(run).items() if whole]
+    shown = [(label, share) for label, share in labels if share >= LEAST][:2]
+    idle = units.whole_percent(idle_share(run))
+    if len(labels) == 1:
+        return f"{idle} ({labels[0][0]})"
+    return f"{idle} ({', '.join(f'{label} {units.whole_percent(share)}' for label, share in shown)})" if shown else idle

@@ -1,0 +1,85 @@
+"""Phrases about a program's step: its time, its loops, its lines and shares of it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+from ... import units
+from ...records.code import SourceLine
+from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
+from ..step_costs import eager_ratio
+
+_SOURCES = {
+    MARKS: "marked by the program",
+    OPTIMIZER_STEPS: "optimizer steps",
+    PATTERN: "found in the pattern of compiled calls",
+}
+
+DIFFERENT_KINDS = 0.1
+"""The difference of the times of kinds of steps, as a share of their median, from which they are told apart."""
+
+MOST_STRETCHES = 4
+"""Largest number of stretches of calls that the first line names."""
+
+
+def step_words(program: Program) -> str:
+    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, with its loops and an eager step if they are known.
+
+    If the figure comes from some of the timed steps, those at the level of the profiled ones, it says ``17 of 243``.
+    """
+    source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
+    kinds = f" of {len(found)} kinds" if (found := differing_kinds(program)) else ""
+    count, every = program.level[1] - program.level[0], len(program.step_times_s)
+    timed = f"{f'{count} of {every}' if 0 < count < every else every} timed{kinds}"
+    said = f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
+    return f"{said} = {loop_words(program)}" if 0 < len(program.stretches) <= MOST_STRETCHES else said
+
+
+def differing_kinds(program: Program) -> tuple[StepKind, ...]:
+    """The kinds of the timed steps, by the graphs that they called; empty if they take about the same time."""
+    times = [kind.time_s for kind in program.step_kinds]
+    differ = len(times) > 1 and max(times) - min(times) >= DIFFERENT_KINDS * statistics.median(times)
+    return program.step_kinds if differ else ()
+
+
+def loop_words(program: Program) -> str:
+    """Returns ``forward 2.70 ms + 24 x forward-2 0.684 ms + 0.21 ms between``."""
+    parts = []
+    for one in program.stretches:
+        graphs = unit_words(one) if len(one.labels) == 1 else f"({unit_words(one)})"
+        times = f"{units.count(one.repetitions)} x " if one.repetitions != 1 else ""
+        parts.append(f"{times}{graphs} {units.seconds(one.time_s)}")
+    between_s = program.step_time_s - sum(one.whole_s for one in program.stretches)
+    return " + ".join([*parts, f"{units.seconds(between_s)} between"] if between_s > 0 else parts)
+
+
+def unit_words(stretch: CallStretch) -> str:
+    """The graphs of one repetition: ``forward + backward``, and how often they follow each other."""
+    named = [(label, len(list(group))) for label, group in itertools.groupby(stretch.labels)]
+    return " + ".join(f"{count} x {label}" if count > 1 else label for label, count in named)
+
+
+def _eager_words(program: Program) -> list[str]:
+    ratio = eager_ratio(program)
+    if ratio is None:
+        return []
+    if ratio > 1:
+        return [f"{ratio:.2f}x faster than eager"]
+    return ["no measurable difference to eager" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
+
+
+def share_words(run: Run, seconds: float) -> str:
+    """Returns a time with its share of the step: ``1.20 ms (3.4%)``."""
+    whole = run.program.step_time_s if run.program else 0.0
+    return f"{units.seconds(seconds)} ({units.percent(seconds / whole)})" if whole else units.seconds(seconds)
+
+
+def line_words(source: SourceLine | None) -> str:
+    """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown."""
+    return f"{'/'.join(source.file.split('/')[-2:])}:{source.line}" if source else ""
+
+
+def place_words(part: Part) -> str:
+    """Returns where a part comes from: its line, else its module; empty if both are unknown."""
+    return line_words(part.source) or part.module
