@@ -39,7 +39,7 @@ MOST_PARTS = 4
 """Largest number of working parts that the first line names."""
 
 LEAST_GAIN = 0.01
-"""Smallest possible saving that the first line reports, as a share of the step."""
+"""Smallest possible saving that the first line reports, as a share of the step, or of the graphs' time without one."""
 
 
 def step_headline(run: Run) -> Finding | None:
@@ -127,9 +127,6 @@ def _program_savings(run: Run) -> str:
     return f"Could save: {kind} {units.percent(gain)} (upper bound)" if gain >= LEAST_GAIN else ""
 
 
-LEAST_SAVING = 0.01
-"""Smallest saving that is reported, as a share of the program's time."""
-
 WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"
 
 _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
@@ -193,7 +190,7 @@ def _savings(run: Run, whole: float) -> str:
     words = [
         f"{name} {units.percent(share)} ({how})"
         for share, name, how in sorted(savings, reverse=True)
-        if share >= LEAST_SAVING
+        if share >= LEAST_GAIN
     ]
     return f"Could save: {', '.join(words)}" if words else ""
 
