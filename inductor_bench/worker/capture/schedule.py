@@ -137,7 +137,8 @@ class WindowLimits:
     """The window of one observation."""
 
     skip: int | None = None  # the number of steps before it, which the user may choose
-    steps: int | None = None  # the number of its steps, which the user may choose
+    # the number of its steps, which the user may choose; one more is profiled then
+    steps: int | None = None
     profiles: bool = True  # whether steps are profiled
     stacks: bool = True  # whether a step with Python stacks follows the profiled steps
     samples: bool = False  # whether the host is sampled in steps after all others
