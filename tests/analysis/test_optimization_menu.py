@@ -50,6 +50,27 @@ def test_what_can_save_little_is_not_tried_and_says_how_little() -> None:
     assert rows["channels-last"].reason == "it can save at most 0% of the step"
 
 
+@pytest.mark.parametrize(
+    ("threads", "own", "words"),
+    [
+        (1, 1, ""),
+        (1, 2, "the program itself runs on 1 thread of 2 cores: only its own call of torch.set_num_threads"),
+        (2, 2, "the program uses all cores already"),
+        (None, None, "the number of threads of the program is not known"),
+    ],
+)
+def test_more_threads_are_tried_unless_the_program_has_them_or_sets_their_number(
+    threads: int | None, own: int | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StepFacts, "on_host", True)
+    run = recorded("blocks")
+    host = replace(run.environment.host, threads=own, cpu_count=2)
+    modules = tuple(replace(module, threads=threads) for module in run.modules)
+    facts = StepFacts(replace(run, modules=modules, environment=replace(run.environment, host=host)))
+    found = THREADS.obstacle(facts)
+    assert found.startswith(words) if words else not found
+
+
 def test_graphs_that_are_replayed_already_are_not_tried() -> None:
     rows = menu_of("decode")
     assert rows["cudagraphs"].reason == "the step replays CUDA graphs already"

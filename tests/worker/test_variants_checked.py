@@ -24,6 +24,7 @@ from inductor_bench.messages.variant_requests import (  # noqa: E402
 )
 from inductor_bench.records.optimization import (  # noqa: E402
     ATTENTION,
+    COMPILE,
     INDUCTOR,
     LOADER,
     OPTIMIZER,
@@ -245,6 +246,29 @@ def test_what_the_program_sets_after_its_start_gives_way_to_what_holds(tmp_path:
         assert torch.backends.cudnn.benchmark
     finally:
         torch.backends.cudnn.benchmark = before
+
+
+def test_what_makes_dynamo_begin_a_frame_again_is_no_failure_of_the_variant_that_holds(tmp_path: Path) -> None:
+    turns = Turns(
+        VariantsRequest((ProgramVariant("any", (VariantSwitch(COMPILE, "dynamic", True),)),), False), tmp_path
+    )
+    turns.hold()
+    raised: list[Exception] = []
+
+    def compile_graph(*arguments: Any, **keywords: Any) -> Any:
+        if raised:
+            raise raised.pop()
+        return "made"
+
+    graph = torch.fx.symbolic_trace(torch.nn.Identity())
+    backend = torch._TorchCompileInductorWrapper("default", None, None)
+    raised.append(torch._dynamo.exc.TensorifyScalarRestartAnalysis())
+    with pytest.raises(torch._dynamo.exc.TensorifyScalarRestartAnalysis):
+        turns._compile_held(compile_graph, backend, graph, [])
+    assert turns.settings[1].failure == ""
+    raised.append(RuntimeError())
+    assert turns._compile_held(compile_graph, backend, graph, []) == "made"
+    assert turns.settings[1].failure == "RuntimeError", "an error without a message has no colon"
 
 
 def test_what_this_torch_lacks_or_what_cannot_alternate_is_refused(tmp_path: Path) -> None:

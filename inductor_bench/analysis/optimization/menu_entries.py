@@ -22,6 +22,7 @@ from ...records.optimization import (
     TORCH,
     ProgramSetting,
 )
+from ..findings.finding import plural
 from .step_facts import GENERATED, PRODUCTS, REDUCTIONS, StepFacts
 
 Bound = Callable[[StepFacts], "float | None"]
@@ -82,8 +83,15 @@ def _needs_memory(facts: StepFacts) -> str:
 def _needs_cores(facts: StepFacts) -> str:
     if not facts.on_host:
         return "it helps on a CPU only"
-    if facts.threads is None or facts.threads == facts.cores:
+    if facts.threads is None:
+        return "the number of threads of the program is not known"
+    if facts.threads == facts.cores:
         return "the program uses all cores already"
+    if facts.threads != facts.own_threads:
+        return (
+            f"the program itself runs on {plural(facts.threads, 'thread')} of {facts.cores} cores: only its own call "
+            "of torch.set_num_threads can change that"
+        )
     return ""
 
 

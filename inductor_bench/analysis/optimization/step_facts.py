@@ -261,6 +261,12 @@ class StepFacts:
 
     @cached_property
     def threads(self) -> int | None:
+        """The least number of threads that a graph ran on; if that is unknown, what torch has by itself."""
+        return min((module.threads for module in self.run.modules if module.threads), default=self.own_threads)
+
+    @property
+    def own_threads(self) -> int | None:
+        """The number of threads that torch has if the program does not set it."""
         return self.run.environment.host.threads
 
     @cached_property

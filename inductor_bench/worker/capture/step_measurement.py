@@ -118,9 +118,9 @@ def write_steps(path: Path, found: ObservedSteps) -> None:
 
 
 def words_of(error: BaseException) -> str:
-    """The kind of an error and the first line of its message."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
+    """The kind of an error and the first line of its message, if it has one."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def number_of(name: str) -> int | None:

@@ -73,6 +73,12 @@ def option(name: str) -> Any:
     return config.get_config_copy()[name]
 
 
+def asks_for_restart(error: BaseException) -> bool:
+    """Whether an exception is no failure, but makes Dynamo begin its frame again (a float became a constant)."""
+    exceptions = sys.modules.get("torch._dynamo.exc")
+    return isinstance(error, getattr(exceptions, "RestartAnalysis", ()))
+
+
 def copy_graph(module: Any) -> Any:
     """A copy of a graph's module with graphs of its own and the same parameters. (2.13)
 

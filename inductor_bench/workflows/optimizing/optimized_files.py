@@ -332,7 +332,7 @@ def lines_of(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ())
             yield from _optimizer_lines(one, optimizers)
         elif one.kind == FUNCTION and ":" in one.setting:
             file, line, name = one.setting.rsplit(":", 2)
-            yield f"@torch.compile  # above def {name}, around line {line} of {file}"
+            yield f"@torch.compile  # above def {name}, which has line {line} of {file}"
         elif one.kind == FUNCTION:
             yield f"loss = {compiled_name(one.setting)}(…)  # in place of {one.setting}"
         elif one.kind == LOADER:
@@ -486,7 +486,7 @@ def page_text(
         *map(plain, lines_of(settings, optimizers)),
         "```",
         "",
-        "Or all of it by one call, from `apply.py`, before the model is compiled and the optimizer is made:",
+        "Or by one call, before the model is compiled and an optimizer is made (`sys.path` needs this folder):",
         "",
         "```python",
         "import apply",

@@ -220,7 +220,7 @@ def test_functions_get_a_decorator_in_their_files_and_an_optimizer_a_compiled_st
     assert f"+{call.format(False, '')}\n" in diff_of(file, settings, on_host=True)
     compiled = "torch.compile(type(optimizer).step, options={'triton.cudagraphs': False})"
     assert f"+optimizer.step = {compiled}.__get__(optimizer)\n" in text
-    assert any("@torch.compile  # above def loss_of, around line 7" in line for line in lines_of(settings))
+    assert any("@torch.compile  # above def loss_of, which has line 7" in line for line in lines_of(settings))
     assert diff_of(file, [ProgramSetting("function", f"{file}:7:missing", "True")]) == ""
 
 

@@ -275,6 +275,8 @@ class Turns:
             with self._timed_for(settings):
                 made = original(upstream.with_options(backend, settings.options), module, inputs, **more)
         except Exception as error:  # whatever a compiler raises is the variant's
+            if upstream.asks_for_restart(error):
+                raise
             self.fail(settings.number, error)
             return original(backend, spare, inputs, **more)
         settings.graphs += 1
