@@ -65,7 +65,7 @@ class UserFiles:
     def find_all(self, calls: Iterable[UserCall]) -> Iterator[SourceLine | None]:
         """The lines of the calls of one step, in their order.
 
-        Of several lines that may be a call's, it is the next one after those of the calls before it.
+        Of several places that may be a call's, it is the next one after those of the calls before it.
         """
         before: dict[tuple[str, str], int] = {}
         used: dict[UserCall, int] = {}
@@ -73,9 +73,9 @@ class UserFiles:
             lines, key = self._lines(call), (call.file, call.function)
             line = lines.sure
             if lines.several:
-                after = max(before.get(key, 0), used.get(call, 0) + 1)
-                line = next((one for one in lines.several if one >= after), lines.several[0])
-                used[call] = line
+                left = range(used.get(call, -1) + 1, len(lines.several))
+                place = next((one for one in left if lines.several[one] >= before.get(key, 0)), 0)
+                line, used[call] = lines.several[place], place
             if line is not None and (lines.several or lines.is_call):
                 before[key] = line
             yield self._source(call, line)
@@ -104,7 +104,7 @@ class _CallLines(NamedTuple):
     """The lines that may be a call's."""
 
     sure: int | None  # the only one, or the function's first line; ``None`` if it is unknown
-    several: tuple[int, ...] = ()  # of several ones all, in order
+    several: tuple[int, ...] = ()  # of several ones all, in order; a line with two such calls is there twice
     is_call: bool = False  # whether ``sure`` is the line of the call
 
 
@@ -126,14 +126,14 @@ def _lines_of_call(path: Path, call: UserCall) -> _CallLines:
     for called in call.called:
         names, constructed = made.get(called, (set(), set()))
         wanted = {called, *names}
-        lines = {line for line, found in calls if not wanted.isdisjoint(found)} - constructed
+        lines = sorted(line for line, found in calls if not wanted.isdisjoint(found) and line not in constructed)
         if resumed is not None:
-            lines = {line for line in lines if line >= call.line}
-        if len(lines) > 1 and function is not None and call.line > getattr(function, "lineno", 0):
-            lines = {line for line in lines if _is_repeated(function, line)} or lines  # it runs since before the step
-        if len(lines) == 1:
-            return _CallLines(lines.pop(), (), is_call=True)
-        several = several or tuple(sorted(lines))
+            lines = [line for line in lines if line >= call.line]
+        if len(set(lines)) > 1 and function is not None and call.line > getattr(function, "lineno", 0):
+            lines = [line for line in lines if _is_repeated(function, line)] or lines  # it runs since before the step
+        if len(set(lines)) == 1:
+            return _CallLines(lines[0], (), is_call=True)
+        several = several or tuple(lines)
     if resumed is not None:
         return _CallLines(None)
     if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):

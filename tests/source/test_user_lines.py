@@ -141,6 +141,13 @@ def test_of_several_lines_the_order_of_the_calls_tells(tmp_path: Path) -> None:
     assert [one and one.line for one in skipped] == [3, 4], "the first call did nothing"
 
 
+def test_two_calls_of_one_name_on_a_line_come_before_that_of_a_later_line(tmp_path: Path) -> None:
+    lines = ("def pool(hidden, m):", "    pooled = (hidden * m).sum(1) / m.sum(1)", "    return (pooled**2).sum(-1)")
+    (tmp_path / "pool.py").write_text("\n".join(lines))
+    sums = [UserCall("", "pool.py", 1, "pool", ("sum",))] * 3
+    assert [one and one.line for one in UserFiles((tmp_path,)).find_all(sums)] == [2, 2, 3]
+
+
 def test_what_a_running_function_calls_in_a_step_is_in_its_loop(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(REPEATED)
     files = UserFiles((tmp_path,))
