@@ -83,12 +83,18 @@ def test_categories_add_up_to_the_kernels() -> None:
 
 def test_work_is_counted() -> None:
     forward = runs.factory().module("forward")
+    kernels = [kernel for module in runs.factory().record["modules"] for kernel in module["kernels"]]
     (gemm,) = [kernel for kernel in forward["kernels"] if kernel["category"] == "extern_gemm"]
     assert gemm["flops"] == 2 * 128 * 256 * 512 + 2 * 128 * 512 * 64 and gemm["calls"] == 2
     (fused,) = [kernel for kernel in forward["kernels"] if kernel["category"] == "cpp"]
     assert fused["moved_bytes"] == 2 * 128 * 512 * 4, "tanh, in place"
-    known = runs.factory().record["peaks"] is not None  # those of a busy machine are not kept
-    assert (gemm["gain_limit_s"] is not None) == known and gemm["bandwidth"] > 0
+    peaks = runs.factory().record["peaks"]  # none, or too low, if the machine was busy when they were measured
+    fastest = max(one["flop_rate"] or 0.0 for one in kernels if one["category"] == "extern_gemm")
+    if gemm["gain_limit_s"] is None:
+        assert peaks is None or fastest > peaks["matmul_flops"]["float32"]
+    else:
+        assert peaks is not None
+    assert gemm["bandwidth"] > 0
 
 
 def test_analysing_a_run_again_changes_nothing() -> None:
