@@ -45,7 +45,7 @@ The roof is the rate of large square products of random numbers. On an H200 one 
 """
 
 ABOVE_ROOF = 0.25
-"""Most time of groups above their roof, as a share of their bound's, with which the others still say something."""
+"""If groups above their roof take more than this share of the bound's time, the kernel's share of peak is unknown."""
 
 _SPREADS = {"memory": WRITE_SPREAD, "compute": MATRIX_SPREAD}
 

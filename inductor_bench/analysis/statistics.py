@@ -260,7 +260,7 @@ SMALLEST_GROUP = 0.2
 """Share of the steps that a group has at least."""
 
 MIDDLE_HALF = 1.0
-"""Width of the middle half of the steps, as a share of their median, from which no step is the usual one."""
+"""Width of the middle half of the steps, as a share of their median, from which the median is not the usual step."""
 
 LEAST_STEPS = 5
 """Least number of steps of a level."""
@@ -304,7 +304,7 @@ def typical_time(times: Sequence[float]) -> float:
 
 
 def vary_widely(times: Sequence[float]) -> bool:
-    """Whether steps take so different times that the median is no usual step: of a loader that stalls, for one."""
+    """Whether step times differ so much that the median is not the usual step, for example if a loader stalls."""
     if len(times) < LEAST_STEPS:
         return False
     low, middle, high = statistics.quantiles(times, n=4)

@@ -74,7 +74,7 @@ def option(name: str) -> Any:
 
 
 def asks_for_restart(error: BaseException) -> bool:
-    """Whether an exception is no failure, but makes Dynamo begin its frame again (a float became a constant)."""
+    """Whether an exception is no failure, but asks Dynamo to begin its frame again (a float became a constant)."""
     exceptions = sys.modules.get("torch._dynamo.exc")
     return isinstance(error, getattr(exceptions, "RestartAnalysis", ()))
 
