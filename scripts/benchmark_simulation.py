@@ -76,7 +76,7 @@ SPIN = "spin_kernel"
 """A part of the name of the kernel of ``torch.cuda._sleep``."""
 
 WARM, TIMED, PROFILED = (8, 40, 5) if GPU else (2, 8, 3)
-TURNS, IN_TURN = (20, 8) if GPU else (4, 4)
+TURNS, IN_TURN = (36, 8) if GPU else (4, 4)
 """How often a program runs with a change and without, in turn, and the timed steps of each turn."""
 
 CLOCKS_S = 0.3
@@ -118,6 +118,7 @@ class Program:
         self._work = work
         self._side = torch.cuda.Stream() if GPU else None
         self._graph: Any = None
+        self.regions_s: list[float] = []  # the host's time in the region, in the last steps
 
     def prepare(self, setup: Setup) -> None:
         """Compiles, and captures the region."""
@@ -140,11 +141,13 @@ class Program:
             pass
         self._work.before()
         spin(setup.first_s)
+        begin_s = time.perf_counter()
         if setup.one_graph:
             self._graph.replay()
         else:
             with profiler_range(f"{GRAPH_CALL}0"):
                 self._work.region()
+        self.regions_s.append(time.perf_counter() - begin_s)
         value = self._work.after()
         with torch.cuda.stream(self._side) if setup.beside else contextlib.nullcontext():
             spin(setup.last_s)
@@ -369,16 +372,18 @@ PROGRAMS: dict[str, Row] = {
 
 
 class Timed(NamedTuple):
-    """The mean step on the device's clock, and the median on the host's, in seconds."""
+    """The median step on the device's clock and on the host's, and the host's time in the region, in seconds."""
 
     step_s: float
     host_s: float
+    region_s: float | None = None
 
 
 def timed(program: Program, setup: Setup, steps: int = TIMED, warm: int = WARM) -> Timed:
     """Times steps after a few others."""
     for _ in range(warm):
         program.step(setup)
+    program.regions_s.clear()
     events, moments = [], []
     for number in range(steps + 1):
         moments.append(time.perf_counter())
@@ -391,7 +396,10 @@ def timed(program: Program, setup: Setup, steps: int = TIMED, warm: int = WARM) 
     synchronize()
     host_s = [end - begin for begin, end in pairwise(moments)]
     steps_s = [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(events)] if GPU else host_s
-    return Timed(statistics.median(steps_s), statistics.median(host_s))
+    regions_s = program.regions_s
+    return Timed(
+        statistics.median(steps_s), statistics.median(host_s), statistics.median(regions_s) if regions_s else None
+    )
 
 
 class Measured(NamedTuple):
@@ -400,17 +408,24 @@ class Measured(NamedTuple):
     shorter_s: float
     error_s: float
     unchanged_s: float
+    region_s: float | None = None  # the host's time in the changed region
 
 
 def in_turn(program: Program, one: Setup, other: Setup) -> Measured:
     """Measures a change; a drift of the machine cancels."""
-    sides: dict[Setup, list[float]] = {one: [], other: []}
+    sides: dict[Setup, list[Timed]] = {one: [], other: []}
     for turn in range(TURNS):
         for setup in (one, other) if turn % 2 else (other, one):
-            sides[setup].append(timed(program, setup, IN_TURN, WARM // 4).step_s)
-    shorter = [first - second for first, second in zip(sides[one], sides[other], strict=True)]
+            sides[setup].append(timed(program, setup, IN_TURN, WARM // 4))
+    shorter = [first.step_s - second.step_s for first, second in zip(sides[one], sides[other], strict=True)]
     error_s = math.sqrt(math.pi / 2) * statistics.stdev(shorter) / math.sqrt(len(shorter))
-    return Measured(statistics.median(shorter), error_s, statistics.median(sides[one]))
+    regions_s = [side.region_s for side in sides[other] if side.region_s is not None]
+    return Measured(
+        statistics.median(shorter),
+        error_s,
+        statistics.median(side.step_s for side in sides[one]),
+        statistics.median(regions_s) if regions_s else None,
+    )
 
 
 def profile(program: Program, setup: Setup, path: Path) -> None:
@@ -454,6 +469,8 @@ class Answer:
     error_s: float  # the standard error of what was measured
     unchanged_s: float  # the unchanged step between the changed ones
     hit: bool
+    region_s: float | None = None  # the host's time in the region of the unprofiled step
+    changed_region_s: float | None = None  # and in that of the changed step
 
 
 def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
@@ -475,10 +492,14 @@ class Simulator:
     def __init__(self, name: str, row: Row, folder: Path, before: Timed) -> None:
         self._name, self._setup, self._before = name, row.setup, before
         self._queue = read_queue(folder / f"{name}.json")
-        self._fitted: FittedQueue = fit(self._queue.queue, before.step_s, (), before.host_s)
+        times_s = {} if before.region_s is None else {0: before.region_s}
+        calls = {0: list(self._queue.calls)}
+        self._fitted: FittedQueue = fit(self._queue.queue, before.step_s, (), before.host_s, calls, times_s)
         hosts = self._fitted.hosts
         told = ", ".join(f"{host.event_cost_s * 1e6:.1f} µs a range, x{host.scale:.2f}" for host in hosts)
         times = f"{before.step_s * 1e3:.3f} ms a step, host {before.host_s * 1e3:.3f} ms"
+        if before.region_s is not None:
+            times += f", its region {before.region_s * 1e3:.3f} ms"
         print(f"{name}: {times}; fitted: {told}", flush=True)
 
     def answer(self, question: Question, found: Measured) -> Answer:
@@ -486,8 +507,9 @@ class Simulator:
         changed = question.ask(self._queue, self._fitted.queue, self._setup)
         saving: SimulatedSaving = saving_of(self._fitted, changed)
         hit = abs(saving.time_s - found.shorter_s) <= max(HIT_S, HIT_SHARE * abs(found.shorter_s))
-        simulated = saving.time_s, saving.uncertainty_s
-        return Answer(self._name, question.name, *self._before, *simulated, *found, hit)
+        step_s, host_s, region_s = self._before
+        simulated, (*measured, changed_s) = (saving.time_s, saving.uncertainty_s), found
+        return Answer(self._name, question.name, step_s, host_s, *simulated, *measured, hit, region_s, changed_s)
 
 
 def judge_again(folder: Path) -> Iterator[Answer]:
@@ -495,10 +517,15 @@ def judge_again(folder: Path) -> Iterator[Answer]:
     kept = [Answer(**one) for one in json.loads((folder / "answers.json").read_text())]
     for name, group in groupby(kept, key=lambda one: one.program):
         own = list(group)
-        simulator = Simulator(name, PROGRAMS[name], folder, Timed(own[0].step_s, own[0].host_s))
+        simulator = Simulator(name, PROGRAMS[name], folder, Timed(own[0].step_s, own[0].host_s, own[0].region_s))
         by_name = {question.name: question for question in PROGRAMS[name].questions}
         for one in own:
-            yield simulator.answer(by_name[one.change], Measured(one.measured_s, one.error_s, one.unchanged_s))
+            yield simulator.answer(by_name[one.change], kept_of(one))
+
+
+def kept_of(answer: Answer) -> Measured:
+    """What was measured of a kept answer."""
+    return Measured(answer.measured_s, answer.error_s, answer.unchanged_s, answer.changed_region_s)
 
 
 def line(answer: Answer) -> str:

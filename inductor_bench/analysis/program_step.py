@@ -331,6 +331,7 @@ def _queued(queue: ProfiledQueue, found: ProgramWorks, steps: Steps, observed: S
         observed.steps.host_step_time_s,
         slugs,
         [call.graph for call in found.calls],
+        {number: one.host_time_s for number, one in enumerate(observed.steps.graphs) if one.host_time_s is not None},
         steps.places,
     )
 

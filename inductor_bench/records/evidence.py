@@ -33,6 +33,7 @@ class ObservedGraph:
     cuda_graphs: bool = False  # whether calls replay CUDA graphs
     cuda_graph_refusal: str = ""  # Inductor's reason for not using CUDA graphs although they were asked for; else empty
     writes_inputs: bool = False  # whether it writes inputs that move, for which Inductor refuses CUDA graphs
+    host_time_s: float | None = None  # the median time of a call on the host's clock, without the profiler
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .queue import (
     AT_ONCE,
+    WAIT,
     CompiledQueue,
+    HostAction,
     HostModel,
+    PieceTimes,
     SimulatedSteps,
     StepQueue,
     compile_queue,
@@ -75,7 +78,12 @@ class SimulatedSaving(NamedTuple):
 
 
 def fit(
-    queue: StepQueue, step_time_s: float, collectives: Collection[int] = (), host_step_s: float | None = None
+    queue: StepQueue,
+    step_time_s: float,
+    collectives: Collection[int] = (),
+    host_step_s: float | None = None,
+    calls: Mapping[int, Sequence[int]] = {},
+    call_times_s: Mapping[int, float] = {},
 ) -> FittedQueue:
     """Fits the host, so that the unchanged steps take the time of an unprofiled one. Durations of works stay.
 
@@ -89,8 +97,20 @@ def fit(
         collectives: the works that may be shortened.
         host_step_s: the median unprofiled step on the host's clock. One that is clearly shorter is the host's own time:
             the host runs ahead of the device and waits for nothing.
+        calls: the numbers of the calls of each graph.
+        call_times_s: the time of an unprofiled call of each graph on the host's clock. It does not count if the device
+            explains the step, so that the host may have waited in it.
     """
     queue = _with_shorter_collectives(_with_shorter_gaps(queue, step_time_s), step_time_s, collectives)
+    if call_times_s and simulate(queue, AT_ONCE).mean_s < DEVICE_BOUND * step_time_s:
+        times_s = {graph: time_s for graph, time_s in call_times_s.items() if calls.get(graph)}
+        fitted = _fit_host(_with_known_calls(queue, calls, times_s), step_time_s, host_step_s)
+        if abs(fitted.residual_s) <= ROUGHLY * step_time_s:
+            return fitted
+    return _fit_host(queue, step_time_s, host_step_s)
+
+
+def _fit_host(queue: StepQueue, step_time_s: float, host_step_s: float | None) -> FittedQueue:
     if host_step_s and host_step_s < DEVICE_BOUND * step_time_s:
         fitted = _fitted(_HostAlone(queue, host_step_s), queue, step_time_s)
         if abs(fitted.residual_s) <= ROUGHLY * step_time_s:
@@ -102,6 +122,64 @@ def _fitted(searched: _Fit, queue: StepQueue, step_time_s: float) -> FittedQueue
     hosts = tuple(dict.fromkeys((searched.by_events(), searched.by_scale())))
     compiled = tuple(compile_queue(queue, host) for host in (*hosts, AT_ONCE))
     return FittedQueue(queue, step_time_s, hosts, compiled, tuple(one.run() for one in compiled))
+
+
+def _with_known_calls(queue: StepQueue, calls: Mapping[int, Sequence[int]], times_s: Mapping[int, float]) -> StepQueue:
+    """The queue whose host takes for the calls of these graphs what it takes for them without the profiler."""
+    actions = list(queue.actions)
+    for graph, time_s in times_s.items():
+        places = _places_in(actions, frozenset(calls[graph]))
+        if any(actions[number].kind == WAIT and actions[number].works for number in places):
+            continue  # the call waits for the device: its time is not the host's own
+        called = len({actions[number].call for number in places if actions[number].call in calls[graph]})
+        profiled = [times for number in places for times in _times_in(actions[number], calls[graph])]
+        host = _host_of(profiled, time_s * called)
+        for number in places:
+            actions[number] = _known(actions[number], calls[graph], host)
+    return replace(queue, actions=tuple(actions))
+
+
+def _places_in(actions: Sequence[HostAction], calls: Collection[int]) -> list[int]:
+    return [
+        number
+        for number, action in enumerate(actions)
+        if action.call in calls or any(piece.call in calls for piece in action.pieces)
+    ]
+
+
+def _times_in(action: HostAction, calls: Collection[int]) -> Iterator[PieceTimes]:
+    yield from (PieceTimes(piece.time_s, piece.events) for piece in action.pieces if piece.call in calls)
+    if action.call in calls:
+        yield action.own
+
+
+def _host_of(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
+    """The host that takes a time for these, or the nearest time that it can take."""
+
+    def time_of(cost_s: float, scale: float = 1.0) -> float:
+        host = HostModel(cost_s, scale)
+        return math.fsum(host.time_of(one) for one in profiled)
+
+    off_s = FITTED * wanted_s
+    if time_of(0.0) < wanted_s - off_s:  # as after a sleep, from which the profiler's own threads keep the machine
+        return HostModel(0.0, solve(lambda scale: time_of(0.0, scale), wanted_s, 1.0, MOST_SCALE, off_s))
+    cost_s = -solve(lambda cost: time_of(-cost), wanted_s, -MOST_COST_S, 0.0, off_s)
+    if time_of(cost_s) <= wanted_s + off_s:
+        return HostModel(cost_s)
+    return HostModel(cost_s, solve(lambda scale: time_of(cost_s, scale), wanted_s, 0.0, 1.0, off_s))
+
+
+def _known(action: HostAction, calls: Collection[int], host: HostModel) -> HostAction:
+    """The action whose parts in these calls take the times of a host, and are known."""
+    pieces = tuple(
+        piece._replace(time_s=host.time_of(PieceTimes(piece.time_s, piece.events)), is_known=True)
+        if piece.call in calls
+        else piece
+        for piece in action.pieces
+    )
+    if action.call not in calls:
+        return action._replace(pieces=pieces)
+    return action._replace(pieces=pieces, own_s=host.time_of(action.own), is_known=True)
 
 
 def _with_shorter_gaps(queue: StepQueue, step_time_s: float) -> StepQueue:

@@ -68,12 +68,16 @@ class QueuedStep:
     host_step_s: float | None  # the same on the host's clock
     graphs: Mapping[int, str]  # the slug of each graph, by its number
     calls: Sequence[int]  # the graph of each call, by the number of the call
+    call_times_s: Mapping[int, float]  # the time of an unprofiled call of each graph on the host, by its number
     places: Mapping[int, CallPlace]  # the places of outermost operators, by their index
 
     def fitted(self) -> FittedQueue:
         """The queue with a host that is as fast as the unprofiled step needs."""
         collectives = [place for place, work in enumerate(self.profiled.works) if work.kind == COLLECTIVE]
-        return fit(self.profiled.queue, self.step_time_s, collectives, self.host_step_s)
+        calls: dict[int, list[int]] = defaultdict(list)
+        for number in self.profiled.calls:
+            calls[self.calls[number]].append(number)
+        return fit(self.profiled.queue, self.step_time_s, collectives, self.host_step_s, calls, self.call_times_s)
 
 
 def with_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | None) -> Run:

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -119,6 +120,11 @@ class _Builder:
         self.recorded = [start_s for start_s, _ in costs]
         self.ranges = [0, *itertools.accumulate(cost for _, cost in costs)]
         self.tops = _Tops(program, found)
+        bounds = [(call.start_s, number) for number, call in enumerate(self.calls)]
+        bounds += [(call.end_s, -1) for call in self.calls]
+        bounds.sort()
+        self.call_bounds = [moment_s for moment_s, _ in bounds]
+        self.called = [-1, *(number for _, number in bounds)]
         self.lanes = {lane: number for number, lane in enumerate(dict.fromkeys(work.lane for work in self.works))}
         self.ends = [work.end_s for work in self.works]
         self.launches = [work.launch_start_s for work in self.works]
@@ -146,7 +152,7 @@ class _Builder:
 
     def _hiccups(self) -> frozenset[int]:
         """The few steps that took much longer than the others, as where the profiler empties its buffers."""
-        times = [end - start for start, end in itertools.pairwise(self.window.bounds)]
+        times = [end - start for start, end in pairwise(self.window.bounds)]
         longer = [number for number, time_s in enumerate(times) if time_s > HICCUP * median(times)]
         return frozenset(longer) if len(longer) <= FEW * len(times) else frozenset()
 
@@ -188,21 +194,32 @@ class _Builder:
         if end_s <= start_s:
             return
         for one in self.timeline.between(start_s, end_s):
-            first, last = bisect_left(self.recorded, one.start_s), bisect_left(self.recorded, one.end_s)
-            yield HostPiece(one.end_s - one.start_s, self.ranges[last] - self.ranges[first], one.label, one.op)
+            for begin_s, until_s, call in self._by_call(one.start_s, one.end_s):
+                first, last = bisect_left(self.recorded, begin_s), bisect_left(self.recorded, until_s)
+                events = self.ranges[last] - self.ranges[first]
+                yield HostPiece(until_s - begin_s, events, one.label, one.op, call)
+
+    def _by_call(self, start_s: float, end_s: float) -> Iterator[tuple[float, float, int]]:
+        """The parts of a stretch of time, each with the graph call that it is in."""
+        first, last = bisect_right(self.call_bounds, start_s), bisect_left(self.call_bounds, end_s)
+        for place, (begin_s, until_s) in enumerate(pairwise([start_s, *self.call_bounds[first:last], end_s]), first):
+            yield begin_s, until_s, self.called[place]
+
+    def _call_at(self, moment_s: float) -> int:
+        return self.called[bisect_right(self.call_bounds, moment_s)]
 
     def _actions(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> Iterator[HostAction]:
-        took = event.end_s - event.start_s
+        took, call = event.end_s - event.start_s, self._call_at(event.start_s)
         if event.kind == BOUNDARY:
             yield HostAction(BOUNDARY, pieces)
         elif event.kind == WAIT:
-            yield self._wait(event, pieces)
+            yield self._wait(event, pieces)._replace(call=call)
         elif (last := self._blocking(event)) is not None:
             end = self.ends[last]
-            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.works)
-            yield HostAction(WAIT, (), 0.0, (last,), max(0.0, event.end_s - end), event.op)
+            yield HostAction(LAUNCH, pieces, min(took, RETURN_S), event.works, call=call)
+            yield HostAction(WAIT, (), 0.0, (last,), max(0.0, event.end_s - end), event.op, call=call)
         else:
-            yield HostAction(LAUNCH, pieces, took, event.works)
+            yield HostAction(LAUNCH, pieces, took, event.works, call=call)
 
     def _wait(self, event: _HostEvent, pieces: tuple[HostPiece, ...]) -> HostAction:
         took = event.end_s - event.start_s

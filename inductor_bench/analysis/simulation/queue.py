@@ -26,6 +26,16 @@ class HostPiece(NamedTuple):
     events: int = 0  # the number of ranges that the profiler recorded in it; one that costs more counts as several
     label: str = ""
     op: int = -1  # the outermost operator that synchronised; else -1
+    call: int = -1  # the graph call that it is a part of, by its number; else -1
+    is_known: bool = False  # whether it takes this time without the profiler
+
+
+class PieceTimes(NamedTuple):
+    """Times of the host: with the profiler, which recorded some ranges in them, and those known without it."""
+
+    slowed_s: float
+    events: int
+    known_s: float = 0.0
 
 
 class HostAction(NamedTuple):
@@ -38,14 +48,23 @@ class HostAction(NamedTuple):
     return_s: float = 0.0  # from the end of the last work that it waits for to the host's going on
     op: int = -1  # the outermost operator around a call that waits; else -1
     label: str = ""  # what a call that waits does, in the words of the idle parts; empty for synchronising
+    call: int = -1  # the graph call that the call itself is a part of, by its number; else -1
+    is_known: bool = False  # whether the call itself takes this time without the profiler
 
     @property
-    def before_s(self) -> float:
-        return math.fsum(piece.time_s for piece in self.pieces)
+    def before(self) -> PieceTimes:
+        """The times of the host's own work."""
+        slowed = [piece for piece in self.pieces if not piece.is_known]
+        return PieceTimes(
+            math.fsum(piece.time_s for piece in slowed),
+            sum(piece.events for piece in slowed),
+            math.fsum(piece.time_s for piece in self.pieces if piece.is_known),
+        )
 
     @property
-    def events(self) -> int:
-        return sum(piece.events for piece in self.pieces)
+    def own(self) -> PieceTimes:
+        """The times of the call itself."""
+        return PieceTimes(0.0, 0, self.own_s) if self.is_known else PieceTimes(self.own_s, 1)
 
 
 class QueuedWork(NamedTuple):
@@ -71,9 +90,9 @@ class StepQueue:
         return sum(action.kind == BOUNDARY for action in self.actions)
 
     @cached_property
-    def before(self) -> tuple[tuple[float, int], ...]:
-        """``before_s`` and ``events`` of each action, which are asked for with many hosts."""
-        return tuple((action.before_s, action.events) for action in self.actions)
+    def times(self) -> tuple[tuple[PieceTimes, PieceTimes], ...]:
+        """``before`` and ``own`` of each action, which are asked for with many hosts."""
+        return tuple((action.before, action.own) for action in self.actions)
 
 
 # The host without the profiler.
@@ -88,24 +107,23 @@ class HostModel(NamedTuple):
 
     event_cost_s: float = 0.0  # seconds of each recorded range
     scale: float = 1.0
+    known_scale: float = 1.0  # of the times that are known without the profiler
 
-    def time_of(self, time_s: float, events: int) -> float:
-        """A stretch of the host's time without the profiler."""
-        return self.scale * max(LEAST_HOST * time_s, time_s - self.event_cost_s * events)
+    def time_of(self, times: PieceTimes) -> float:
+        """The host's time without the profiler."""
+        time_s, events, known_s = times
+        slowed_s = self.scale * max(LEAST_HOST * time_s, time_s - self.event_cost_s * events)
+        return slowed_s + self.known_scale * known_s
 
 
 AS_PROFILED = HostModel()
-AT_ONCE = HostModel(scale=0.0)
+AT_ONCE = HostModel(scale=0.0, known_scale=0.0)
 """A host that takes no time."""
 
 
 def host_time_s(queue: StepQueue, host: HostModel) -> float:
     """The host's own time in a step, without waiting."""
-    times = (
-        host.time_of(before_s, events) + host.time_of(action.own_s, 1) * (action.own_s > 0)
-        for action, (before_s, events) in zip(queue.actions, queue.before, strict=True)
-    )
-    return math.fsum(times) / queue.steps
+    return math.fsum(host.time_of(before) + host.time_of(own) for before, own in queue.times) / queue.steps
 
 
 # Runs the queue.
@@ -190,9 +208,8 @@ def compile_queue(queue: StepQueue, host: HostModel = AS_PROFILED) -> CompiledQu
 
 
 def _rows(queue: StepQueue, host: HostModel) -> Iterator[_Row]:
-    for action, (before_s, events) in zip(queue.actions, queue.before, strict=True):
-        before = host.time_of(before_s, events)
-        own = host.time_of(action.own_s, 1)
+    for action, times in zip(queue.actions, queue.times, strict=True):
+        before, own = host.time_of(times[0]), host.time_of(times[1])
         if action.kind == LAUNCH and action.works:
             for number, place in enumerate(action.works):
                 work = queue.works[place]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ...records.evidence import ObservedGraph, ObservedOptimizer
@@ -461,6 +462,10 @@ class StepMeasurement(Protocol):
 # The compiled graphs of the process, numbered in the order of their first calls.
 
 
+TIMED_CALLS = 300
+"""Number of calls of a graph whose times are kept: the last ones."""
+
+
 @dataclass
 class Graph:
     """One compiled graph."""
@@ -468,6 +473,8 @@ class Graph:
     number: int  # its number in the trace
     bit: int  # the bit of that number
     parameter: int | None  # the index of its first input that is a parameter; ``None`` where there is none
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=TIMED_CALLS))
+    """The times of its last calls without the profiler, on the host's clock."""
 
     def address(self, inputs: Sequence[Any]) -> int:
         """The address of the parameter among the inputs of a call; 0 without one, and for a size of a dynamic shape."""
@@ -482,6 +489,7 @@ class CalledGraphs:
         self.device = ""
         """The type of the device on which they run, other than the CPU; empty until one does."""
         self.records: list[ObservedGraph] = []
+        self._times_s: list[deque[float]] = []
         self._backward: set[int] = set()
         self.by_id: dict[int, Graph] = {}
         """The graph of each object, by the object's id."""
@@ -512,8 +520,14 @@ class CalledGraphs:
         self.device = self.device or facts.device
         place = id(compiled)
         self.by_id[place] = graph
+        self._times_s.append(graph.times_s)
         self._references[place] = weakref.ref(compiled, lambda _: self._forget(place))
         return graph
+
+    def timed(self) -> Iterator[ObservedGraph]:
+        """What is known of each graph, with the time of its calls."""
+        for record, times_s in zip(self.records, self._times_s, strict=True):
+            yield replace(record, host_time_s=statistics.median(list(times_s))) if times_s else record
 
     def take_called(self) -> int:
         """The bits of the graphs that were called since the last time that this was asked."""

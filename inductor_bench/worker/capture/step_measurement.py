@@ -594,7 +594,7 @@ class Measurement:
             device=self._clock.device,
             source=self._source,
             steps=self._steps,
-            graphs=tuple(self._graphs.records),
+            graphs=tuple(self._graphs.timed()),
             optimizers=tuple(self._graphs.optimizers.values()),
             notes=(*around(self._loop), *self.found.notes),
         )

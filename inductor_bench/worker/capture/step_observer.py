@@ -199,7 +199,7 @@ class StepObserver:
     def _around_call(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         # The program pays for each lookup at each call of a graph.
         graphs, by_id, running = self._graphs, self._graphs.by_id, self._graphs.running
-        boundaries, measurement = self._boundaries, self._measurement
+        boundaries, measurement, perf_counter = self._boundaries, self._measurement, time.perf_counter
 
         @functools.wraps(original)
         def call(compiled: Any, inputs: Any) -> Any:
@@ -214,7 +214,10 @@ class StepObserver:
             graphs.called |= graph.bit
             if measurement.is_recording:
                 return measurement.call_graph(graph.number, original, compiled, inputs)
-            return original(compiled, inputs)
+            begin_s = perf_counter()
+            outputs = original(compiled, inputs)
+            graph.times_s.append(perf_counter() - begin_s)
+            return outputs
 
         return call
 
