@@ -200,7 +200,7 @@ def test_the_profilers_cost_is_taken_from_short_ranges_and_not_from_a_sleep() ->
     queue = StepQueue(step(asleep, busy), (QueuedWork(0, 1e-4, 1e-5, 0.0),) * 2)
     found = fit(queue, 11.2e-3)
     saved = saving_of(found, without_host_time(queue, {0: {0: 1.0}}))
-    assert saved.time_s == pytest.approx(10e-3, rel=0.02)
+    assert saved.time_s == pytest.approx(10e-3, rel=0.05)
     assert saved.uncertainty_s > 0.3e-3, "a host that is faster everywhere would have slept for less"
 
 
@@ -352,3 +352,64 @@ def test_the_range_of_a_generated_kernel_costs_as_much_as_many_others(tmp_path: 
         queue = built_queue(built, tmp_path).queue
         counts.append(sum(action.before.events for action in queue.actions) / queue.steps)
     assert counts[1] - counts[0] == KERNEL_RANGES - 1
+
+
+def queue_of_calls(folder: Path, *, waits: bool = False) -> ProfiledQueue:
+    """Three steps of 200 µs: 60 µs of Python, and then a graph call of 120 µs, which launches ten kernels of 1 µs."""
+    built = ProgramTraceBuilder()
+    for number in range(4):
+        begin = 200.0 * number
+        built.boundary(number, begin)
+        built.graph(0, begin + 60, 120)
+        for place in range(10 if number < 3 else 0):
+            called = begin + 70 + 10 * place
+            built.op("aten::add", called - 5, 10)
+            built.launch("kernel", called, called + 4, 1)
+        if waits:
+            built.runtime("cudaDeviceSynchronize", begin + 170, 8)
+    return built_queue(built, folder)
+
+
+def test_what_the_host_does_in_a_graph_call_is_told_apart_from_what_it_does_around_it(tmp_path: Path) -> None:
+    found = queue_of_calls(tmp_path)
+    queue = found.queue
+    pieces = [piece for action in queue.actions for piece in action.pieces]
+    within_s = math.fsum(piece.time_s for piece in pieces if piece.call >= 0)
+    launching_s = math.fsum(action.own_s for action in queue.actions if action.call >= 0)
+    assert (within_s + launching_s) / queue.steps == pytest.approx(120e-6)
+    assert {piece.call for piece in pieces} == {-1, *found.calls}
+
+
+@pytest.mark.parametrize(("unprofiled_s", "step_s"), [(40e-6, 100e-6), (100e-6, 150e-6), (160e-6, 235e-6)])
+def test_a_graph_call_takes_what_it_takes_without_the_profiler(
+    tmp_path: Path, unprofiled_s: float, step_s: float
+) -> None:
+    found = queue_of_calls(tmp_path)
+    calls = {0: list(found.calls)}
+    fitted = fit(found.queue, step_s, (), None, calls, {0: unprofiled_s})
+    assert fitted.unchanged[0].mean_s == pytest.approx(step_s, rel=0.01)
+    assert called_s(fitted.queue, fitted.hosts[0]) == pytest.approx(unprofiled_s, rel=0.01)
+    without = fit(found.queue, step_s)
+    assert called_s(without.queue, without.hosts[0]) != pytest.approx(unprofiled_s, rel=0.05)
+
+
+def called_s(queue: StepQueue, host: HostModel) -> float:
+    """What the host takes in the graph calls of a step."""
+    pieces = [piece for action in queue.actions for piece in action.pieces if piece.call >= 0]
+    alone = [HostAction(LAUNCH, (piece,)) for piece in pieces]
+    alone += [action._replace(pieces=()) for action in queue.actions if action.call >= 0]
+    return math.fsum(host.time_of(one.before) + host.time_of(one.own) for one in alone) / queue.steps
+
+
+def test_a_graph_call_that_waits_for_the_device_is_not_taken_for_the_hosts_time(tmp_path: Path) -> None:
+    found = queue_of_calls(tmp_path, waits=True)
+    told = fit(found.queue, 150e-6, (), None, {0: list(found.calls)}, {0: 20e-6})
+    assert told == fit(found.queue, 150e-6)
+
+
+def test_the_time_of_a_graph_call_does_not_count_if_the_device_explains_the_step() -> None:
+    actions = [
+        HostAction(LAUNCH, (HostPiece(5e-6, 1, call=0),), 1e-6, (place,), call=0) for place in range(10)
+    ]
+    queue = StepQueue(step(*actions), tuple(QueuedWork(0, 20e-6, 1e-6, 0.0) for _ in range(10)))
+    assert fit(queue, 200e-6, (), None, {0: [0]}, {0: 190e-6}) == fit(queue, 200e-6)
