@@ -5,10 +5,11 @@ other in one process, or those that are named. Each has real work (matrix produc
 copies, replays of CUDA graphs), and in its step two kernels whose time is known (``torch.cuda._sleep``), a loader that
 sleeps, Python that is busy, a value that is read, or a region of small launches.
 
-Of each program some steps are timed with events on the device, and some are profiled. From these alone the simulation
-answers what each change makes of the step. Then the program is run with the change and without, in turn. ``simulated``
-and ``measured`` are what the step becomes shorter by, in ms, the latter with the standard error of its turns. A change
-counts as ``hit`` if they differ by at most 10% of what was measured, or by 0.1 ms.
+Of each program some steps are profiled. Then it runs with each change and without, in turn. From the profile and the
+times of the unchanged steps alone (on the device, on the host, and of the host in the region, as the tool times calls
+of compiled graphs) the simulation answers what the change makes of the step. ``simulated`` and ``measured`` are what
+the step becomes shorter by, in ms, the latter with the standard error of its turns. A change counts as ``hit`` if they
+differ by at most 10% of what was measured, or by 0.1 ms.
 
 ``--keep`` keeps the profiles and ``answers.json`` in a folder, and ``--again FOLDER`` judges these once more with the
 simulation as it is now, on any machine.
@@ -38,7 +39,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
-from inductor_bench.analysis.simulation.fitting import FittedQueue, SimulatedSaving, fit, saving_of
+from inductor_bench.analysis.simulation.fitting import fit, saving_of
 from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S
 from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
@@ -376,7 +377,7 @@ class Timed(NamedTuple):
 
     step_s: float
     host_s: float
-    region_s: float | None = None
+    region_s: float
 
 
 def timed(program: Program, setup: Setup, steps: int = TIMED, warm: int = WARM) -> Timed:
@@ -396,19 +397,15 @@ def timed(program: Program, setup: Setup, steps: int = TIMED, warm: int = WARM) 
     synchronize()
     host_s = [end - begin for begin, end in pairwise(moments)]
     steps_s = [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(events)] if GPU else host_s
-    regions_s = program.regions_s
-    return Timed(
-        statistics.median(steps_s), statistics.median(host_s), statistics.median(regions_s) if regions_s else None
-    )
+    return Timed(statistics.median(steps_s), statistics.median(host_s), statistics.median(program.regions_s))
 
 
 class Measured(NamedTuple):
-    """The seconds by which a step is shorter in another setup, their standard error, and the step before it."""
+    """The seconds by which a step is shorter in another setup, their standard error, and the unchanged step."""
 
     shorter_s: float
     error_s: float
-    unchanged_s: float
-    region_s: float | None = None  # the host's time in the changed region
+    unchanged: Timed
 
 
 def in_turn(program: Program, one: Setup, other: Setup) -> Measured:
@@ -419,13 +416,8 @@ def in_turn(program: Program, one: Setup, other: Setup) -> Measured:
             sides[setup].append(timed(program, setup, IN_TURN, WARM // 4))
     shorter = [first.step_s - second.step_s for first, second in zip(sides[one], sides[other], strict=True)]
     error_s = math.sqrt(math.pi / 2) * statistics.stdev(shorter) / math.sqrt(len(shorter))
-    regions_s = [side.region_s for side in sides[other] if side.region_s is not None]
-    return Measured(
-        statistics.median(shorter),
-        error_s,
-        statistics.median(side.step_s for side in sides[one]),
-        statistics.median(regions_s) if regions_s else None,
-    )
+    unchanged = Timed(*(statistics.median(times) for times in zip(*sides[one], strict=True)))
+    return Measured(statistics.median(shorter), error_s, unchanged)
 
 
 def profile(program: Program, setup: Setup, path: Path) -> None:
@@ -461,16 +453,12 @@ class Answer:
 
     program: str
     change: str
-    step_s: float
-    host_s: float
+    unchanged: Timed
     simulated_s: float
     uncertainty_s: float
     measured_s: float
     error_s: float  # the standard error of what was measured
-    unchanged_s: float  # the unchanged step between the changed ones
     hit: bool
-    region_s: float | None = None  # the host's time in the region of the unprofiled step
-    changed_region_s: float | None = None  # and in that of the changed step
 
 
 def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
@@ -478,8 +466,7 @@ def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
     program = Program(row.make())
     program.prepare(row.setup)
     profile(program, row.setup, folder / f"{name}.json")
-    before = timed(program, row.setup)  # after the profile, whose profiler stays attached, as the turns
-    simulator = Simulator(name, row, folder, before)
+    simulator = Simulator(name, row, folder)
     for question in row.questions:
         if not GPU and question not in (LOADER, BUSY):
             continue
@@ -489,50 +476,36 @@ def answers(name: str, row: Row, folder: Path) -> Iterator[Answer]:
 class Simulator:
     """The simulation of a program by its profile."""
 
-    def __init__(self, name: str, row: Row, folder: Path, before: Timed) -> None:
-        self._name, self._setup, self._before = name, row.setup, before
+    def __init__(self, name: str, row: Row, folder: Path) -> None:
+        self._name, self._setup = name, row.setup
         self._queue = read_queue(folder / f"{name}.json")
-        times_s = {} if before.region_s is None else {0: before.region_s}
-        calls = {0: list(self._queue.calls)}
-        self._fitted: FittedQueue = fit(self._queue.queue, before.step_s, (), before.host_s, calls, times_s)
-        hosts = self._fitted.hosts
-        told = ", ".join(f"{host.event_cost_s * 1e6:.1f} µs a range, x{host.scale:.2f}" for host in hosts)
-        times = f"{before.step_s * 1e3:.3f} ms a step, host {before.host_s * 1e3:.3f} ms"
-        if before.region_s is not None:
-            times += f", its region {before.region_s * 1e3:.3f} ms"
-        print(f"{name}: {times}; fitted: {told}", flush=True)
 
     def answer(self, question: Question, found: Measured) -> Answer:
         """What is simulated of a change, beside what was measured."""
-        changed = question.ask(self._queue, self._fitted.queue, self._setup)
-        saving: SimulatedSaving = saving_of(self._fitted, changed)
+        before, calls = found.unchanged, {0: list(self._queue.calls)}
+        fitted = fit(self._queue.queue, before.step_s, (), before.host_s, calls, {0: before.region_s})
+        saving = saving_of(fitted, question.ask(self._queue, fitted.queue, self._setup))
         hit = abs(saving.time_s - found.shorter_s) <= max(HIT_S, HIT_SHARE * abs(found.shorter_s))
-        step_s, host_s, region_s = self._before
-        simulated, (*measured, changed_s) = (saving.time_s, saving.uncertainty_s), found
-        return Answer(self._name, question.name, step_s, host_s, *simulated, *measured, hit, region_s, changed_s)
+        simulated, measured = (saving.time_s, saving.uncertainty_s), (found.shorter_s, found.error_s)
+        return Answer(self._name, question.name, before, *simulated, *measured, hit)
 
 
 def judge_again(folder: Path) -> Iterator[Answer]:
     """The kept answers with what is simulated now."""
     kept = [Answer(**one) for one in json.loads((folder / "answers.json").read_text())]
     for name, group in groupby(kept, key=lambda one: one.program):
-        own = list(group)
-        simulator = Simulator(name, PROGRAMS[name], folder, Timed(own[0].step_s, own[0].host_s, own[0].region_s))
+        simulator = Simulator(name, PROGRAMS[name], folder)
         by_name = {question.name: question for question in PROGRAMS[name].questions}
-        for one in own:
-            yield simulator.answer(by_name[one.change], kept_of(one))
-
-
-def kept_of(answer: Answer) -> Measured:
-    """What was measured of a kept answer."""
-    return Measured(answer.measured_s, answer.error_s, answer.unchanged_s, answer.changed_region_s)
+        for one in group:
+            found = Measured(one.measured_s, one.error_s, Timed(*one.unchanged))
+            yield simulator.answer(by_name[one.change], found)
 
 
 def line(answer: Answer) -> str:
     """A row of the table."""
-    times = (answer.step_s, answer.simulated_s, answer.uncertainty_s, answer.measured_s, answer.error_s)
-    step, simulated, uncertain, measured, error = (f"{1e3 * one:8.3f}" for one in times)
-    told = f"{step}  {simulated} ±{uncertain}  {measured} ±{error}  {'hit' if answer.hit else 'MISS'}"
+    times = (*answer.unchanged, answer.simulated_s, answer.uncertainty_s, answer.measured_s, answer.error_s)
+    step, host, region, simulated, uncertain, measured, error = (f"{1e3 * one:8.3f}" for one in times)
+    told = f"{step}{host}{region}  {simulated} ±{uncertain}  {measured} ±{error}  {'hit' if answer.hit else 'MISS'}"
     return f"{answer.program:13}{answer.change:31}{told}"
 
 

@@ -408,8 +408,6 @@ def test_a_graph_call_that_waits_for_the_device_is_not_taken_for_the_hosts_time(
 
 
 def test_the_time_of_a_graph_call_does_not_count_if_the_device_explains_the_step() -> None:
-    actions = [
-        HostAction(LAUNCH, (HostPiece(5e-6, 1, call=0),), 1e-6, (place,), call=0) for place in range(10)
-    ]
+    actions = [HostAction(LAUNCH, (HostPiece(5e-6, 1, call=0),), 1e-6, (place,), call=0) for place in range(10)]
     queue = StepQueue(step(*actions), tuple(QueuedWork(0, 20e-6, 1e-6, 0.0) for _ in range(10)))
     assert fit(queue, 200e-6, (), None, {0: [0]}, {0: 190e-6}) == fit(queue, 200e-6)
