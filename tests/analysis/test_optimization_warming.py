@@ -55,7 +55,7 @@ def test_a_variant_whose_compilation_times_kernels_is_compiled_where_it_has_the_
     program = DrawnProgram(0)
     searched(program, [*ROWS[:4], tuned], ahead=CompileAhead(4))
     assert [slugs for slugs in compiled_ahead(program) if "tuned" in slugs] == []
-    assert "tuned" in next(plan for plan in program.asked if plan.purpose == SCREEN).slugs
+    assert ("placebo", "tuned") in [plan.slugs for plan in program.asked if plan.purpose == SCREEN]
 
 
 def test_a_combination_is_compiled_ahead_if_enough_of_it_is_new() -> None:

@@ -43,7 +43,8 @@ class DrawnProgram:
 
     ``savings`` has the true share that each row saves, ``pairs`` what two rows save together beyond that. ``scatter``
     is the standard deviation of steps, ``between`` that of a callable from process to process, ``levels`` that of whole
-    processes; ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
+    processes; ``slow_host`` is the share of processes in which all but the rows of ``savings`` take 20% longer;
+    ``drift`` is the growth of the step over a process, ``outliers`` the share of steps that take longer.
     A variant has ``held`` steps in each of its turns, which are disturbed together by ``shared``. Each further device
     is slower by the logarithm ``slower``. A variant compiles for ``compile_s``, and for the share ``cached`` of that if
     it was compiled ahead; ``dies_ahead`` end the processes that compile them ahead. A process takes ``seconds``. With
@@ -57,6 +58,7 @@ class DrawnProgram:
     scatter: float = 0.01
     between: float = 0.001
     levels: float = 0.02
+    slow_host: float = 0.0
     drift: float = 0.0
     outliers: float = 0.02
     held: int = 1
@@ -99,6 +101,8 @@ class DrawnProgram:
         count = min(self.most, max(plan.least, int(plan.timed_s / self.step_s)))
         level = math.exp(self.random.gauss(0.0, self.levels) + plan.lane * self.slower) * self.step_s
         offsets = {name: self._log(name) + self.random.gauss(0.0, self.between) for name in names}
+        if self.slow_host and self.random.random() < self.slow_host:
+            offsets = {name: log + 0.18 * (not self.savings.get(name)) for name, log in offsets.items()}
         times: dict[str, list[float]] = {name: [] for name in names}
         places: dict[str, list[int]] = {name: [] for name in names}
         together = 0.0

@@ -202,6 +202,38 @@ def student_probability(bound: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
+# Processes that say nothing of the others.
+
+
+OTHER_LEVEL = math.log(1.1)
+"""How far the original's step in a process may be from that in most processes, as the logarithm of their ratio. A host
+that is 20% slower in one of five processes makes a change that relieves it save twice as much there."""
+
+FEW_LEVELS = 1 / 3
+"""The share of the processes up to which those at other levels are exceptions. If there are more, all count."""
+
+
+def at_usual_level(trial: Trial, trials: Iterable[Trial]) -> bool:
+    """Whether the original takes about as long in a process as in most of these processes on its device.
+
+    What the variants take does not count.
+    """
+    own, every = _level(trial), [_level(one) for one in trials if one.gpu == trial.gpu]
+    known = [level for level in every if level is not None]
+    if own is None or not known:
+        return True
+    usual = statistics.median(known)
+    others = sum(abs(level - usual) > OTHER_LEVEL for level in known)
+    return abs(own - usual) <= OTHER_LEVEL or others > FEW_LEVELS * len(known)
+
+
+def _level(trial: Trial) -> float | None:
+    original = trial.variant(ORIGINAL)
+    if not trial.alternates or original is None or not original.times_s:
+        return None
+    return math.log(statistics.median(original.times_s))
+
+
 # The verdict on a change that took turns with the original in some processes.
 
 
@@ -215,13 +247,16 @@ def judge(
     """What a variant saves against another one that ran in the same processes; ``None`` if none had both.
 
     Args:
-        trials: fresh processes, from which nothing was chosen before.
+        trials: fresh processes, from which nothing was chosen before. Those that are not at the usual level of all
+            processes of the search do not count.
         slug: the variant.
         base: the variant that it is compared with.
         noise: all processes of the search that had a placebo, for the scatter between processes; the trials by
             themselves if there are none.
         others: of other variants in these trials, what each process says of them; see :func:`scatter_of`.
     """
+    noise = noise or trials
+    trials, noise = ([one for one in some if at_usual_level(one, noise)] for some in (trials, noise))
     gains = process_gains(trials, slug, base)
     if not gains:
         return None
@@ -230,7 +265,7 @@ def judge(
     middle = statistics.fmean(middles)
     confidence = 1 - (1 - CONFIDENCE) / LOOKS
     low, high = median_interval(logs, confidence)
-    scatter = scatter_of(noise or trials, [middles, *others])
+    scatter = scatter_of(noise, [middles, *others])
     reach = scatter.reach(len(gains), confidence)
     low, high = min(low, middle - reach, middle), max(high, middle + reach, middle)
     placebo = max((abs(gain.placebo) for gain in gains if gain.placebo is not None), default=0.0)

@@ -40,10 +40,12 @@ from .costs import expected_share, in_order
 from .judging import (
     LEAST_PAIRS,
     LOOKS,
+    at_usual_level,
     failed_variant,
     judge,
     judge_alone,
     lacks_memory,
+    original_step_s,
     process_gains,
     seems_faster,
     waterfall,
@@ -60,6 +62,7 @@ from .trial_plans import (
     screening_turns,
     without,
 )
+from .warming import compiles_long
 
 MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
@@ -97,6 +100,10 @@ class OptimizationSearch(ConfirmingSearch):
         if self._ahead.obstacle and not any(trial.purpose == WARMING for trial in self.trials):
             said = "settings were compiled one after the other, and not ahead in several processes"
             self.notes.append(f"{said}: {self._ahead.obstacle}")
+        for trial in self._at_other_levels(self.trials):
+            took = units.seconds(original_step_s([trial]) or 0.0)
+            usual = units.seconds(original_step_s(self.trials) or 0.0)
+            self.notes.append(f"{trial.name} does not count: a step of the original took {took}, and {usual} in most")
 
     def _plans(self) -> Questions:
         tried = [row for row in self.rows if row.state == UNTRIED and not row.reason]
@@ -140,7 +147,10 @@ class OptimizationSearch(ConfirmingSearch):
         if not self.trials and promising:
             first = 1 if self._ahead.costs.new_s() >= SLOW_S else FIRST_ROWS
             return deal(waiting[: min(promising, first * self._lanes)], self._lanes, FIRST_ROWS)
-        for count in range(min(AT_ONCE, math.ceil(len(waiting) / self._lanes)), 0, -1):
+        quick = [slug for slug in waiting if not compiles_long(self._candidate(slug))]
+        most = AT_ONCE if quick else 1  # one that compiles for too long ends its process, and those beside it
+        waiting = quick or waiting
+        for count in range(min(most, math.ceil(len(waiting) / self._lanes)), 0, -1):
             groups = deal(waiting[: count * self._lanes], self._lanes, count)
             candidates = [list(map(self._candidate, group)) for group in groups]
             ahead_s = self._ahead.expected_s(candidates, self._left_s())
@@ -280,7 +290,13 @@ class OptimizationSearch(ConfirmingSearch):
             ):
                 return
             self._looks.update(slugs)
+            begun = len(self.trials)
             yield from self._prove_once(jobs, timed_s)
+            again = [list(without(trial.slugs, PLACEBO)) for trial in self._at_other_levels(self.trials[begun:])]
+            if again and self._has_time(
+                PROVE, self._rounds(len(again)) * self._turns_s(again[0], timed_s, cached=True)
+            ):
+                yield from self._prove_once(again, timed_s)
             for slug in slugs:
                 if self._rows[slug].state == UNPROVEN:
                     self._set(slug, proven=self._judge_fresh(PROVE, slug))
@@ -326,9 +342,14 @@ class OptimizationSearch(ConfirmingSearch):
 
     def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
+        trials = [trial for trial in trials if at_usual_level(trial, self.trials)]
         names = {name for trial in trials for name in trial.slugs} - {slug, base, PLACEBO}
         others = [[gain.log for gain in process_gains(trials, name)] for name in sorted(names)]
         return judge(trials, slug, base, self.trials, others)
+
+    def _at_other_levels(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Those of some processes that prove rows and do not count."""
+        return [one for one in trials if one.purpose == PROVE and not at_usual_level(one, self.trials)]
 
     def _is_decided(self, slug: str) -> bool:
         gain = self._rows[slug].proven

@@ -25,7 +25,11 @@ CORES, LEAST_CORES, MOST_PROCESSES = 4, 8, 8
 LEAST_VARIANTS = 3
 """The least number of variants that are compiled ahead: fewer are compiled where they are timed."""
 
-TIMING_WORDS = ("autotune", "coordinate_descent", "multi_kernel", "benchmark")
+LONG_WORDS = ("autotune", "coordinate_descent")
+"""Parts of the names of settings with which torch times many configs of each kernel while it compiles. That of a
+UNet took longer than 144 s on an H200, 8 s for each product."""
+
+TIMING_WORDS = (*LONG_WORDS, "multi_kernel", "benchmark")
 """Parts of the names of settings with which torch times kernels while it compiles."""
 
 SHARE, LEAST_S = 0.7, 10.0
@@ -93,7 +97,16 @@ def _memory_of(run: Run) -> float:
 
 def times_kernels(candidate: TrialCandidate) -> bool:
     """Whether compiling a variant times kernels to choose among them, which needs the device alone."""
-    return any(word in one.setting + one.value for one in candidate.settings for word in TIMING_WORDS)
+    return _has_words(candidate, TIMING_WORDS)
+
+
+def compiles_long(candidate: TrialCandidate) -> bool:
+    """Whether compiling a variant takes so long that it may be given up, and ends its process."""
+    return _has_words(candidate, LONG_WORDS)
+
+
+def _has_words(candidate: TrialCandidate, words: Sequence[str]) -> bool:
+    return any(word in one.setting + one.value for one in candidate.settings for word in words)
 
 
 class CompileAhead:
