@@ -62,7 +62,7 @@ from .trial_plans import (
     screening_turns,
     without,
 )
-from .warming import compiles_long
+from .warming import compiles_long, times_kernels
 
 MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
@@ -285,9 +285,7 @@ class OptimizationSearch(ConfirmingSearch):
                 yield from self._run_first(slugs)
                 slugs = [slug for slug in slugs if self._rows[slug].state == UNPROVEN]
             jobs = self._jobs(slugs)
-            if not slugs or (
-                look and not self._has_time(PROVE, self._rounds(len(jobs)) * self._turns_s(jobs[0]), 0.75)
-            ):
+            if not slugs or (look and not self._has_time(PROVE, self._again_s(slugs, jobs))):
                 return
             self._looks.update(slugs)
             begun = len(self.trials)
@@ -317,6 +315,11 @@ class OptimizationSearch(ConfirmingSearch):
                 return slugs[:count]
         return ()
 
+    def _again_s(self, slugs: Sequence[str], jobs: Sequence[Sequence[str]]) -> float:
+        """Seconds of another look at rows, and of what follows if they are proven."""
+        looking_s = self._rounds(len(jobs)) * self._turns_s(jobs[0], cached=True)
+        return looking_s + self._combination_s(slugs) + self._first_runs_s([ORIGINAL, name_of(slugs)], cold=False)
+
     def _jobs(self, slugs: Sequence[str]) -> list[list[str]]:
         """The processes of a look: two with each row, or more if there are more devices; devices share the rows."""
         parts = min(max(1, self._lanes // 2), len(slugs))
@@ -344,6 +347,7 @@ class OptimizationSearch(ConfirmingSearch):
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
         trials = [trial for trial in trials if at_usual_level(trial, self.trials)]
         names = {name for trial in trials for name in trial.slugs} - {slug, base, PLACEBO}
+        names = {name for name in names if not times_kernels(self._candidate(*name.split("+")))}  # each is another one
         others = [[gain.log for gain in process_gains(trials, name)] for name in sorted(names)]
         return judge(trials, slug, base, self.trials, others)
 
