@@ -145,7 +145,7 @@ def _take_order(
         for child in (child for child, place in running.items() if place == output):
             os.kill(child, signal.SIGKILL)
         return
-    if _runs_on_host(words[1]):
+    if _needs_vectors(*words[:2]):
         look_up_vectors()
     has_looked = has_looked_at_devices()
     child = os.fork()
@@ -155,10 +155,13 @@ def _take_order(
     running[child] = output
 
 
-def _runs_on_host(job: str) -> bool:
-    """Whether a job is for the CPU; only then vector instructions matter."""
+def _needs_vectors(verb: str, job: str) -> bool:
+    """Whether a job runs C++ kernels, or measures the peaks of the CPU; looking up its vectors can take 30 s."""
     try:
-        return device_of(read_json(Path(job)).get("device", CPU.type)).runs_on_host
+        fields = read_json(Path(job))
+        if verb == job_requests.SurveyMachine.verb and fields.get("peaks", "none") == "none":
+            return False
+        return device_of(fields.get("device", CPU.type)).runs_on_host
     except (InductorBenchError, AttributeError, TypeError):
         return False  # the job itself says what is wrong with it
 

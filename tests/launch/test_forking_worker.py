@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -24,9 +25,9 @@ from conftest import ROOT
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import guardian, worker
 from inductor_bench.launch.worker import ForkingWorker, WorkerPool
-from inductor_bench.messages.job_requests import SurveyMachine, WorkerJob
+from inductor_bench.messages.job_requests import ProfileModule, SurveyMachine, WorkerJob
 from inductor_bench.store import codec
-from inductor_bench.worker.__main__ import BY_NVML, asking_nvml, has_looked_at_devices
+from inductor_bench.worker.__main__ import BY_NVML, _needs_vectors, asking_nvml, has_looked_at_devices
 
 SECRET = "a-token-of-the-users"
 PRETENDED = f"""#!{sys.executable}
@@ -342,6 +343,23 @@ def test_a_fork_in_which_no_gpu_can_be_used_becomes_a_new_process(tmp_path: Path
         forking.end()
     assert (tmp_path / "log").read_text() == "begins survey\n"
     assert "result" in json.loads((tmp_path / "result.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("job", "needs"),
+    [
+        (ProfileModule("m.py", "m", "cpu", 1, "m.json", "m.txt"), True),
+        (ProfileModule("m.py", "m", "cuda", 1, "m.json", "m.txt"), False),
+        (SurveyMachine((), "cpu", "cached"), True),
+        (SurveyMachine((), "cuda", "cached"), False),
+        (SurveyMachine((), "cpu", "none"), False),
+        (SurveyMachine((), describes=False), False),
+    ],
+)
+def test_vectors_are_looked_up_only_for_jobs_that_use_them(job: WorkerJob[Any], needs: bool, tmp_path: Path) -> None:
+    """On a machine with a GPU that takes 30 s, once for each run."""
+    (tmp_path / "job.json").write_text(json.dumps(codec.encode_sparse(job)))
+    assert _needs_vectors(job.verb, str(tmp_path / "job.json")) is needs
 
 
 @pytest.mark.parametrize(("file", "is_used"), [("/dev/dri/renderD128", True), ("/dev/nvidiactl", False)])
