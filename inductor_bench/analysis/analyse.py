@@ -334,6 +334,8 @@ def analyse(run: Run, evidence: Evidence, files: EvidenceFiles, *, predicts: boo
     if program is not None and step is not None and any(row.kernels for row in rows):
         program = with_work_by_layer(program, step.leading, KernelWork(rows, run.peaks))
     found = replace(run, modules=tuple(rows), program=program, failures=tuple(failures))
+    if program is None and (why := [one.steps.unprofiled for one in evidence.processes if one.steps.unprofiled]):
+        found = replace(found, capture=replace(run.capture, no_steps=why[0]))
     if step is None:
         return replace(found, modules=tuple(_with_old_savings(row, known.get(row.slug)) for row in rows))
     if not predicts or is_shared(found):

@@ -548,6 +548,7 @@ def _describe_program(evidence: Evidence, files: EvidenceFiles) -> DescribedProg
         steps=observed.steps,
         stopped=evidence.stopped,
         ranks=tuple(one.steps for one in ranks),
+        unprofiled=observed.unprofiled,
         notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.steps.notes, *one.notes))),
     )
     return DescribedProgram(program, tuple(ranks), leading)

@@ -232,6 +232,7 @@ class ObservedSteps:
     # the seconds that the program waited for the profiler, by the action of the schedule: ``export`` writes a trace
     phases_s: dict[str, float] = field(default_factory=dict)
     error: str = ""  # the reason of a failure, in words
+    unprofiled: str = ""  # why the program ended before its steps were profiled, in words; empty if they were
     notes: tuple[str, ...] = ()  # what limits the figures, in words
 
 

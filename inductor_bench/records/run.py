@@ -299,6 +299,7 @@ class Program:
     steps: int = 0  # the number of steps that the program ran while it was observed
     stopped: bool = False  # whether ``--stop`` ended the program after the window
     ranks: tuple[RankSteps, ...] = field(default_factory=tuple)  # every observed process, by rank
+    unprofiled: str = ""  # why its steps were not profiled, in words; empty if they were
     notes: tuple[str, ...] = ()  # what limits these figures, in words
     # the mean step of the same program without compilation, by ``--eager``; else ``None``
     eager_step_time_s: float | None = None
@@ -444,6 +445,7 @@ class Capture:
     recompiles: tuple[str, ...] = ()  # torch's messages about recompilations
     functions: tuple[CompiledFunction, ...] = ()  # those that were compiled again, or that have many guards
     uncompiled: str = ""  # why the program compiled nothing; empty if it did, and if no reason was observed
+    no_steps: str = ""  # why no step of the program was timed, in words; empty if one was, and if it was not observed
     # the phases of a compilation with empty caches, the longest first. Of several processes they are those of the one
     # that compiled longest. Empty if an earlier run compiled a module and what that took is not known.
     compile_phases: tuple[CompilePhase, ...] = ()

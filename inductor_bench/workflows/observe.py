@@ -123,7 +123,7 @@ def _missing(found: CapturedProgram) -> Iterator[Failure]:
     """What a block lacked for its step to be measured, if it was not."""
     if any(one.trace or one.step_times_s for one in found.steps):
         return
-    said = next((one.notes[-1] for one in found.steps if one.notes), "")
+    said = next((one.unprofiled for one in found.steps if one.unprofiled), "")
     if found.modules:
         hint = "mark the end of each step with inductor_bench.step()" if not found.steps else ""
         yield Failure(CAPTURE, "no-steps", f"no step was timed: {said or 'none came to its end'}", hint)

@@ -525,10 +525,13 @@ def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:
     old, new = headline(run), headline(timed)
     few = {found.kind for found in findings(timed)} - {found.kind for found in findings(run)}
     assert old is not None and new is not None and few == {"few-steps"}
-    ended = with_program(timed, notes=("the program ended after 3 steps",))
-    assert the(ended, "step-note").text == "the program ended after 3 steps", "it says why there is no profile"
     lead = "62.0 ms a step (marked by the program; 3 timed), not profiled; its graphs by themselves: "
     assert new == replace(old, text=lead + old.text)
+    told = headline(with_program(timed, unprofiled="it takes 7 steps: run 4 more"))
+    assert told is not None and "not profiled (it takes 7 steps: run 4 more); its graphs by themselves: " in told.text
+    stepless = headline(replace(run, capture=replace(run.capture, no_steps="none was recognised")))
+    lead = "no step was timed (none was recognised); its graphs by themselves: "
+    assert stepless == replace(old, text=lead + old.text)
 
 
 def test_rules_about_the_step_are_silent_without_one() -> None:

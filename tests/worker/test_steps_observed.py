@@ -204,7 +204,7 @@ def test_a_program_of_few_steps_is_profiled(steps: int) -> None:
 def test_a_program_of_three_steps_gives_the_times_of_two_and_can_be_profiled_when_asked() -> None:
     found, _ = observe("plain", 3)
     assert (found.state, found.steps, len(found.step_times_s), found.settled_after) == (TIMING, 3, 2, 1)
-    assert "there were 2; run 5 more" in found.notes[0] and found.trace == ""
+    assert "there were 2: run 5 more" in found.unprofiled and found.trace == ""
     found, _ = observe("plain", 3, **asked(skip=0, steps=1))
     assert (found.state, len(found.step_times_s), found.profiled_steps) == (DONE, 1, 1)
     assert len(ranges(found.trace, BOUNDARY)) == 2
@@ -219,13 +219,13 @@ def test_the_users_number_of_steps_is_timed_and_profiled() -> None:
 def test_a_program_that_compiles_in_each_step_is_told_so() -> None:
     found, _ = observe("recompile", 5)
     assert (found.state, found.steps, found.step_times_s) == (WAITING, 5, ())
-    assert "step 5 of 5 still compiled" in found.notes[0]
+    assert "step 5 of 5 still compiled" in found.unprofiled
 
 
 def test_a_program_that_profiles_itself_keeps_its_profile() -> None:
     found, printed = observe("profiler", 60)
     assert "own events: True" in printed and found.trace == ""
-    assert "own profiler" in found.notes[0]
+    assert "own profiler" in found.unprofiled
 
 
 def test_forked_children_and_a_sudden_exit_lose_nothing() -> None:

@@ -143,15 +143,13 @@ def test_the_users_numbers_hold_whatever_compiles() -> None:
 def test_a_program_that_compiles_in_each_step_never_settles() -> None:
     program = Program()
     assert program.cross(500, noisy=True) == [] and program.schedule.state == WAITING
-    (note,) = step_measurement.ending(WAITING, 500, 500, other_profiler=False)
-    assert "step 500 of 500 still compiled" in note and "--skip" not in note
+    why = step_measurement.why_unprofiled(WAITING, 500, 500, other_profiler=False)
+    assert "step 500 of 500 still compiled" in why and "--skip" not in why
 
 
 def test_a_program_of_few_quiet_steps_is_told_how_many_it_needs() -> None:
-    (note,) = step_measurement.ending(TIMING, 4, 2, other_profiler=False)
-    assert note == (
-        "too few steps for a profile: it takes 7 after the last one that compiles, and there were 2; run 5 more"
-    )
+    why = step_measurement.why_unprofiled(TIMING, 4, 2, other_profiler=False)
+    assert why == "it takes 7 steps after the last one that compiles, and there were 2: run 5 more"
 
 
 def test_compilation_in_the_window_begins_all_anew() -> None:
@@ -185,7 +183,7 @@ def test_the_programs_own_profiler_is_waited_for() -> None:
     program.schedule.postpone()  # as if the program begins a profiler within the profile
     program.cross(5, other_profiler=True)
     assert program.cross(80)[-1] == A.CLOSE
-    (note,) = step_measurement.ending(WAITING, 200, 1, other_profiler=True)
+    note = step_measurement.why_unprofiled(WAITING, 200, 1, other_profiler=True)
     assert "own profiler" in note
 
 

@@ -234,7 +234,8 @@ def load_words(load: MachineLoad, runs: str = "run") -> str:
     average = f"load {load.load:.1f} on {plural(load.cores, 'core')}, " if load.load is not None else ""
     return (
         f"the machine was busy ({average}waiting for a core {units.whole_percent(load.delayed_share)} of the time, "
-        f"{load.switches:,} involuntary context switches in {plural(load.runs, runs)})"
+        f"{load.switches:,} involuntary context {'switch' if load.switches == 1 else 'switches'} in "
+        f"{plural(load.runs, runs)})"
     )
 
 

@@ -143,13 +143,21 @@ def headline(run: Run) -> Finding | None:
     """
     if (step := step_headline(run)) is not None:
         return disturbed(run) or step
-    found = _recompiled_often(run) or _of_graphs(run)
+    found, why = _recompiled_often(run) or _of_graphs(run), _unprofiled(run)
     if found is None and run.program is not None and is_uncompiled(run):
-        return Finding("step", f"{step_words(run.program)}, not profiled; {_nothing_compiled(run)}")
-    if found is None or run.program is None:
+        return Finding("step", f"{why}; {_nothing_compiled(run)}")
+    if found is None or not why:
         return found
     graphs = "" if found.kind == "recompiles" else "its graphs by themselves: "
-    return replace(found, text=f"{step_words(run.program)}, not profiled; {graphs}{found.text}")
+    return replace(found, text=f"{why}; {graphs}{found.text}")
+
+
+def _unprofiled(run: Run) -> str:
+    """The step that was not profiled, and why; empty if no program was observed."""
+    if run.program is None:
+        return f"no step was timed ({run.capture.no_steps})" if run.capture.no_steps else ""
+    why = f" ({run.program.unprofiled})" if run.program.unprofiled else ""
+    return f"{step_words(run.program)}, not profiled{why}"
 
 
 def _recompiled_often(run: Run) -> Finding | None:

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -74,10 +74,10 @@ def around(loop: LongerLoop | None) -> tuple[str, ...]:
     )
 
 
-def ending(
+def why_unprofiled(
     state: str, steps: int, last_noisy: int, *, other_profiler: bool, loop: LongerLoop | None = None
-) -> Iterator[str]:
-    """The notes on a program that ended before its steps were profiled.
+) -> str:
+    """Why a program ended before its steps were profiled, and what would help.
 
     Args:
         state: the state of the observation.
@@ -88,18 +88,15 @@ def ending(
     """
     settled = steps - last_noisy
     if steps == 0:
-        yield "no steps were recognised: mark their ends with inductor_bench.step()"
-    elif other_profiler:
-        yield "the program's own profiler ran, so no step was profiled, and its steps may be slower: leave it out"
-    elif loop:
-        yield f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}: {INTERRUPTED}"
-    elif settled <= 0:
-        yield f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled"
-    else:
-        yield (
-            f"too few steps for a profile: it takes {PROFILED_FROM} after the last one that compiles, and there were "
-            f"{settled}; run {max(1, PROFILED_FROM - settled)} more"
-        )
+        return "none was recognised: mark their ends with inductor_bench.step()"
+    if other_profiler:
+        return "the program's own profiler ran, with which its steps may be slower: leave it out"
+    if loop:
+        return f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}: {INTERRUPTED}"
+    if settled <= 0:
+        return f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled"
+    more = max(1, PROFILED_FROM - settled)
+    return f"it takes {PROFILED_FROM} steps after the last one that compiles, and there were {settled}: run {more} more"
 
 
 # Writes what was observed of a process's steps.
@@ -554,8 +551,8 @@ class Measurement:
             self.note(NO_PROFILE.format(reason=OtherThreadError()))
         elif state not in (DONE, FAILED):
             profiler = self._had_other_profiler
-            for note in ending(state, self._steps, self._last_noisy, other_profiler=profiler, loop=self._loop):
-                self.note(note)
+            why = why_unprofiled(state, self._steps, self._last_noisy, other_profiler=profiler, loop=self._loop)
+            self.found = replace(self.found, unprofiled=why)
         self.write(state)
 
     def _end_profile(self, boundaries: Boundaries) -> None:
