@@ -77,7 +77,7 @@ def recorded(name: str) -> tuple[Run, QueuedStep]:
     slugs = {number: f"graph-{number}" for number in range(8)}
     queue = queue_of(trace, found, MARKERS)
     graph_of_call = [call.graph for call in found.calls]
-    queued = QueuedStep(queue, step_s, median(host) if host else None, slugs, graph_of_call, {})
+    queued = QueuedStep(queue, step_s, median(host) if host else None, slugs, graph_of_call, {}, {})
     return replace(run_builder.run(name, modules, peaks=run_builder.H200), program=program), queued
 
 
