@@ -227,8 +227,8 @@ def _gradients(whole: OperatorPart | None, names: Sequence[str]) -> Sequence[Ope
     if sides is None:
         return shared
     narrow = {
-        "input": _narrow(whole, [True, False, False], "input gradient"),
-        "weight": _narrow(whole, [False, True, mask[2]], "weight gradient"),
+        "input": _with_output_mask(whole, [True, False, False], "input gradient"),
+        "weight": _with_output_mask(whole, [False, True, mask[2]], "weight gradient"),
     }
     return [narrow[side] for side in sides]
 
@@ -249,7 +249,7 @@ def _sides(names: Sequence[str]) -> list[str] | None:
     return ["input"] * end + ["weight"] * (len(names) - end)
 
 
-def _narrow(whole: OperatorPart, mask: list[bool], label: str) -> OperatorPart:
+def _with_output_mask(whole: OperatorPart, mask: list[bool], label: str) -> OperatorPart:
     concrete = list(whole.arguments.concrete)
     concrete[_MASK] = str(mask)
     return replace(whole, arguments=replace(whole.arguments, concrete=tuple(concrete)), label=label)

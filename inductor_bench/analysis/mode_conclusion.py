@@ -229,7 +229,7 @@ def has_same_code(row: ModeRow, other: ModeRow) -> bool:
     """Whether two compiled rows ran the same generated code in the same configs and in the same way."""
     if EAGER in (row.settings.mode, other.settings.mode) or _beside_mode(row) != _beside_mode(other):
         return False
-    ways = {_way(one) for one in (*row.processes, *other.processes)}
+    ways = {_key_of_code(one) for one in (*row.processes, *other.processes)}
     return bool(row.processes and other.processes) and len(ways) == 1 and bool(row.processes[0].codes)
 
 
@@ -239,7 +239,7 @@ def _beside_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str
     return frozenset(row.settings.switches), frozenset({*row.settings.environment.items(), *options})
 
 
-def _way(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
+def _key_of_code(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
     return process.codes, process.configs, process.replays
 
 

@@ -129,7 +129,7 @@ def headline(found: Optimization) -> str:
     step = f"{load_words(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
     if not tried:
-        return f"{step} a step: {_nothing(found)}"
+        return f"{step} a step: {_why_nothing_timed(found)}"
     if not found.is_complete:
         seen = f"; {plural(len(unproven), 'setting')} may be faster, and nothing is proven yet" if unproven else ""
         return f"{step} a step: not finished, {plural(tried, 'setting')} tried{seen}"
@@ -153,7 +153,7 @@ def result_words(found: Optimization) -> str:
     return f"{said}; {start}" if start else said
 
 
-def _nothing(found: Optimization) -> str:
+def _why_nothing_timed(found: Optimization) -> str:
     """That no setting was timed, and why."""
     if not found.is_complete:
         return "nothing was tried yet"
@@ -191,10 +191,10 @@ def _percent(share: float) -> str:
 def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     """The step as it is, and after each setting."""
     longest = max([winner.gain.before_s, *(time_s for _, time_s in winner.steps)]) or 1.0
-    rows = [_fall("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
+    rows = [_waterfall_row("as it is", winner.gain.before_s, winner.gain.before_s, longest)]
     before_s = winner.gain.before_s
     for title, (_, time_s) in zip(titles_of(found, [slug for slug, _ in winner.steps]), winner.steps, strict=True):
-        rows.append(_fall(f"+ {title}", time_s, before_s, longest))
+        rows.append(_waterfall_row(f"+ {title}", time_s, before_s, longest))
         before_s = time_s
     return Table((words("setting"), Column("step"), Column("saved")), rows)
 
@@ -205,7 +205,7 @@ def titles_of(found: Optimization, slugs: Iterable[str]) -> list[str]:
     return [titles.get(slug, slug) for slug in slugs]
 
 
-def _fall(title: str, time_s: float, before_s: float, longest: float) -> Row:
+def _waterfall_row(title: str, time_s: float, before_s: float, longest: float) -> Row:
     saved_s = before_s - time_s
     bar = [Stretch(time_s / longest, STEP_COLOUR, "step", units.seconds(time_s), 0.0)]
     if saved_s > 0:
@@ -438,7 +438,7 @@ def next_commands(found: Optimization, folder: Path | None) -> Iterator[tuple[st
         else:
             yield f"cat {place}/README.md", "has the lines to paste" if found.files else ""
     late = any(row.needs_time for row in found.rows) or any(trial.late for trial in found.trials)
-    again = f"inductor-bench optimize {_again(found, folder)} --budget"
+    again = f"inductor-bench optimize {_path_of_run(found, folder)} --budget"
     searching = f"{again} {max(1, round(found.budget_s / 60))}m --force"
     busy = load_of(found) is not None
     is_open = found.is_complete and found.winner is None and (busy or bool(_open_rows(found)))
@@ -470,7 +470,7 @@ def _open_rows(found: Optimization) -> list[MenuRow]:
     return [row for row in found.rows if row.state in (UNDECIDED, FAILED)]
 
 
-def _again(found: Optimization, folder: Path) -> str:
+def _path_of_run(found: Optimization, folder: Path) -> str:
     return shlex.quote(os.path.relpath(folder.parent))
 
 

@@ -475,7 +475,7 @@ def _site(stack: Sequence[Range], operator: str) -> UserCall:
     module = next((found.group(1) for one in reversed(stack) if (found := _MODULE.fullmatch(one.name))), "")
     for place in range(len(stack) - 1, -1, -1):
         frame = _FRAME.fullmatch(stack[place].name)
-        if frame and is_users(frame["file"]):
+        if frame and is_user_file(frame["file"]):
             called = dict.fromkeys([*_called(stack[place + 1 : place + 4]), operator.partition("::")[2]])
             return UserCall(module, frame["file"], int(frame["line"]), frame["function"], tuple(called))
     return UserCall(module)
@@ -493,7 +493,7 @@ def _called(stack: Iterable[Range]) -> Iterator[str]:
             yield frame["function"]
 
 
-def is_users(file: str) -> bool:
+def is_user_file(file: str) -> bool:
     """Whether a file of a stack belongs to neither torch nor Python."""
     if _LIBRARY.match(file):
         return False

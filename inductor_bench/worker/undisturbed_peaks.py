@@ -41,7 +41,7 @@ def measure_undisturbed(
         clock_hz: the clock of the processor; ``None`` if it is unknown.
         lanes: the float32 values in one of its vectors; ``None`` if it is unknown.
     """
-    doubt = doubt_load(_look())
+    doubt = doubt_load(_measure_load())
     peaks: Peaks | None = None
     for _ in range(0 if doubt else TRIES):
         before = read_counters()
@@ -90,7 +90,7 @@ def doubt_peaks(peaks: Peaks, clock_hz: float | None, lanes: int | None) -> str:
     return ""
 
 
-def _look() -> MachineLoad:
+def _measure_load() -> MachineLoad:
     """The load of the machine while all threads work for a moment."""
     matrix = torch.ones(256, 256)
     begin_s, before = time.monotonic(), read_counters()

@@ -176,10 +176,10 @@ class _Comparing:
             command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
             target=request.program.target,
             title=title_of(replace(request.program, arguments=words(request.program.arguments))),
-            request=_shown(self._recorded, self._redaction),
+            request=_request_without_secrets(self._recorded, self._redaction),
             environment=Environment(),
             rounds=request.rounds,
-            rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, self._rows)),
+            rows=tuple(ModeRow(row.name, row) for row in map(self._settings_without_secrets, self._rows)),
             program_sha256=sha256_of_file(file) or "",
         )
         earlier = self._folder.load() if self._folder.exists() and not request.program.force else None
@@ -193,7 +193,7 @@ class _Comparing:
         self._folder.clear()
         return fresh
 
-    def _hidden(self, row: ModeSet) -> ModeSet:
+    def _settings_without_secrets(self, row: ModeSet) -> ModeSet:
         """The settings without secrets."""
         shown = self._redaction.words([f"{name}={value}" for name, value in row.environment.items()])
         return replace(row, environment=dict(word.split("=", 1) for word in shown))
@@ -303,7 +303,7 @@ def _place_of(environment: Environment) -> tuple[str, str, str]:
     return f"torch {environment.versions.torch}", environment.device.accelerator or "", environment.host.cpu
 
 
-def _shown(request: BreakdownRequest, redaction: Redaction) -> BreakdownRequest:
+def _request_without_secrets(request: BreakdownRequest, redaction: Redaction) -> BreakdownRequest:
     return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
 
 

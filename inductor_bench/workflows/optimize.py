@@ -221,7 +221,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
     if not program.force and folder.record.is_file():
         run = folder.load()
         known = run.request
-        if (run.target, known.arguments) != (program.target, _shown(program).arguments):
+        if (run.target, known.arguments) != (program.target, _request_without_secrets(program).arguments):
             hint = "choose another folder with -o, or replace it with --force"
             raise UsageError(f"{folder.path} holds a run of {run.title}", hint, "other-request")
         if run.program is not None:
@@ -240,7 +240,7 @@ def _can_stop(program: BreakdownRequest) -> bool:
     return program.kind in ("script", COMMAND)
 
 
-def _shown(program: BreakdownRequest) -> BreakdownRequest:
+def _request_without_secrets(program: BreakdownRequest) -> BreakdownRequest:
     hidden = Redaction.find([program.arguments], os.environ | dict(program.variables), program.redact)
     return replace(program, arguments=hidden.words(program.arguments))
 
@@ -250,7 +250,9 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
     run = folder.load()
     if asked.arguments:
         words = asked.arguments
-        program = replace(run.request, kind=COMMAND, arguments=words, target=resolve_target(_bare(asked)).name)
+        program = replace(
+            run.request, kind=COMMAND, arguments=words, target=resolve_target(_target_request(asked)).name
+        )
     else:
         program = run.request
     hint = f"give the command: inductor-bench optimize {shlex.quote(str(folder.path))} -- python train.py"
@@ -272,7 +274,7 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
     )
     if not asked.arguments:
         try:
-            resolve_target(_bare(program))
+            resolve_target(_target_request(program))
         except UsageError as error:
             raise UsageError(
                 f"the program of {folder.path} is not here: {error.message}", hint, "not-repeatable"
@@ -280,7 +282,7 @@ def _earlier_run(folder: RunFolder, asked: BreakdownRequest) -> tuple[RunFolder,
     return folder, program, 0.0
 
 
-def _bare(program: BreakdownRequest) -> BreakdownRequest:
+def _target_request(program: BreakdownRequest) -> BreakdownRequest:
     """A request for the target alone."""
     if program.kind == COMMAND or not program.kind:
         return BreakdownRequest("", arguments=program.arguments)
@@ -359,12 +361,12 @@ class _Searching:
                 asked = next(plans) if ended is None else plans.send(ended)
             except StopIteration:
                 return
-            ended = [self._hidden(trial) for trial in rounds.run(asked)]
+            ended = [self._trial_without_secrets(trial) for trial in rounds.run(asked)]
             for trial in ended:
                 self._tell(trial)
             self._save()
 
-    def _hidden(self, trial: Trial) -> Trial:
+    def _trial_without_secrets(self, trial: Trial) -> Trial:
         return replace(trial, failure=self._redaction.failure(trial.failure)) if trial.failure else trial
 
     def _tell(self, trial: Trial) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from inductor_bench.records.traced import UserCall
 from inductor_bench.trace.program_trace import Owners, find_graph_calls, find_window, read_program_trace
-from inductor_bench.trace.stored_traces import is_users, pair_calls, read_user_calls
+from inductor_bench.trace.stored_traces import is_user_file, pair_calls, read_user_calls
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
 
 
@@ -106,4 +106,4 @@ def test_operators_of_both_traces_are_paired_by_their_order(tmp_path: Path) -> N
     ],
 )
 def test_files_of_torch_and_python_are_not_the_users(file: str, users: bool) -> None:
-    assert is_users(file) is users
+    assert is_user_file(file) is users

@@ -23,7 +23,7 @@ from inductor_bench.source.harness.timing_cpu import last_level_cache_bytes
 from inductor_bench.store.caches import cache_folder, load_peaks, peaks_key, save_peaks
 from inductor_bench.worker import undisturbed_peaks
 from inductor_bench.worker.device import cpu_runtime as processor
-from inductor_bench.worker.device.nvidia_runtime import tf32_products
+from inductor_bench.worker.device.nvidia_runtime import set_tf32
 from inductor_bench.worker.survey import measure_peaks
 from inductor_bench.worker.undisturbed_peaks import doubt_peaks, measure_undisturbed
 
@@ -107,9 +107,9 @@ def test_the_tf32_switches_come_back(setting: str) -> None:
         if setting.startswith("new"):
             matmul.fp32_precision = setting.partition("-")[2]
         before = tf32_state()
-        with tf32_products(True):
+        with set_tf32(True):
             assert matmul.fp32_precision == "tf32" and matmul.allow_tf32 is True
-        with tf32_products(False):
+        with set_tf32(False):
             assert matmul.fp32_precision == "ieee" and matmul.allow_tf32 is False
         assert tf32_state() == before
     finally:
@@ -205,7 +205,7 @@ CLOCK_HZ, LANES = 2.6e9, 16
 
 def measured_under(monkeypatch: pytest.MonkeyPatch, peaks: list[Peaks], loads: list[MachineLoad]) -> tuple[Any, str]:
     """What is kept of these measurements; the first load is that of the look before them."""
-    monkeypatch.setattr(undisturbed_peaks, "_look", lambda: loads[0])
+    monkeypatch.setattr(undisturbed_peaks, "_measure_load", lambda: loads[0])
     later, left = iter(loads[1:]), iter(peaks)
     monkeypatch.setattr(undisturbed_peaks, "load_since", lambda before, runs: next(later))
     return measure_undisturbed(lambda: next(left), CLOCK_HZ, LANES)

@@ -131,7 +131,7 @@ def disturbed(run: Run) -> Finding | None:
         step was profiled, ``None`` if its steps were not disturbed.
     """
     if why := disturbed_step(run):
-        return Finding("busy-machine", f"these figures do not count: {why}. {_again(run)}", level=CAUTION)
+        return Finding("busy-machine", f"these figures do not count: {why}. {_measure_again_words(run)}", level=CAUTION)
     concerned = () if step_of(run) is not None else disturbed_graphs(run)
     if not concerned:
         return None
@@ -139,11 +139,11 @@ def disturbed(run: Run) -> Finding | None:
     what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
     kept = "" if on_host else " (kernel times do)"
-    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {_again(run)}"
+    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {_measure_again_words(run)}"
     return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
 
 
-def _again(run: Run) -> str:
+def _measure_again_words(run: Run) -> str:
     again = command_again(run)
     return "Measure again on an idle machine" + (f" ({again})" if again else "")
 
@@ -327,7 +327,7 @@ def outliers(evidence: RunEvidence) -> Iterator[Finding]:
 def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs with few samples of the wall time."""
     text = "few wall times were taken ({}); a larger --repeat makes the median more reliable"
-    yield from _combine(evidence.run, "few-samples", _few, text, NOTE)
+    yield from _combine(evidence.run, "few-samples", _number_if_few, text, NOTE)
 
 
 def profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
@@ -369,7 +369,7 @@ def _noisy(module: ModuleRecord) -> str:
     return f"{units.seconds(low)} to {units.seconds(high)}"
 
 
-def _few(module: ModuleRecord) -> str:
+def _number_if_few(module: ModuleRecord) -> str:
     number = len(module.times.wall_samples_s)
     return f"{number}" if 0 < number < FEW_SAMPLES else ""
 

@@ -130,13 +130,13 @@ def unaligned_products(evidence: RunEvidence) -> Iterator[Finding]:
     if runs_on_host(evidence.run):
         return
     whole, products = evidence.whole, [one for one in products_of(evidence.critical_rows) if one.dtype in BYTES]
-    slow = [one for one in products if _odd_sides(one) and _is_slow(one, products)]
+    slow = [one for one in products if _unaligned_sizes(one) and _is_slow(one, products)]
     time_s = sum(one.time_s for one in slow)
     if not slow or whole.part(time_s) < LEAST_SHARE:
         return
     rates = [rate for one in slow if (rate := one.rate)]
     aligned = _aligned_rate(slow[0], products)
-    sides = dict.fromkeys(side for one in slow for side in _odd_sides(one))
+    sides = dict.fromkeys(side for one in slow for side in _unaligned_sizes(one))
     step = _elements(slow[0])
     text = (
         f"{plural(len(slow), 'matrix product')} with a size that is no multiple of {step} "
@@ -164,7 +164,7 @@ def _elements(product: Product) -> int:
     return 16 // BYTES[product.dtype]
 
 
-def _odd_sides(product: Product) -> list[int]:
+def _unaligned_sizes(product: Product) -> list[int]:
     """Its sizes that are no multiple of 16 bytes; of one row or column nothing is read as a matrix."""
     return [side for side in product.sides if side % _elements(product) and side > SMALL]
 
@@ -183,7 +183,7 @@ def _aligned_rate(product: Product, every: Sequence[Product]) -> float | None:
     rates = [
         one.rate
         for one in every
-        if one.dtype == product.dtype and one.rate and not _odd_sides(one) and min(one.sides) > SMALL
+        if one.dtype == product.dtype and one.rate and not _unaligned_sizes(one) and min(one.sides) > SMALL
         # A much smaller product is slow for another reason.
         and flops / 4 <= _flops(one) <= 4 * flops and flops >= LEAST_FLOPS
     ]  # fmt: skip
@@ -266,7 +266,7 @@ def float32_island(evidence: RunEvidence) -> Iterator[Finding]:
     It holds if products in half precision have most of the products' FLOPs. Optimizers, gathered gradients and products
     without tensor cores, of which ``full-float32`` tells, do not count, nor do decomposed attentions.
     """
-    dtype = _half_of(evidence)
+    dtype = _main_half_precision(evidence)
     if not dtype or runs_on_host(evidence.run):
         return
     apart = {row.place for row in decomposed_rows(evidence)}
@@ -302,7 +302,7 @@ def product_flops(evidence: RunEvidence) -> dict[str, float]:
     return flops
 
 
-def _half_of(evidence: RunEvidence) -> str:
+def _main_half_precision(evidence: RunEvidence) -> str:
     """The half precision of the model's products; empty if most of their FLOPs are in another type."""
     flops = product_flops(evidence)
     whole = sum(flops.values())
@@ -458,7 +458,7 @@ def decomposed_rows(evidence: RunEvidence) -> Rows:
     for slug in dict.fromkeys(row.module.slug for row in evidence.critical_rows):
         rows = [row for row in evidence.critical_rows if row.module.slug == slug]
         scores = _scores([one for one in products_of(rows) if one.batch > 1])
-        softmax = [row for row in rows if _is_softmax(row) and _may_read(row, scores)]
+        softmax = [row for row in rows if _is_softmax(row) and _moves_as_much_as(row, scores)]
         if not softmax:
             continue
         own = {id(one.row) for one in products_of(rows) if one.batch > 1 and _touches(one, scores)}
@@ -491,7 +491,7 @@ def _is_softmax(row: CostedKernel) -> bool:
     )
 
 
-def _may_read(row: CostedKernel, scores: _Scores) -> bool:
+def _moves_as_much_as(row: CostedKernel, scores: _Scores) -> bool:
     """Whether a kernel moves as much as scores have in half precision: the softmax of a router of experts does not."""
     moved, calls = row.kernel.work.moved_bytes, row.kernel.calls
     return moved is not None and calls > 0 and any(moved / calls >= 2 * math.prod(one) for one in scores)

@@ -386,14 +386,14 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
         return
     named = [phase for phase in phases if phase.time_s >= LEAST_PHASE * whole]
     words = join_words([f"{phase.name} {units.whole_percent(phase.time_s / whole)}" for phase in named])
-    text = f"{_when_compiled(evidence)}compilation with empty caches took {units.seconds(whole)}: {words}"
+    text = f"{_compiled_earlier_words(evidence)}compilation with empty caches took {units.seconds(whole)}: {words}"
     program = step_of(evidence.run)
     if program is not None and program.step_source != PATTERN and not evidence.run.request.eager:
         text += ". --eager also times the steps without compilation, and says when it has paid off"
     yield Finding("compile-time", text, level=NOTE)
 
 
-def _when_compiled(evidence: RunEvidence) -> str:
+def _compiled_earlier_words(evidence: RunEvidence) -> str:
     """Says which modules an earlier run compiled, and when; empty where this one compiled all of them."""
     capture = evidence.run.capture
     if not capture.compiled_earlier:

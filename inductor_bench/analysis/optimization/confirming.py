@@ -104,7 +104,7 @@ class ConfirmingSearch(SearchRounds):
         elif gain is None:
             gain = self._rows[kept[0]].proven
             self._set(kept[0], own=gain)
-        self._win(kept, gain, steps, whole, trials)
+        self._keep_if_faster(kept, gain, steps, whole, trials)
         return []
 
     def _run_in_turn(self, names: Sequence[str], alone: Sequence[str]) -> Asking[Sequence[Trial]]:
@@ -195,7 +195,7 @@ class ConfirmingSearch(SearchRounds):
             self._set(slug, state=state, reason=reason)
         return list(slugs)
 
-    def _win(
+    def _keep_if_faster(
         self,
         kept: Sequence[str],
         gain: MeasuredGain | None,

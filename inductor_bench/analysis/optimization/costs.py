@@ -93,7 +93,7 @@ class ProcessCosts:
         compiled_s = CACHED * self.new_s() * len(names) if cached else math.fsum(map(self.compile_s, names))
         return self._rest_s(len(names)) + compiled_s + TIMED_SHARE * timed_s * len(names)
 
-    def alone_s(self, purpose: str) -> float:
+    def usual_process_s(self, purpose: str) -> float:
         """Seconds of a process with one variant from its start to its end."""
         known = [trial for trial in self._timed if not trial.alternates]
         alike = [trial.time_s for trial in known if trial.purpose == purpose]
@@ -101,7 +101,7 @@ class ProcessCosts:
             return statistics.median(alike or [trial.time_s for trial in known])
         return self._rest_s(1) + self.compile_s(ORIGINAL)
 
-    def from_start_s(self, slug: str, stepped_s: float, *, cold: bool) -> float:
+    def one_variant_process_s(self, slug: str, stepped_s: float, *, cold: bool) -> float:
         """Seconds of a process that runs a variant from the program's start: its start, its compilation, its steps.
 
         Args:

@@ -320,7 +320,7 @@ def decide(share: float, low: float, high: float, *, enough: bool) -> str:
 # The verdict on a change that ran in processes of its own.
 
 
-def alone_middles(trials: Iterable[Trial], slug: str) -> dict[str, list[float]]:
+def process_medians(trials: Iterable[Trial], slug: str) -> dict[str, list[float]]:
     """By GPU, the logarithm of the median step of each process that ran one variant from its start to its end."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for trial in trials:
@@ -330,7 +330,7 @@ def alone_middles(trials: Iterable[Trial], slug: str) -> dict[str, list[float]]:
     return dict(found)
 
 
-class AloneSide(NamedTuple):
+class ProcessesOfGpu(NamedTuple):
     """What the processes of two variants on one GPU say."""
 
     before: list[float]
@@ -364,8 +364,8 @@ def judge_alone(
     differ, also those of ``noise``. Beside the interval each process with the change has to be faster than each
     without, or slower.
     """
-    befores, afters = alone_middles(trials, base), alone_middles(trials, slug)
-    sides = [AloneSide(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
+    befores, afters = process_medians(trials, base), process_medians(trials, slug)
+    sides = [ProcessesOfGpu(befores[gpu], afters[gpu]) for gpu in befores if gpu in afters]
     if not sides:
         return None
     before, after = ([value for side in sides for value in side[place]] for place in (0, 1))
@@ -391,7 +391,7 @@ def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
     scatter = Scatter(0.0, 0)
     for trials in parts:
         names = {one.slug for trial in trials if not trial.alternates for one in trial.variants}
-        middles = {name: alone_middles(trials, name) for name in sorted(names)}
+        middles = {name: process_medians(trials, name) for name in sorted(names)}
         values = [(gpu, name, value) for name, by_gpu in middles.items() for gpu in by_gpu for value in by_gpu[gpu]]
         scatter = scatter.with_values(*_without_levels(values))
     return scatter

@@ -249,7 +249,7 @@ class OptimizationSearch(ConfirmingSearch):
 
     def _screen_alone(self, slugs: Sequence[str]) -> Questions:
         """Ranks the rows that cannot change within a process: A B C D A, or a part of them on each device."""
-        each_s = self._ahead.costs.alone_s(SCREEN)
+        each_s = self._ahead.costs.usual_process_s(SCREEN)
         count = 3 if self._lanes == 1 else 2
         if not slugs or not self._has_time(SCREEN, count * each_s, SCREENING):
             for slug in slugs:
@@ -259,7 +259,7 @@ class OptimizationSearch(ConfirmingSearch):
         for place in range(max(map(len, turns))):
             names = [turn[place] for turn in turns if place < len(turn)]
             is_last = all(name == ORIGINAL for name in names)
-            if is_last or self._has_time(SCREEN, 2 * self._ahead.costs.alone_s(SCREEN), SCREENING + 0.1):
+            if is_last or self._has_time(SCREEN, 2 * self._ahead.costs.usual_process_s(SCREEN), SCREENING + 0.1):
                 yield from self._run_alone(SCREEN, names)
         trials = [trial for trial in self.trials if trial.purpose == SCREEN]
         for slug in slugs:
@@ -374,7 +374,7 @@ class OptimizationSearch(ConfirmingSearch):
             for look in range(LOOKS):
                 names = (ORIGINAL, slug) if look % 2 == 0 else (slug, ORIGINAL)
                 turns = in_turn(names, self._lanes)
-                if not self._has_time(PROVE, len(turns) * self._ahead.costs.alone_s(PROVE)):
+                if not self._has_time(PROVE, len(turns) * self._ahead.costs.usual_process_s(PROVE)):
                     break
                 for turn in turns:
                     if self._rows[slug].state == UNPROVEN:

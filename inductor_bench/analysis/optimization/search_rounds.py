@@ -195,7 +195,9 @@ class SearchRounds:
 
     def _first_runs_s(self, names: Iterable[str], *, cold: bool) -> float:
         """Seconds in which each of these runs once from the program's start, one after the other."""
-        return math.fsum(self._ahead.costs.from_start_s(name, self._stepped_s(name), cold=cold) for name in names)
+        return math.fsum(
+            self._ahead.costs.one_variant_process_s(name, self._stepped_s(name), cold=cold) for name in names
+        )
 
     def _stepped_s(self, name: str) -> float:
         """Seconds of the steps of such a run: those whose gradients are kept, and those that are timed."""

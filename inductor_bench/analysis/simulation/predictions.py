@@ -267,7 +267,7 @@ class Simulator:
         """The queue whose host does not do what it does in these parts, and does not wait in them."""
         waits: set[int] = set()
         shares: dict[int, dict[int, float]] = defaultdict(dict)
-        going = self._going(parts)
+        going = self._removed_idle_shares(parts)
         for number, action in enumerate(queue.actions) if parts else ():
             label = action.label or SYNCHRONISING
             if action.kind == WAIT and any(part.label == label and self._is_at(action.op, part) for part in parts):
@@ -277,7 +277,7 @@ class Simulator:
                     shares[number][place] = going[piece.label]
         return without_waits(without_host_time(queue, shares), waits)
 
-    def _going(self, parts: Collection[Part]) -> dict[str, float]:
+    def _removed_idle_shares(self, parts: Collection[Part]) -> dict[str, float]:
         """The share that goes of what the host does, by its words: that of its idle time in the record."""
         every: dict[str, float] = defaultdict(float)
         gone: dict[str, float] = defaultdict(float)

@@ -469,7 +469,7 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
             Sentence(f"{lead_words(found)}.", LEAD),
             *sentences(() if limit is None else (f"{limit_words(slowdown_of_proof(found), limit)}.",), LEAD),
             Items(tuple(Item(f"{said}.", NOTE) for said in detail_words(found)), on=On.EVERYWHERE & ~On.BRIEF),
-            *_falls(found.device, pinned),
+            *_waterfalls(found.device, pinned),
             *((replace(table, on=On.EVERYWHERE & ~On.BRIEF),) if pinned else (Table(columns, rows, on=On.PAPER),)),
             Items(tuple(shown), on=On.EVERYWHERE & ~On.BRIEF),
             *sentences((hidden,), NOTE, On.TERMINAL),
@@ -479,7 +479,7 @@ def proof_section(found: Verification | None, top: int, limit: float | None = No
     )
 
 
-def _falls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[Block]:
+def _waterfalls(device: Saving | None, pinned: Sequence[AppliedKernel]) -> Iterator[Block]:
     """The device time of a step before and after, and what each kernel saves of it."""
     measured = [one for one in pinned if one.saving_s is not None]
     measured.sort(key=lambda one: -(one.saving_s or 0.0))

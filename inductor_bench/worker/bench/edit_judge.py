@@ -145,14 +145,14 @@ class EditJudge:
         memory = arena.allocate("cpu")
         last = self._cases.get(request.number)
         values = make_values(kernel.launch, case, folder)
-        self._lay_out(memory, arena, values, case, roles, last)
+        self._fill_memory(memory, arena, values, case, roles, last)
         memory_file(request.before, arena.size, new=True).copy_(memory)
         expected = self._run(kernel, arena, memory)
         if request.number not in self._repeats:
             self._repeats[request.number] = torch.equal(expected, self._run(kernel, arena, memory))
         nudge_last_bit(values, kernel.launch, case.seed)
         nudged = memory.clone()
-        self._lay_out(nudged, arena, values, case, roles, last)
+        self._fill_memory(nudged, arena, values, case, roles, last)
         moved = self._run(kernel, arena, nudged, case.seed)
         exact = self._find(request.exact) if request.exact is not None else None
         truth = self._truth(request.reference, exact, arena, memory, expected, roles)
@@ -162,7 +162,7 @@ class EditJudge:
         )
         return hashlib.sha256(memory.numpy().tobytes()).hexdigest() if arena.size < (1 << 28) else ""
 
-    def _lay_out(
+    def _fill_memory(
         self,
         memory: torch.Tensor,
         arena: Arena,

@@ -129,7 +129,7 @@ class HostSampler:
         self._collection = (0.0, 0.0)
         self._collection_waits = False
         self._costs: deque[float] = deque(maxlen=COSTS)
-        self._undo = before_captures(self._hold) if query is not None else None
+        self._undo = before_captures(self._stop_asking_device) if query is not None else None
         self._backward = _code_of("torch.autograd.graph", "_engine_run_backward")
         self._thread = threading.Thread(target=self._run, name="inductor-bench-sampler", daemon=True)
         self._thread.start()
@@ -176,7 +176,7 @@ class HostSampler:
         if undo is not None:
             undo()
 
-    def _hold(self) -> None:
+    def _stop_asking_device(self) -> None:
         """Asks the device nothing any more: a question would make the recording of a CUDA graph fail."""
         with self._lock:
             self._query = None
@@ -199,7 +199,7 @@ class HostSampler:
                 self._go.clear()
             elif self._is_on and now_s >= target_s:
                 begin_s = time.thread_time()
-                self._look(target_s, now_s)
+                self._take_sample(target_s, now_s)
                 self._adapt_period(time.thread_time() - begin_s)
 
     def _adapt_period(self, took_s: float) -> None:
@@ -207,7 +207,7 @@ class HostSampler:
         wanted_s = (statistics.median_low(self._costs) + HANDOVER_S) / OWN_SHARE
         self._instants.period_s = min(max(wanted_s, PERIOD_S), MOST_PERIOD_S)
 
-    def _look(self, target_s: float, now_s: float) -> None:
+    def _take_sample(self, target_s: float, now_s: float) -> None:
         """Takes a sample; one that comes late stands for all the moments that it missed."""
         waits = self._is_waiting()
         stack = self._stack_of_the_steps()

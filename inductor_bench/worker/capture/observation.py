@@ -216,7 +216,7 @@ class ObservedModule:
         self.path = path
         self._source = Path(path).read_text(encoding="utf-8", errors="replace")
         self._constants = constants
-        self._seen = _first_look(path, stem)
+        self._seen = _describe_process(path, stem)
 
     def attach(self) -> None:
         """Replaces the module's ``call`` by a function that counts the calls and observes the first one."""
@@ -350,7 +350,7 @@ def _write(path: Path, text: str) -> None:
         traceback.print_exc()
 
 
-def _first_look(path: str, stem: Path) -> Observation:
+def _describe_process(path: str, stem: Path) -> Observation:
     """What this process knows of a module before the module's first call."""
     import torch
 

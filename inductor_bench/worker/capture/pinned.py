@@ -368,7 +368,7 @@ class PinnedKernels:
     def adjust_triton(self) -> None:
         """Adjusts the Triton kernels that Inductor makes from now on; their class has just been imported."""
         if self._places and not self.refusal:
-            pinning.adjust_autotuners(self._made, self._precompile)
+            pinning.adjust_autotuners(self._add_pin, self._precompile)
 
     def adjust_calls(self, codecache: ModuleType) -> None:
         """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported.
@@ -416,7 +416,7 @@ class PinnedKernels:
 
     # Triton kernels
 
-    def _made(self, autotuner: Any) -> None:
+    def _add_pin(self, autotuner: Any) -> None:
         """Adds the pin to the configurations of a new kernel, or puts it in their place."""
         if not autotuner.configs or getattr(autotuner.fn, "src", None) is None:
             return

@@ -109,7 +109,7 @@ class StepObserver:
         self._graphs.device, self._finds_device = device, not device
         self._is_attached = True
         try:
-            self._stay()
+            self._finish_at_exit()
             self._hear_steps()
         except RECOVERABLE as error:
             self._fail(error)
@@ -141,10 +141,10 @@ class StepObserver:
 
     def _attach(self) -> None:
         self.hear_compilations()
-        self._stay()
+        self._finish_at_exit()
         self.add_hooks()
 
-    def _stay(self) -> None:
+    def _finish_at_exit(self) -> None:
         """Writes what was measured at the end of the program, and nothing in its forked children."""
         observer = weakref.ref(self)  # what is registered stays for good
 

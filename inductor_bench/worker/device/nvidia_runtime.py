@@ -153,10 +153,10 @@ def _measure_products(properties: Any) -> dict[str, float]:
     for dtype in (torch.float16, torch.bfloat16):
         rates[str(dtype).removeprefix("torch.")] = _best_rate(partial(_product, dtype=dtype))
     capability = (properties.major, properties.minor)
-    with tf32_products(False):
+    with set_tf32(False):
         rates["float32"] = _best_rate(partial(_product, dtype=torch.float32))
     if capability >= (8, 0):
-        with tf32_products(True):
+        with set_tf32(True):
             rates["tf32"] = _best_rate(partial(_product, dtype=torch.float32))
     if capability >= (8, 9):
         rates["float8"] = _best_rate(_float8_product)
@@ -196,7 +196,7 @@ def _float8_product(size: int) -> list[Callable[[], object]]:
 
 
 @contextlib.contextmanager
-def tf32_products(allowed: bool) -> Iterator[None]:
+def set_tf32(allowed: bool) -> Iterator[None]:
     """Allows or forbids TF32 in float32 products on CUDA in the block, and restores every setting. (2.13)
 
     The setting has an older and a newer name, and torch raises an error if the two disagree. The older name sets

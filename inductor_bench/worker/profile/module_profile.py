@@ -237,7 +237,7 @@ def with_references(found: Details, module: ModuleType, device: str, values_fold
 
 
 @lru_cache(maxsize=48)
-def _draw_once(count: int, seed: int) -> torch.Tensor:
+def _draw_normal_cached(count: int, seed: int) -> torch.Tensor:
     """The numbers of ``harness.common.draw_normal``, up to 8 MB, which the launches of a module share."""
     return harness.draw_normal(count, seed)
 
@@ -247,7 +247,7 @@ def _call_once(module: ModuleType, launch: Launch, runtime: DeviceRuntime, value
 
     encoded = codec.encode(launch)
     try:
-        made = harness.build_arguments(encoded, runtime.device.type, folder=values_folder, draw=_draw_once)
+        made = harness.build_arguments(encoded, runtime.device.type, folder=values_folder, draw=_draw_normal_cached)
         with torch.no_grad():
             result = _call(module, launch, made)
             runtime.synchronize()

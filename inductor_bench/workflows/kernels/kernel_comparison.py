@@ -132,7 +132,7 @@ def _open_session(request: KernelRequest, python: str, folder: Path, progress: P
 def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress: Progress) -> TimedPair:
     if _have_different_arguments(files):
         progress.note(f"{OTHER_ARGUMENTS}: they are only timed")
-    for session in _distinct(sessions):
+    for session in _each_session_once(sessions):
         session.open()
         # Otherwise the second session would report the first as another job.
         session.other_jobs = sessions[0].other_jobs
@@ -188,7 +188,7 @@ def _have_different_arguments(files: Sequence[Path]) -> bool:
     return not takes_alike(first, second)
 
 
-def _distinct(sessions: Sequence[KernelSession]) -> list[KernelSession]:
+def _each_session_once(sessions: Sequence[KernelSession]) -> list[KernelSession]:
     return list({id(session): session for session in sessions}.values())
 
 
@@ -214,7 +214,7 @@ def _with_samples(side: _Side, state: str, samples: Sequence[float]) -> Measured
 def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
     """Autotunes both kernels, and times both in their best configurations with fresh samples."""
     failures: list[Failure] = []
-    for session in _distinct([side.session for side in sides]):
+    for session in _each_session_once([side.session for side in sides]):
         for found in tune({side.file: side.kernel for side in sides if side.session is session}, {}, session):
             if isinstance(found, Failure):
                 failures.append(found)

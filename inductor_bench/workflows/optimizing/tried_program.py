@@ -336,7 +336,7 @@ def read_trial(
         late: whether it was ended because the time of the search was over: no variant is to blame.
     """
     tried = read_tried(folder)
-    leading = max(tried, key=_pace, default=None)
+    leading = max(tried, key=_median_step_s, default=None)
     apart = disagreement_of(tried) if ended.ok and not stalled else ""
     if apart:
         failure = Failure(STAGE, RANKS, f"the ranks do not agree: {apart}")
@@ -364,7 +364,7 @@ def read_trial(
     )
 
 
-def _pace(found: TriedVariants) -> float:
+def _median_step_s(found: TriedVariants) -> float:
     times = [sample.time_s for sample in found.samples]
     return statistics.median(times) if times else 0.0
 

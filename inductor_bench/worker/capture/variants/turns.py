@@ -34,7 +34,7 @@ original would be slower than the same graph called through one more function.
 """
 
 
-def _nothing() -> None:
+def _undo_nothing() -> None:
     """Undoes nothing."""
 
 
@@ -91,8 +91,8 @@ class Turns:
         """Whether nothing is compiled for variants any more."""
         self._graphs: list[VariantGraph] = []
         self._numbers: dict[str, int] = {}  # the number of each thing that was compiled
-        self._undo_step: Undo = _nothing
-        self._undo_changes: Undo = _nothing
+        self._undo_step: Undo = _undo_nothing
+        self._undo_changes: Undo = _undo_nothing
         self._in_place = ORIGINAL  # the variant whose changes are in place
         self._is_prepared = False
         self._waits_for_functions = self.held != ORIGINAL and bool(self.settings[self.held].functions)
@@ -125,7 +125,7 @@ class Turns:
         if number == self.variant:
             return
         self._undo_step()
-        self._undo_step = _nothing
+        self._undo_step = _undo_nothing
         self.variant = number
         self.note(number, "runs")
         try:
@@ -137,9 +137,9 @@ class Turns:
     def _change_step(self, number: int) -> Undo:
         """Makes the changes that no compilation of the program's graphs sees: of optimizers and of functions."""
         if self.held == number:  # what holds from the start stays
-            return _nothing
+            return _undo_nothing
         optimizer = self.settings[number].optimizer
-        undo_flags = optimizer.make() if optimizer else _nothing
+        undo_flags = optimizer.make() if optimizer else _undo_nothing
         try:
             undo_functions = self._owns[number].make()
         except Exception:
@@ -175,7 +175,7 @@ class Turns:
     def _put_in_place(self, number: int) -> None:
         """Makes the changes that compilation sees, after those that are in place were undone."""
         self._undo_changes()
-        self._undo_changes, self._in_place = _nothing, ORIGINAL
+        self._undo_changes, self._in_place = _undo_nothing, ORIGINAL
         self._undo_changes = make_all(self.settings[number].changes)
         self._in_place = number
 
@@ -399,13 +399,13 @@ class Turns:
 
         def dispatch(*arguments: Any) -> Any:
             if self.watches:
-                self._look_at(graph, arguments)
+                self._note_and_check(graph, arguments)
             return callables[self.variant](*arguments)
 
         dispatch.__code__ = dispatch.__code__.replace(co_stacksize=ROOM)
         return dispatch
 
-    def _look_at(self, graph: VariantGraph, arguments: Sequence[Any]) -> None:
+    def _note_and_check(self, graph: VariantGraph, arguments: Sequence[Any]) -> None:
         if self.note_call is not None:
             self.note_call(graph.number, arguments)
         if self.check is not None and not graph.is_checked:
