@@ -78,6 +78,8 @@ OTHER_STEP = 1.5
 
 STEP_COLOUR = palette.GRAPHS[1]
 CONFIDENCE = "99.9%"
+NO_INTERVAL = -1
+"""A saving from which an interval reaches down to such a share of the step or a lower one has too few samples."""
 
 
 def optimization_document(found: Optimization, view: View) -> Document:
@@ -115,16 +117,12 @@ def machine(found: Optimization) -> str:
 
 
 def headline(found: Optimization) -> str:
-    """The first line: the step before and after, the interval, and how many settings were tried."""
+    """The first line: the step that the user gets, its proof, and how many settings were tried and kept."""
     winner, tried = found.winner, len(found.tried)
     if winner is not None:
-        gain = winner.gain
-        said = f"{_whole(gain)} (\N{MINUS SIGN}{_percent(gain.share)}, {interval(gain)})"
-        count = f"{plural(len(winner.slugs), 'setting')} of {tried} tried"
-        if winner.is_confirmed:
-            return f"{said}: {count}"
         does = "a longer --budget does" if found.is_complete else "the same command goes on"
-        return f"{said} {where_measured(found)}: {count}; {found.caveat}: {does}"
+        caveat = f"; {found.caveat}: {does}" if found.caveat else ""
+        return f"{result_words(found)}. {plural(tried, 'setting')} tried, {len(winner.slugs)} kept{caveat}"
     busy = load_of(found)
     step = f"{load_words(busy)}: {units.seconds(found.step_s)}" if busy is not None else units.seconds(found.step_s)
     unproven = [row for row in found.rows if row.state == UNPROVEN]
@@ -144,13 +142,23 @@ def headline(found: Optimization) -> str:
 
 
 def result_words(found: Optimization) -> str:
-    """What the result saves: beside the original in turns, and from the program's start; empty if there is none."""
+    """The step from the program's start, as the user runs it, and then the proof; empty if there is no result.
+
+    Each has its own interval. A result that was not run from the program's start has the proof alone.
+    """
     winner = found.winner
     if winner is None:
         return ""
-    said = f"{_whole(winner.gain)} (\N{MINUS SIGN}{_percent(winner.gain.share)}, {interval(winner.gain)})"
-    start = f"run from its start {_whole(winner.alone)}" if winner.alone is not None else found.caveat
-    return f"{said}; {start}" if start else said
+    where = where_measured(found)
+    if winner.alone is None:
+        return f"{_whole(winner.gain)} ({_change(winner.gain)}, {interval(winner.gain)}), proven {where}"
+    those = "this setting" if len(winner.slugs) == 1 else "these settings"
+    said = f"{_whole(winner.alone)} if you run the program with {those}"
+    proof = f"{units.seconds(winner.gain.before_s)} → {units.seconds(winner.gain.after_s)}"
+    return (
+        f"{said} ({_change(winner.alone)}, {interval(winner.alone)}); "
+        f"its proof, {where}: {proof} ({_change(winner.gain)}, {interval(winner.gain)})"
+    )
 
 
 def _why_nothing_timed(found: Optimization) -> str:
@@ -173,15 +181,26 @@ def load_of(found: Optimization) -> MachineLoad | None:
 
 
 def where_measured(found: Optimization) -> str:
-    """Where a result was measured that was not yet run from the program's start."""
+    """Where the proof of a result was measured."""
+    return "in turns with the original in one process" if _alternates(found) else "in processes of its own"
+
+
+def _alternates(found: Optimization) -> bool:
+    """Whether all settings of the result took turns with the original in one process."""
     slugs = found.winner.slugs if found.winner is not None else ()
-    alternates = all(row.alternates for row in found.rows if row.slug in slugs)
-    return "in one process with the original" if alternates else "in processes of its own"
+    return all(row.alternates for row in found.rows if row.slug in slugs)
 
 
 def interval(gain: MeasuredGain) -> str:
-    """The interval of a saving: ``99.9% interval 18.6 to 20.1%``."""
+    """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
+    if gain.low <= NO_INTERVAL:
+        return f"no interval from {processes(gain.processes)}"
     return f"{CONFIDENCE} interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
+
+
+def _change(gain: MeasuredGain) -> str:
+    sign = "+" if gain.share < 0 else "\N{MINUS SIGN}"
+    return f"{sign}{_percent(abs(gain.share))}"
 
 
 def _percent(share: float) -> str:
@@ -196,7 +215,8 @@ def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     for title, (_, time_s) in zip(titles_of(found, [slug for slug, _ in winner.steps]), winner.steps, strict=True):
         rows.append(_waterfall_row(f"+ {title}", time_s, before_s, longest))
         before_s = time_s
-    return Table((words("setting"), Column("step"), Column("saved")), rows)
+    step = Column("step in turns" if _alternates(found) else "step")
+    return Table((words("setting"), step, Column("saved")), rows)
 
 
 def titles_of(found: Optimization, slugs: Iterable[str]) -> list[str]:
@@ -265,7 +285,7 @@ def gain_cell(gain: MeasuredGain | None) -> Cell:
     if gain is None:
         return Cell("")
     text = _percent(gain.share)
-    if gain.low > -1:
+    if gain.low > NO_INTERVAL:
         text += f" ({gain.low * 100:.1f} to {gain.high * 100:.1f})"
     return Cell(text, gain.share)
 
@@ -302,7 +322,8 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
     if winner is not None:
         if winner.alone is not None:
             caches = ", with caches" * (winner.from_start == SHARED_CACHES)
-            yield "from the start", f"{_whole(winner.alone)}, in processes of its own without any other variant{caches}"
+            ran = f"in {processes(winner.alone.processes)}, each with the result or the original alone"
+            yield "from the start", f"{_whole(winner.alone)}, {ran}{caches}"
         if winner.losses:
             yield "training", winner.losses
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes

@@ -28,16 +28,30 @@ from inductor_bench.records.optimization import (
     Trial,
 )
 from inductor_bench.report.formats import View
-from inductor_bench.report.optimization_document import FORMATS, headline, notes_of
+from inductor_bench.report.optimization_document import FORMATS, headline, interval, notes_of
 from inductor_bench.report.optimization_document import searched as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.workflows.optimize import OptimizeOutcome
 
 
-def test_the_first_line_has_the_step_its_interval_and_what_was_tried() -> None:
-    text = headline(optimization(two_winners()))
-    assert " → " in text and " a step (\N{MINUS SIGN}14." in text
-    assert "%, 99.9% interval " in text and text.endswith("%): 2 settings of 5 tried")
+def test_the_first_line_begins_with_what_the_user_gets_and_has_the_proof_with_its_own_interval() -> None:
+    found = optimization(two_winners())
+    text = headline(found)
+    assert found.winner is not None and found.winner.alone is not None
+    gain, alone = found.winner.gain, found.winner.alone
+    begin = f"{units.seconds(alone.before_s)} → {units.seconds(alone.after_s)} a step if you run the program with these"
+    got, _, proof = text.partition("; its proof, in turns with the original in one process: ")
+    assert got.startswith(f"{begin} settings (\N{MINUS SIGN}") and got.endswith(f"{interval(alone)})")
+    assert proof.startswith(f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} (\N{MINUS SIGN}")
+    assert proof.endswith(f"{interval(gain)}). 5 settings tried, 2 kept")
+
+
+def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_longer() -> None:
+    found = optimization(two_winners())
+    assert found.winner is not None and found.winner.alone is not None
+    few = replace(found.winner.alone, low=-9.0, high=0.9, share=-0.02, processes=4)
+    said = headline(replace(found, winner=replace(found.winner, alone=few)))
+    assert "(+2.0%, no interval from 4 processes); its proof, " in said
 
 
 @pytest.mark.parametrize(
@@ -163,13 +177,13 @@ def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_
     rows = [menu_row("cudagraphs"), menu_row("loader", alternates=False)]
     found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
     said = headline(found)
-    assert "%) in one process with the original: 1 setting of 2 tried; not yet run from the program's start: " in said
+    assert "%), proven in turns with the original in one process. 2 settings tried, 1 kept; not yet run from " in said
     assert said.endswith(": a longer --budget does")
     assert headline(replace(found, is_complete=False)).endswith(": the same command goes on")
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
     assert "--budget 21m" in text and "from the start" not in text, "longer than the 20 minutes that it had"
     alone = searched(DrawnProgram(0, {"loader": 0.3}, levels=0.002), rows, confirming_s=0.0)
-    assert "%) in processes of its own: 1 setting" in headline(optimization(alone))
+    assert "%), proven in processes of its own. 2 settings tried" in headline(optimization(alone))
 
 
 def test_a_result_that_ran_with_caches_says_so() -> None:
@@ -177,7 +191,7 @@ def test_a_result_that_ran_with_caches_says_so() -> None:
     assert found.winner is not None
     warm = replace(found, winner=replace(found.winner, from_start=SHARED_CACHES))
     text = printed(FORMATS.get("table"), warm, View(columns=200))
-    assert "without any other variant, with caches" in text and "beside each other in the ranking" in text
+    assert "the original alone, with caches" in text and "beside each other in the ranking" in text
     assert "with caches" not in printed(FORMATS.get("table"), found, View(columns=200))
 
 
