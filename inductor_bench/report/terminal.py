@@ -60,6 +60,9 @@ MOST_LOG_LINES = 8
 LEAST_SHARE = 0.005
 """Share of a part that a bar in a cell leaves out, because it rounds to nothing."""
 
+MORE_PARTS = " …"
+"""Ends a bar in a cell that has no room for all parts."""
+
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _TONES = {LEAD: "title", NOTE: "dim"}
 _STYLES = {"title": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red"}
@@ -231,21 +234,33 @@ def bar_in_eighths(share: float, width: int) -> str:
 
 
 def bar_words(stretches: Iterable[Stretch], room: int) -> Line:
-    """Returns ``conv 43% ██▌ pointwise 30% █▊`` in at most ``room`` columns.
+    """Returns ``conv 43% ██▌ pointwise 30% █▊ …`` in at most ``room`` columns.
 
-    The line ends before the first part that does not fit, so it always holds the first and largest parts.
+    The line ends before the first part that does not fit, so it always holds the first and largest parts, and then
+    with ``…``.
     """
     line: Line = []
     for one in stretches:
+        if one.share < LEAST_SHARE:
+            break
         text, bar = f"{names.clean(one.title)} {units.whole_percent(one.share)}", f" {bar_in_eighths(one.share, BAR)}"
         gap = 1 if line else 0
         left = room - gap - names.cells(text)
-        if one.share < LEAST_SHARE or left < 0:
-            break
+        if left < 0:
+            return _cut_short(line, room)
         bar = bar if len(bar) <= left else ""
         line += [Word(" " * gap + text), Word(bar, one.colour)]
         room = left - len(bar)
     return line
+
+
+def _cut_short(line: Line, room: int) -> Line:
+    """The words and bars of parts with ``…`` behind them, in the place of the last bar if there is no other room."""
+    bars = [place for place, word in enumerate(line) if place % 2 and word.text]
+    if room < len(MORE_PARTS) and bars:
+        room += len(line[bars[-1]].text)
+        line = [*line[: bars[-1]], Word(""), *line[bars[-1] + 1 :]]
+    return [*line, Word(MORE_PARTS)] if line and room >= len(MORE_PARTS) else line
 
 
 def _bar(block: Bar, width: int) -> Iterator[Line]:

@@ -442,7 +442,7 @@ def test_many_short_launches() -> None:
 def test_the_headline_says_if_the_time_goes_and_what_can_be_won() -> None:
     lead = headline(build.mixnet())
     assert lead is not None and lead.text == (
-        "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, idle 5%. "
+        "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, idle 5% (2.93 ms). "
         "Could save: generated kernels at their peaks 3.8% (upper bound)"
     )
     assert headline(build.densenet()) == the(build.densenet(), "launch-bound")
@@ -499,7 +499,11 @@ def test_advice_comes_by_what_it_could_win_and_before_all_else() -> None:
             "(middle half: forward 5.00 ms to 6.00 ms): measure again on an idle machine",
         ),
         ({"wall_samples_s": (5e-3, 5e-3)}, "few-samples", "forward 2"),
-        ({"method": "live", "method_reason": "it is frozen"}, "method", "forward was profiled live"),
+        (
+            {"method": "live", "method_reason": "it is frozen"},
+            "method",
+            "forward was run alone in the program's process",
+        ),
         ({"method": "trace"}, "method", "forward was read from a trace"),
         ({"notes": ("odd thing",)}, "note", "forward: odd thing"),
     ],
@@ -511,7 +515,10 @@ def test_what_lowers_the_trust_in_a_figure_is_said(fields: dict[str, object], ki
 
 def test_graphs_with_the_same_reason_share_a_sentence() -> None:
     found = the(build.cpu(), "method")
-    assert found.text.startswith("forward and backward were profiled live") and found.modules == ("forward", "backward")
+    assert found.text.startswith("forward and backward were run alone in the program's process") and found.modules == (
+        "forward",
+        "backward",
+    )
 
 
 def test_missing_peaks_are_said_and_lead_to_the_doctor() -> None:

@@ -42,7 +42,7 @@ from inductor_bench.records.run import (
 )
 
 MISLEADING = {"launch-bound", "host-bound", "cuda-graph", "gaps", "host-share", "busy-machine"}
-"""Findings that rest on a module's own run, which says nothing about waiting in the program."""
+"""Findings that rest on a run of the graph alone, which says nothing about waiting in the program."""
 
 
 def the(run: Run, kind: str) -> Finding:
@@ -83,15 +83,15 @@ def test_no_module_run_by_itself_speaks_about_waiting_in_the_program(name: str) 
 def test_a_busy_program_is_bound_by_its_device() -> None:
     assert lead(step_runs.transformer()) == (
         "30.0 ms a step (optimizer steps; 20 timed): GPU-bound, busy 95%: Block.backward 45%, Block.forward 22%, "
-        "AdamW 17%, eager operators 10%, copies 1%, idle 5% (Python 2%, launching 2%). "
+        "AdamW 17%, eager operators 10%, copies 1%, idle 5% (1.50 ms; Python 2%, launching 2%). "
         "Could save: generated kernels at their peaks 2.3% (upper bound)"
     )
 
 
 def test_a_host_that_sets_the_pace_is_named_with_its_work() -> None:
     assert lead(step_runs.host_paced()) == (
-        "19.8 ms a step (optimizer steps; 20 timed): the host sets the pace, GPU busy 76%: idle 24% (launching 8%, "
-        "Python 8%), backward 41%, forward 21%, SGD 14%"
+        "19.8 ms a step (optimizer steps; 20 timed): the host sets the pace, GPU busy 76%: idle 24% (4.80 ms; "
+        "launching 8%, Python 8%), backward 41%, forward 21%, SGD 14%"
     )
     kernels = [finding for finding in findings(step_runs.host_paced()) if finding.kernels]
     assert kernels and all(saving_s(finding, step_runs.host_paced()) == 0 for finding in kernels), (
@@ -105,12 +105,13 @@ def test_the_first_line_of_other_programs() -> None:
         "0.730 ms a step (found in the pattern of compiled calls; 20 timed): GPU-bound"
     )
     assert lead(step_runs.cpu()) == (
-        "9.50 ms a step (optimizer steps; 20 timed): forward 64%, SGD 13%, eager operators 3%, idle 20% (Python)"
+        "9.50 ms a step (optimizer steps; 20 timed): forward 64%, SGD 13%, eager operators 3%, idle 20% "
+        "(1.90 ms; Python)"
     )
     marked = with_program(step_runs.decode(), step_source=MARKS)
     assert "(marked by the program; 20 timed)" in lead(marked)
     many = with_parts([Part(GRAPH, f"graph{i}", 1, 1.52e-3, 0) for i in range(6)])
-    assert "graph3 15%, 2 more 30%, idle 9% (Python)" in lead(many)
+    assert "graph3 15%, 2 more 30%, idle 9% (0.880 ms; Python)" in lead(many)
 
 
 def test_times_of_a_busy_machine_promise_no_saving() -> None:
@@ -267,7 +268,7 @@ def test_faster_kernels_are_not_ruled_out_where_nothing_says_that_they_win_nothi
 
 def test_gaps_between_launched_kernels_are_not_the_hosts() -> None:
     run = with_parts([Part(GRAPH, "g", 1, 8e-3, 0, 8e-3, 0, 1000), Part(IDLE, QUEUED, 90, 2e-3, 0)])
-    assert "GPU-bound, busy 80%: g 80%, idle 20% (between kernels)" in lead(run)
+    assert "GPU-bound, busy 80%: g 80%, idle 20% (2.00 ms; between kernels)" in lead(run)
     assert the(run, "kernel-gaps").gain_s == pytest.approx(2e-3)
     assert "host-pace" not in kinds(run) and "kernel-gaps" not in kinds(step_runs.host_paced())
 
@@ -490,7 +491,7 @@ def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
 def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     found = the(step_runs.decode(), "alone-less")
     assert found.level == "caution" and len(found.kernels) == 5
-    assert "take over 25% less time in the module's own run than in the program" in found.text
+    assert "take over 25% less time when their graphs run alone than in the program" in found.text
     run = step_runs.host_paced()
     slow = tuple(step_runs.in_step(module, 1, 0.5) for module in run.modules)
     assert (
@@ -514,7 +515,7 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     mixed = (shorter[0], step_runs.in_step(cpu.modules[1], 1, 0.5), *shorter[2:])
     busy = replace(cpu, modules=tuple(change(module, wall_load=load) for module in mixed))
     found = the(busy, "alone-less")
-    assert "take over 25% less or more time in the module's own run than in the program" in found.text
+    assert "take over 25% less or more time when their graphs run alone than in the program" in found.text
     assert "alone-more" not in kinds(busy)
     assert {place.slug for place in found.kernels} == {module.slug for module in mixed[:2]}
 
@@ -543,7 +544,7 @@ def test_rules_about_the_step_are_silent_without_one() -> None:
 
 
 def test_python_alone_is_what_an_unlabelled_rest_is() -> None:
-    assert f"({PYTHON})" in lead(with_parts([Part(GRAPH, "g", 1, 9.5e-3, 0)]))
+    assert f"; {PYTHON})" in lead(with_parts([Part(GRAPH, "g", 1, 9.5e-3, 0)]))
 
 
 PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))

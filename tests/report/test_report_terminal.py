@@ -43,10 +43,11 @@ def test_the_answer_comes_first() -> None:
     lines = shown(build.mixnet()).splitlines()
     assert lines[0].startswith("mixnet_l · training · batch 128 · float16 autocast")
     assert lines[0].endswith("NVIDIA H200 · torch 2.11.0 · triton 3.6.0")
-    assert (
-        lines[2] == "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, idle 5%."
+    assert lines[2].startswith(
+        "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, "
     )
-    assert lines[3] == "Could save: generated kernels at their peaks 3.8% (upper bound)."
+    answer = " ".join(lines[2:4])
+    assert answer.endswith("idle 5% (2.93 ms). Could save: generated kernels at their peaks 3.8% (upper bound).")
     forward = next(line for line in lines if line.startswith("forward"))
     assert forward.split()[:8] == ["forward", "15.7", "ms", "92.9%", "796", "11.3", "GB", "conv"]
     assert "pointwise 30%" in forward and "idle 7%" in forward
@@ -66,7 +67,7 @@ def test_the_category_table_adds_up_to_the_wall_time() -> None:
 def test_the_kernel_table() -> None:
     text = shown(build.mixnet(), top=5)
     assert "Kernels   641, those that take most time first" in text and "and 636 more in report.html" in text
-    assert "share of 61.6 ms wall, each graph once" in text
+    assert "of wall: of 61.6 ms wall, each graph once" in text
     assert "of peak: of compute 742 TFLOP/s (float16) · library kernels: of their part of the ATen call" in text
     row = next(line for line in text.splitlines() if "dgrad2d_c1_k1_nhwc " in line)
     assert row.split() == ["2", "dgrad2d_c1_k1_nhwc", "11", "5.66", "ms", "9.2%", "<1%", "compute", "5.65", "ms"]
@@ -121,8 +122,10 @@ def test_findings_point_at_rows_of_the_table() -> None:
 def test_how_graphs_were_profiled_is_below_them() -> None:
     lines = shown(build.cpu()).splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("backward"))
-    assert lines[place + 1] == "profiled live: all graphs (it was compiled for 8 threads)"
-    assert "profiled live" not in shown(build.mixnet())
+    assert lines[place + 1].startswith(
+        "run alone in the program's process, with its inputs: all graphs (it was compiled "
+    )
+    assert "run alone" not in shown(build.mixnet())
 
 
 def test_an_empty_run_says_what_failed_and_what_to_type() -> None:
@@ -227,7 +230,7 @@ def test_graphs_profiled_live_for_the_same_kind_of_input_share_a_line() -> None:
     cpu = build.cpu()
     one, two = (change(m, method_reason=reason.format(i, 8 + i)) for i, m in enumerate(cpu.modules))
     text = shown(replace(cpu, modules=(one, two)))
-    assert "profiled live: all graphs (integer inputs, which the file's harness fills with zeros)" in text
+    assert ": all graphs (integer inputs, which the file's harness fills with zeros)" in " ".join(text.split())
 
 
 def test_the_screen_has_six_findings_at_most() -> None:

@@ -394,9 +394,9 @@ def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     for name, reason, modules in methods(run):
         how = {
-            "live": "profiled live, with the inputs that the program gave",
+            "live": "run alone in the program's process, with the inputs that the program gave",
             "trace": "read from a trace",
-            "-p": "profiled with -p",
+            "-p": "run alone in a fresh process",
         }.get(name, f"profiled by {name}")
         verb = "was" if len(modules) == 1 else "were"
         text = f"{labels(modules)} {verb} {how}" + (f": {reason}" if reason else "")

@@ -9,7 +9,7 @@ from ... import units
 from ...devices.table import common_device
 from ...records.base import Category
 from ...records.module import ModuleRecord
-from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, KINDS, OPTIMIZER, Program, Run
+from ...records.run import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, KINDS, OPTIMIZER, Program, Run
 from ..step_costs import (
     GENERATED_KERNELS,
     host_sets_pace,
@@ -53,7 +53,7 @@ def step_headline(run: Run) -> Finding | None:
         return Finding("step", ". ".join(filter(None, [f"{lead}: {_joined(work, idle)}", _program_savings(run)])))
     if program.others is not None:
         text = f"{lead}: GPU shared with another program, busy {units.whole_percent(busy)} with this one: "
-        rest = f"idle or another's {units.whole_percent(idle_share(run))}" if idle else ""
+        rest = f"idle or another's {units.whole_percent(idle_share(run))} ({_idle_time(run)})" if idle else ""
         return Finding("step", text + _joined(work, rest))
     if host_sets_pace(run):
         text = f"{lead}: the host sets the pace, GPU busy {units.whole_percent(busy)}: {_joined(idle, work)}"
@@ -204,7 +204,7 @@ def _savings(run: Run, whole: float) -> str:
 
 
 def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
-    """Returns ``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6%``."""
+    """Returns ``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6% (3.74 ms)``."""
     whole = whole_time_s(run)
     words = common_device(module.device for module in modules).words
     library = _time(modules, LIBRARY)
@@ -225,7 +225,10 @@ def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
     graphs = f" ({len(modules)} graphs, each once)" if len(modules) > 1 else ""
     limit = "" if idle > 0.3 * whole else words.bound
     text = f"{limit}{name} {units.whole_percent(first / whole)} of {units.seconds(whole)}{graphs}"
-    return ", ".join([text, *(f"{name} {units.whole_percent(seconds / whole)}" for seconds, name in others)])
+    said = {name: f"{name} {units.whole_percent(seconds / whole)}" for seconds, name in others}
+    if words.outside in said:
+        said[words.outside] += f" ({units.seconds(idle)})"
+    return ", ".join([text, *said.values()])
 
 
 def _time(modules: Sequence[ModuleRecord], categories: Sequence[Category]) -> float:
@@ -253,11 +256,14 @@ def work_words(run: Run) -> str:
 
 
 def idle_words(run: Run) -> str:
-    """Returns the idle time with what the host did, the longest first: ``37% (Python 20%, launching 12%)``."""
+    """The idle time with what the host did, the longest first: ``37% (7.40 ms; Python 20%, launching 12%)``."""
     whole = run.program.step_time_s if run.program else 0.0
     labels = [(label, seconds / whole) for label, seconds in idle_labels(run).items() if whole]
     shown = [(label, share) for label, share in labels if share >= LEAST][:2]
-    idle = units.whole_percent(idle_share(run))
-    if len(labels) == 1:
-        return f"{idle} ({labels[0][0]})"
-    return f"{idle} ({', '.join(f'{label} {units.whole_percent(share)}' for label, share in shown)})" if shown else idle
+    named = [f"{label} {units.whole_percent(share)}" for label, share in shown]
+    doing = labels[0][0] if len(labels) == 1 else ", ".join(named)
+    return f"{units.whole_percent(idle_share(run))} ({'; '.join(filter(None, (_idle_time(run), doing)))})"
+
+
+def _idle_time(run: Run) -> str:
+    return units.seconds(part_time_s(run, IDLE))

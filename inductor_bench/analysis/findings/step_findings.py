@@ -367,10 +367,10 @@ def different_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
     groups = ((far, f"less{both}"),) if both else ((shorter, "less"), (longer, "more"))
     for rows, how in groups:
         if rows:
+            takes, runs = ("takes", "its graph runs") if len(rows) == 1 else ("take", "their graphs run")
             text = (
                 f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
-                f"{'takes' if len(rows) == 1 else 'take'} over 25% {how} time in the module's own run than in the "
-                f"program: {_cause(rows, evidence, how)}"
+                f"{takes} over 25% {how} time when {runs} alone than in the program: {_cause(rows, evidence, how)}"
             )
             matters = evidence.whole.part(time_of(rows)) >= LEAST_SHARE
             yield finding_of(f"alone-{how.split()[0]}", text, rows, CAUTION if matters else NOTE)
@@ -382,11 +382,11 @@ def _cause(rows: Rows, evidence: RunEvidence, how: str) -> str:
     if are_delayed(evidence.run):
         return "how long each kernel waited for a core was not measured"
     if all(row.module.dynamic for row in rows):
-        return "its sizes are symbolic, and its own run has those of its first compilation, not those of the step"
+        return "its sizes are symbolic, and alone it has those of its first compilation, not those of the step"
     if how == "less" and _fits(first, peaks):
         size = units.size((peaks.cache_bytes if peaks else None) or 0)
         cache = first.device.words.whole_cache
-        return f"the data of a call fits into {cache} ({size}), where its own run finds it again in each iteration"
+        return f"the data of a call fits into {cache} ({size}), which a graph that runs alone finds again each time"
     return "what differs there was not measured"
 
 

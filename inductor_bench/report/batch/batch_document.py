@@ -421,7 +421,7 @@ def _group_section(title: str, groups: Sequence[KernelGroup], top: int, *, famil
             Column("models", spare=2),
             Column("launches", spare=3),
             Column("time"),
-            Column("share"),
+            Column("of suite"),
         ),
         *(Column("of peak", spare=1), Column("gain limit")),
         *([Column("best retune", short="retune")] if retuned else []),

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.finding import RunEvidence, plural
+from ...analysis.findings.finding import RunEvidence, join_words, plural
 from ...analysis.findings.product_findings import product_flops
 from ...analysis.findings.step_phrases import line_words, step_words
 from ...analysis.layers.tree import TreeNode, tree_by_layer
@@ -22,7 +22,7 @@ from .run_words import Entry, of_peak, origin_words, sentence, whole_words
 from .step_document import part_label, where
 
 NAME_WIDTH = 64
-MOST_PARTS, MOST_CAUTIONS = 3, 2
+MOST_PARTS, MOST_SPOTS, MOST_CAUTIONS = 3, 2, 2
 MOST_CODE = 100
 MAJORITY = 0.5
 """The share of a layer's time from which a layer below it is the answer instead."""
@@ -102,20 +102,31 @@ def answers(run: Run, entries: Sequence[Entry], found: Sequence[Item], proven: I
     return Answers(tuple(rows))
 
 
-def _longest(program: Program) -> list[Part]:
-    return sorted(program.parts, key=lambda part: -part.time_s)[:MOST_PARTS]
+def _longest(program: Program) -> list[list[Part]]:
+    """The parts that take longest, those of one name together."""
+    named: dict[str, list[Part]] = defaultdict(list)
+    for part in sorted(program.parts, key=lambda part: -part.time_s):
+        named[part_label(part)].append(part)
+    return sorted(named.values(), key=lambda parts: -_time_s(parts))[:MOST_PARTS]
+
+
+def _time_s(parts: Iterable[Part]) -> float:
+    return sum(part.time_s for part in parts)
 
 
 def _begins_idle(program: Program) -> bool:
     """Whether one of the longest parts is a wait for the host."""
-    return any(part.kind == IDLE and part.label != QUEUED for part in _longest(program))
+    return any(parts[0].kind == IDLE and parts[0].label != QUEUED for parts in _longest(program))
 
 
 def _parts(program: Program) -> str:
     words = []
-    for part in _longest(program):
-        place = f", {place}" if (place := where(part)) else ""
-        words.append(f"{part_label(part)} {units.seconds(part.time_s)} ({units.percent(part.share)}{place})")
+    for parts in _longest(program):
+        share = units.percent(sum(part.share for part in parts))
+        spots = [(units.seconds(part.time_s), place) for part in parts if (place := where(part))]
+        said = [place if len(parts) == 1 else f"{time} {place}" for time, place in spots]
+        place = f"{', ' if len(parts) == 1 else ': '}{join_words(said, MOST_SPOTS)}" if said else ""
+        words.append(f"{part_label(parts[0])} {units.seconds(_time_s(parts))} ({share}{place})")
     return f"{', then '.join(words)}."
 
 

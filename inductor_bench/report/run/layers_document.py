@@ -52,6 +52,7 @@ DIVIDED = "divided: in kernels that several layers share, whose time is divided 
 FLOP_HINT = "FLOPs of matrix products, convolutions and attention in a step, divided by all of the layer's time"
 PEAK_HINT = "the time of these FLOPs at the measured peak of their type, as a share of all of the layer's time: its MFU"
 BYTES_HINT = "the least that the kernels read and write, divided by all of the layer's time; caches can serve it"
+SHARE = "of all"
 AT_LEAST, PARTLY = "≥ ", "≥: the FLOPs of a part, or the peak of their type, are unknown"
 """Stands before a sum of which a part is unknown."""
 
@@ -81,7 +82,7 @@ def _section(run: Run, program: Program, tree: Sequence[TreeNode], by: str, on: 
             *sentences(_said(program, tree), NOTE),
         ),
         short=f"By {by}",
-        note=f"per step; shares are of its {whose}, {units.seconds(whole_s)}",
+        note=f"per step; {SHARE}: share of its {whose}, {units.seconds(whole_s)}",
         on=on,
     )
 
@@ -126,7 +127,7 @@ def _table(tree: Sequence[TreeNode], whole_s: float, by: str) -> Table:
         ),
         *([Column("forward", spare=spare), Column("backward", spare=spare)] if both else []),
         *([Column("recomputed", short="again", spare=spare)] if again else []),
-        *(Column("time"), Column("share")),
+        *(Column("time"), Column(SHARE)),
         *([Column("divided", spare=3, hint=DIVIDED)] if shared else []),
         *([Column("FLOP", on=On.PAGE), Column("FLOP/s", spare=6, hint=FLOP_HINT)] if flops else []),
         *([Column("of peak", spare=1, hint=PEAK_HINT)] if peaks else []),
@@ -156,7 +157,7 @@ def _cells(node: TreeNode, depth: int, whole_s: float, by: str) -> Iterator[tupl
     ):
         yield title, Cell(units.seconds(time_s) if time_s else "", time_s)
     share = whole.time_s / whole_s if whole_s else 0.0
-    yield "share", Cell(units.percent(share), share)
+    yield SHARE, Cell(units.percent(share), share)
     divided = whole.shared_s / whole.time_s if whole.time_s else 0.0
     yield "divided", Cell(units.percent(divided) if divided else "", divided)
     least = AT_LEAST if whole.uncounted_s else ""

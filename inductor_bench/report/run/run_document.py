@@ -70,6 +70,7 @@ from .retune_document import proof_section, retune_section
 from .run_summary import commands_of, few_findings, run_summary, search_of, trial_of
 from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
 from .run_words import (
+    METHODS,
     Entry,
     bar_parts,
     failure_text,
@@ -92,7 +93,7 @@ PLOT_TITLES = {
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
 }
-METHODS = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
+RUN_ALONE = "alone: run by itself, not in a step; busy: the device's share of that wall time"
 TONES = {ADVICE: WARN, CAUTION: BAD, NOTE_LEVEL: NOTE, FINE: GOOD}
 TO_COME = "Its graphs and kernels are measured when the program has ended; Ctrl-C leaves them out."
 NEXT_TO_COME = "The program is ended now, and its graphs and kernels are measured; Ctrl-C leaves them out."
@@ -344,11 +345,11 @@ def _item(finding: Finding, numbers: Mapping[tuple[str, str], Entry], shown: Seq
 
 
 def _graphs(run: Run) -> Section:
-    """A row for each graph: its use in the step, its own run, and its categories. A terminal folds the small ones."""
+    """A row for each graph: its use in the step, its run alone, and its categories. A terminal folds the small ones."""
     if not run.modules:
         return Section("Graphs", ())
     in_step = step_of(run) is not None
-    own, own_only = ("own ", On.PAPER) if in_step else ("", On.EVERYWHERE)
+    alone, alone_only = (" alone", On.PAPER) if in_step else ("", On.EVERYWHERE)
     counted = common_device(module.device for module in run.modules).words.calls
     as_graph = any(module.times.graph_time_s for module in run.modules)
     runs = calls_differ(run)
@@ -358,20 +359,20 @@ def _graphs(run: Run) -> Section:
             (
                 Column("calls"),
                 Column("time"),
-                Column("share"),
+                Column("of step"),
                 Column("as", False, spare=1),
             )
             if in_step
             else ()
         ),
         *([Column("runs", hint="how often the program called it")] if runs else []),
-        *(Column(f"{own}wall", spare=3 * in_step), Column(f"{own}busy", spare=4 * in_step)),
+        *(Column(f"wall{alone}", spare=3 * in_step), Column("busy", spare=4 * in_step)),
         *(
-            Column(f"{own}{counted}", on=own_only),
+            Column(f"{counted}{alone}", on=alone_only),
             *([Column("as one CUDA graph", on=On.PAPER)] if as_graph else []),
         ),
         *(
-            Column(f"{own}peak memory", short="peak mem", on=own_only),
+            Column(f"peak memory{alone}", short="peak mem", on=alone_only),
             Column(where_words(run), False, spare=2),
         ),
     )
@@ -382,7 +383,7 @@ def _graphs(run: Run) -> Section:
     rows = [_graph_row(run, module, in_step, runs, as_graph) for module in (*shown, *others)]
     more = folded(run, shown).partition(" more ")[2]
     table = Table(columns, rows, most=len(shown), cut_on=On.TERMINAL, more=more)
-    note = "own: the module's own run, outside of the program" if in_step else ""
+    note = RUN_ALONE if in_step else ""
     said = sentences(method_notes(run), NOTE, On.TERMINAL)
     return Section("Graphs", (table, *said, *_categories(run)), note=note)
 

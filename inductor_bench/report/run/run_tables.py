@@ -37,7 +37,18 @@ from ..document import (
 )
 from ..formats import table_text
 from .retune_document import retune_of, retune_word, retunes_of_kernels, tuning_blocks
-from .run_words import Entry, alone, idle_name, kernel_caption, of_peak, origin_words, rank, rate, step_saving
+from .run_words import (
+    Entry,
+    alone,
+    idle_name,
+    kernel_caption,
+    of_peak,
+    origin_words,
+    rank,
+    rate,
+    share_title,
+    step_saving,
+)
 
 NAME_WIDTH = 64
 LAYER_WIDTH = 48
@@ -66,7 +77,7 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
         *(Column("#"), kernel_column("kernel", NAME_WIDTH)),
         Column("category, graph" if several else "category", False, on=On.PAPER),
         *([words("layer", most=LAYER_WIDTH, on=On.PAPER)] if layered else []),
-        *(Column("calls", spare=4), Column("time"), Column("share")),
+        *(Column("calls", spare=4), Column("time"), Column(share_title(run))),
         *(Column("bandwidth", on=On.PAGE), Column("compute", on=On.PAGE)),
         Column("rate", spare=2, on=On.PAGE if roofs else On.SCREEN | On.MARKDOWN),
         Column("of peak", spare=3, on=judged),
@@ -95,18 +106,18 @@ def kernel_section(run: Run, entries: Sequence[Entry], files: Mapping[str, Sourc
     every = sentences(kernel_caption(run, entries), NOTE, On.PAGE)
     note = f"{len(entries):,}, {SORTED_BY[sort]}" if len(entries) > 1 else ""
     on = On.EVERYWHERE if shown else On.PAPER
-    sums = tuple(_by_category(entries))
+    sums = tuple(_by_category(run, entries))
     return Section("Kernels", (*few, *sums, *every, table) if entries else (), note=note, on=on)
 
 
-def _by_category(entries: Sequence[Entry]) -> Iterator[Block]:
+def _by_category(run: Run, entries: Sequence[Entry]) -> Iterator[Block]:
     """The kernels summed by category, for a page; nothing if the kernels themselves are few."""
     if len(entries) <= FEW_ROWS:
         return
     groups: dict[Category, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.kernel.category, []).append(entry)
-    titles = ("kernels", "calls", "time", "share", "gain limit")
+    titles = ("kernels", "calls", "time", share_title(run), "gain limit")
     rows = []
     for category, group in groups.items():
         time_s, share = sum(one.cost.time_s for one in group), sum(one.share or 0.0 for one in group)

@@ -112,7 +112,7 @@ def idle_name(module: ModuleRecord) -> str:
     return device_of(module.device).words.outside
 
 
-ALONE = "alone: a call in the module's own run, shown if over 25% off one in the program"
+ALONE = "alone: a call when its graph runs alone, as a multiple of one in the program; shown if over 25% off"
 
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
@@ -184,13 +184,20 @@ def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
+METHODS = {
+    "-p": "run alone in a fresh process",
+    "live": "run alone in the program's process, with its inputs",
+    "trace": "read from a trace recorded elsewhere",
+}
+"""How a graph was measured beside the program's step."""
+
+
 def method_notes(run: Run) -> list[str]:
     """Returns one sentence per reason about the graphs that were profiled by another method than their own harness."""
     notes = []
     for name, reason, modules in methods(run):
-        how = {"live": "profiled live", "trace": "read from a trace recorded elsewhere", "-p": "profiled with -p"}
         who = "all graphs" if len(modules) == len(run.modules) > 1 else ", ".join(module.label for module in modules)
-        notes.append(names.clean(f"{how.get(name, name)}: {who}" + (f" ({reason})" if reason else "")))
+        notes.append(names.clean(f"{METHODS.get(name, name)}: {who}" + (f" ({reason})" if reason else "")))
     return notes
 
 
@@ -216,6 +223,13 @@ def where_words(run: Run) -> str:
     return "where the wall time goes" if wall_known(run) else "where the device time goes"
 
 
+def share_title(run: Run) -> str:
+    """The title of a column of shares, which names what they are of: ``of step``, ``of wall``, ``of device time``."""
+    if step_of(run) is not None:
+        return "of step"
+    return "of wall" if wall_known(run) else "of device time"
+
+
 def whole_words(run: Run) -> str:
     """Returns the time that shares of the whole refer to: ``62.3 ms wall, each graph once``."""
     if step_of(run) is not None:
@@ -233,8 +247,10 @@ EXPLAINED = ("of peak", "gain limit", "step saves", "alone")
 def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] = EXPLAINED) -> list[str]:
     """Explains the columns of the kernel table, those that it shows, in one or two lines."""
     shown = list(entries)
-    what = "calls and time in a step" if step_of(run) else "time per iteration"
-    lines = [f"{what} · share of {whole_words(run)}"]
+    if step_of(run) is not None:
+        lines = [f"calls and time in {whole_words(run)} · of step: share of it"]
+    else:
+        lines = [f"time per iteration · {share_title(run)}: of {whole_words(run)}"]
     if run.peaks is None:
         return lines
     if "step saves" in columns and is_simulated(run):
@@ -314,7 +330,8 @@ def simulated_words(finding: Finding, run: Run) -> str:
     later_s = predicted.device_saving_s
     if predicted.saving_s >= LEAST_SAVING * whole_s:
         off = units.seconds(predicted.uncertainty_s)
-        return f"Simulated: the step at most {_share(predicted.saving_s, whole_s)} shorter, ± {off}."
+        limit = _share(predicted.saving_s, whole_s)
+        return f"Simulated: the step at most {limit} shorter; this limit is uncertain by {off}."
     if predicted.uncertainty_s >= LEAST_SAVING * whole_s:
         return f"Simulated: the step at most {_share(predicted.uncertainty_s, whole_s)} shorter, or not at all."
     if later_s >= LEAST_SAVING * whole_s:

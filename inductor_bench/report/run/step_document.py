@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ... import units
 from ...analysis.findings.step_findings import rank_name, spot_words
 from ...analysis.findings.step_phrases import line_words, place_words, unit_words
-from ...analysis.step_costs import exposed_s, idle_s, pace_setter, parts_of, runs_on_host, step_of, work_s
+from ...analysis.step_costs import exposed_s, idle_s, idle_share, pace_setter, parts_of, runs_on_host, step_of, work_s
 from ...records.evidence import GENERATED, LIBRARY, OWN, TORCH, HostTrace, HostTraceFrame, HostTraceProfile
 from ...records.run import (
     COLLECTIVE,
@@ -136,7 +136,7 @@ def _ledger(program: Program, few: Sequence[LedgerRow]) -> Table:
             Column("calls", spare=1),
             Column("time"),
         ),
-        *(Column("share"), words("where", spare=2, least=24)),
+        *(Column("of step"), words("where", spare=2, least=24)),
     )
     rows = [_ledger_row(one, sign) for one, sign in zip(every, signs, strict=False)]
     folded = len(few) < len(every)
@@ -152,7 +152,7 @@ def _loops(program: Program) -> Iterator[Block]:
     columns = (
         words("loops in the step", least=18),
         Column("repeats"),
-        *(Column("time of one"), Column("busy", spare=1), Column("time"), Column("share")),
+        *(Column("time of one"), Column("busy", spare=1), Column("time"), Column("of step")),
     )
     whole_s = program.step_time_s
     rows = [
@@ -214,8 +214,10 @@ def graph_colours(run: Run) -> dict[str, str]:
 
 
 def idle_words(run: Run) -> str:
-    """What idle time is on the device of the program."""
-    return "idle: time in which no operator runs" if runs_on_host(run) else "idle: time in which the device is idle"
+    """What idle time is on the device of the program, and how much of the step it is."""
+    what = "no operator runs" if runs_on_host(run) else "the device is idle"
+    time_s = sum(part.time_s for part in parts_of(run, IDLE))
+    return f"idle: {what}, {units.seconds(time_s)} ({units.percent(idle_share(run))}) in all"
 
 
 def colours(parts: Sequence[Part]) -> list[str]:
@@ -419,9 +421,15 @@ def host_section(run: Run) -> Section:
         return Section("", (Sentence(few_words(host), NOTE, on=On.PAPER if on_host else On.EVERYWHERE),))
     title = "What the host does outside of operators" if on_host else "What the host does while the device waits"
     blocks = (*_table(run, host), Sentence(cost_words(host, on_host=on_host), NOTE))
-    return Section(
-        title, blocks, short="Host", note="the innermost function that ran, and the line of your program that called it"
-    )
+    note = f"the innermost function that ran, and the line of your program that called it; {_sum_words(run, host)}"
+    return Section(title, blocks, short="Host", note=note)
+
+
+def _sum_words(run: Run, host: HostWork) -> str:
+    """What all rows add up to, of the idle time of a step."""
+    rows = units.seconds(sum(one.time_s for one in host.stretches))
+    idle = units.seconds(sum(part.time_s for part in parts_of(run, IDLE)))
+    return f"all rows add up to the {idle} of idle time" if rows == idle else f"all rows: {rows} of {idle} of idle time"
 
 
 def _table(run: Run, host: HostWork) -> Iterator[Block]:
@@ -429,7 +437,7 @@ def _table(run: Run, host: HostWork) -> Iterator[Block]:
     if not host.stretches or not whole_s:
         return
     columns = (
-        *(words("function", least=18), Column("doing", False), Column("time"), Column("share")),
+        *(words("function", least=18), Column("doing", False), Column("time"), Column("of step")),
         words("line", spare=1, least=20),
     )
     rows = [_row(one, whole_s) for one in host.stretches]
@@ -437,7 +445,9 @@ def _table(run: Run, host: HostWork) -> Iterator[Block]:
 
 
 def _row(one: HostStretch, whole_s: float) -> Row:
-    line = f"{line_words(one.source)} {one.source.function}" if one.source else ""
+    line = line_words(one.source)
+    if one.source is not None and not line.endswith(f" {one.source.function}"):
+        line = f"{line} {one.source.function}"
     code = f"`{names.end(one.source.code, MOST_CODE)}`" if one.source and one.source.code else ""
     return Row(
         (

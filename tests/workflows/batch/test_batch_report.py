@@ -185,7 +185,7 @@ def test_it_fits(
     batch.run("two").save(replace(long, retunes=(retune,)) if retuned else long)
     out = report(capsys, batch.path, "--no-plots")
     assert max(map(names.cells, lines_of(out, batch))) <= columns
-    for title in ("model", "gain limit", "family", "time", "share", *(["saves", "retune"] if retuned else [])):
+    for title in ("model", "gain limit", "family", "time", "of suite", *(["saves", "retune"] if retuned else [])):
         assert f" {title} " in f" {out} ".replace("\n", " "), f"there is no column {title}"
     families = next(line for line in out.splitlines() if "# " in line and " family " in line)
     assert ("kernels" in families) >= (columns > 90), "the least important goes first"
