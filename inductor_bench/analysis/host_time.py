@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..records.code import SourceLine
+from ..records.code import FIRST_LINE, SourceLine
 from ..records.evidence import (
     GENERATED,
     LIBRARY,
@@ -63,7 +63,6 @@ LOADERS = re.compile(
 """Files of libraries that load data: whatever they call is loading."""
 
 _COMPREHENSION = re.compile(r"(?:\.<locals>\.<(?:genexpr|\w+comp)>)+$")
-_HEAD = re.compile(r"(?:async )?def |@")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 WORKERS = re.compile(r"_(?:try_)?get_data|_next_data")
 RULES = tuple(
@@ -200,7 +199,7 @@ class StackReader:
         return PYTHON
 
     def _label_of_line(self, frame: SampledFrame, innermost: SampledFrame) -> str:
-        if _HEAD.match(frame.code):  # no instruction of the program is there: Dynamo enters what it compiled
+        if FIRST_LINE.match(frame.code):  # no instruction of the program is there: Dynamo enters what it compiled
             return LAUNCHING if frame.is_call or frame is not innermost else GUARDS
         called = frame.called if frame is innermost else ""
         said = next((label for pattern, label in CALLS if called and pattern.fullmatch(called)), "")
@@ -228,7 +227,9 @@ class StackReader:
         if label == BACKWARD:
             return "backward"
         if label == GUARDS:
-            return "guards"
+            own = next((one for one in frames if one.owner in (OWN, LIBRARY)), None)
+            entered = own is not None and FIRST_LINE.match(own.code)
+            return f"guards of {_bare(own.function)}" if own is not None and entered else "guards"
         return innermost.called if innermost.is_call and innermost.called else _bare(innermost.function)
 
 
@@ -247,11 +248,14 @@ def _is_of_optimizer(frame: SampledFrame) -> bool:
 
 
 def _users_line(frames: Sequence[SampledFrame]) -> SourceLine | None:
-    """The innermost line of the user's own code; of a program without such code that of the innermost library."""
+    """The innermost line of the user's own code; of a program without such code that of the innermost library.
+
+    If Dynamo enters what it compiled of a function, it is the line that calls the function, not the function's first.
+    """
     for owner in (OWN, LIBRARY):
-        for frame in frames:
-            if frame.owner == owner:
-                return SourceLine(frame.file, frame.line, _bare(frame.function), frame.code)
+        found = [frame for frame in frames if frame.owner == owner]
+        for frame in (*(one for one in found if not FIRST_LINE.match(one.code)), *found):
+            return SourceLine(frame.file, frame.line, _bare(frame.function), frame.code)
     return None
 
 

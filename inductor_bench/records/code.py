@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .base import AnyFloat, Category, FileName
+
+FIRST_LINE = re.compile(r"(?:async )?def |@")
+"""Matches the first line of a function, which is not a line in it."""
 
 # The contents of a compiled module's text: its kernels, and its calls in execution order.
 

@@ -293,7 +293,9 @@ def test_the_lines_that_wait_for_the_device_are_known_whether_it_works_or_not() 
 
 def test_at_the_head_of_a_compiled_function_dynamo_checks_guards_or_enters_a_graph() -> None:
     head = replace(own("scale", 20), code="def scale(x):")
-    assert only(MAIN, head).label == GUARDS
+    guards = only(MAIN, head)
+    assert (guards.label, guards.function) == (GUARDS, "guards of scale")
+    assert guards.source is not None and (guards.source.line, guards.source.function) == (MAIN.line, "main"), "the call"
     assert only(MAIN, replace(head, is_call=True)).label == LAUNCHING
     assert only(MAIN, replace(head, code="@torch.compile"), torch("_functorch/x.py", "f")).label == LAUNCHING
 

@@ -11,8 +11,10 @@ import step_runs
 from inductor_bench.analysis import step_costs
 from inductor_bench.analysis.batch_aggregation import retunes_of
 from inductor_bench.analysis.findings.next_commands import next_commands
+from inductor_bench.analysis.findings.step_phrases import line_words
 from inductor_bench.analysis.step_costs import calls_differ, pace_setter, weight_s, whole_time_s
 from inductor_bench.records.base import Category
+from inductor_bench.records.code import SourceLine
 from inductor_bench.records.run import COPY, IDLE, Run
 
 PROGRAMS = ["transformer", "decode", "host_paced", "distributed", "cpu"]
@@ -143,3 +145,18 @@ def test_the_rank_that_waits_least_in_collectives_sets_the_pace() -> None:
     assert pace_setter(program.ranks) is works and pace_setter([works, waits]) is works
     assert pace_setter([replace(waits, step_time_s=9e-3), works]).rank == waits.rank
     assert pace_setter([replace(works, parts=()), waits]) is waits
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("loss = net(x)", "app/train.py:57"),
+        ("def main():", "app/train.py:57 main"),
+        ("async def main():", "app/train.py:57 main"),
+        ("@torch.compile", "app/train.py:57 main"),
+        ("", "app/train.py:57"),
+    ],
+)
+def test_a_function_stands_beside_its_first_line_which_is_not_the_line_that_ran(code: str, words: str) -> None:
+    assert line_words(SourceLine("/home/user/app/train.py", 57, "main", code)) == words
+    assert line_words(None) == ""

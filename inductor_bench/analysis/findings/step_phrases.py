@@ -6,7 +6,7 @@ import itertools
 import statistics
 
 from ... import units
-from ...records.code import SourceLine
+from ...records.code import FIRST_LINE, SourceLine
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
 from ..step_costs import eager_ratio
 
@@ -76,8 +76,14 @@ def share_words(run: Run, seconds: float) -> str:
 
 
 def line_words(source: SourceLine | None) -> str:
-    """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown."""
-    return f"{'/'.join(source.file.split('/')[-2:])}:{source.line}" if source else ""
+    """Returns the folder, file and line of a place: ``app/train.py:57``; empty if it is unknown.
+
+    If only a function is known, its name stands behind its first line: ``app/train.py:50 main``.
+    """
+    if source is None:
+        return ""
+    line = f"{'/'.join(source.file.split('/')[-2:])}:{source.line}"
+    return f"{line} {source.function}" if source.function and FIRST_LINE.match(source.code) else line
 
 
 def place_words(part: Part) -> str:
