@@ -76,6 +76,7 @@ MISSING = 1.1
 OTHER_STEP = 1.5
 """How many times the breakdown's step may be longer or shorter than the search's until the report says so."""
 
+SHARES = "share of the step without the setting, in brackets its 99.9% interval"
 STEP_COLOUR = palette.GRAPHS[1]
 CONFIDENCE = "99.9%"
 NO_INTERVAL = -1
@@ -94,9 +95,9 @@ def optimization_document(found: Optimization, view: View) -> Document:
         (
             Sentence(headline(found), LEAD),
             *([Section("Step by step", (waterfall(found, winner),), quiet=True)] if winner else []),
-            Section("What each setting saves", (ablation(found),)),
+            Section("What each setting saves", (ablation(found),), note=SHARES),
             Facts(tuple(facts(found))),
-            Section("Tried, and not kept", (tried_table(found),)),
+            Section("Tried, and not kept", (tried_table(found),), note=SHARES),
             Section("Not tried", _untried(found)),
             Section("Only you can do", (Items(tuple(suggested_items(found))),)),
             Section("Notes", (Items(tuple(Item(f"{note}.", NOTE) for note in notes_of(found))),)),

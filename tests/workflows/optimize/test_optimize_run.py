@@ -274,7 +274,7 @@ def test_the_result_is_shown_and_a_program_runs_with_it(
     run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(documented("inductor-bench optimize runs/train", {"runs/train": run})) == 0
-    assert "2 settings of " in " ".join(capfd.readouterr().out.split())
+    assert "tried, 2 kept" in " ".join(capfd.readouterr().out.split())
     told = Path("told.txt")
     monkeypatch.setenv("PATH", f"{Path.cwd()}:/usr/bin:/bin")
     Path("python").write_text(f'#!/bin/sh\ncat "$INDUCTOR_BENCH_VARIANTS" > {told.absolute()}\nexit 7\n')
