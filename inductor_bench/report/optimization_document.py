@@ -195,7 +195,7 @@ def _alternates(found: Optimization) -> bool:
 def interval(gain: MeasuredGain) -> str:
     """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
     if gain.low <= NO_INTERVAL:
-        return f"no interval from {processes(gain.processes)}"
+        return f"{processes(gain.processes)}, too few for an interval"
     return f"{CONFIDENCE} interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
 
 

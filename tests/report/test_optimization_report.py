@@ -51,7 +51,7 @@ def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_lo
     assert found.winner is not None and found.winner.alone is not None
     few = replace(found.winner.alone, low=-9.0, high=0.9, share=-0.02, processes=4)
     said = headline(replace(found, winner=replace(found.winner, alone=few)))
-    assert "(+2.0%, no interval from 4 processes); its proof, " in said
+    assert "(+2.0%, 4 processes, too few for an interval); its proof, " in said
 
 
 @pytest.mark.parametrize(
