@@ -353,8 +353,8 @@ def test_what_a_search_has_proven_stands_with_its_finding_and_the_command_that_a
     assert proven.command == applies
     assert proven.text.endswith(
         "Proven with CUDA graphs (mode='reduce-overhead'): 33.9 ms → 17.3 ms a step if you run the program with this "
-        "setting (\N{MINUS SIGN}49.0%, 4 processes, too few for an interval); its proof, in turns with the original in one "
-        "process: 38.7 ms → 17.8 ms (\N{MINUS SIGN}54.1%, 99.9% interval 4.6 to 77.9%)."
+        "setting (\N{MINUS SIGN}49.0%, 4 processes, too few for an interval); its proof, in turns with the original in "
+        "one process: 38.7 ms → 17.8 ms (\N{MINUS SIGN}54.1%, 99.9% interval 4.6 to 77.9%)."
     )
     assert said["data-loading"].command == f"inductor-bench optimize {searched_run} --budget 40m"
     assert said["data-loading"].text.endswith(
