@@ -6,9 +6,11 @@ Each kind of result has a table of formats, a :class:`Formats`. It provides the 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Generic, Protocol, TypeVar
 
 from .. import units
@@ -20,37 +22,37 @@ from .document import Document
 from .document_summary import document_summary, json_text, summarized_json
 from .markdown import document_markdown
 
-_LINE_END = "\r\n"
-_FORMULA = ("=", "@", "+", "-", "\t", "\r")
+_FORMULA = frozenset("=@+-\t\r")
+_NUMBERS = frozenset({int, float, NoneType})
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Renders a table as CSV, without control characters, as the file may be shown on a terminal.
 
-    An apostrophe precedes text that a spreadsheet would read as a formula.
+    An apostrophe precedes text that a spreadsheet would read as a formula. All rows have the same length.
     """
-    lines = _CsvLines()
-    writer = csv.writer(lines, lineterminator=_LINE_END)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(_safe, header))
-    writer.writerows(map(_safe, row) for row in rows)
-    return "".join(lines)
+    writer.writerows(zip(*map(_safe_column, zip(*rows, strict=True)), strict=True))
+    return text.getvalue()
 
 
-class _CsvLines(list[str]):
-    """Collects CSV rows and ends them in a line feed.
-
-    The writer's own line end is CR LF, because it then quotes cells that hold a carriage return.
-    """
-
-    def write(self, row: str) -> None:
-        self.append(row.removesuffix(_LINE_END) + "\n")
+def _safe_column(cells: Sequence[object]) -> Sequence[object]:
+    """The cells of a column, most of which need no change: all together they are asked for it."""
+    if _NUMBERS.issuperset(map(type, cells)):
+        return cells
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    if "".join(texts).isprintable() and _FORMULA.isdisjoint(text[:1] for text in texts):
+        return cells
+    return [*map(_safe, cells)]
 
 
 def _safe(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     text = units.printable(cell)
-    return f"'{text}" if cell.startswith(_FORMULA) else text
+    return f"'{text}" if cell[:1] in _FORMULA else text
 
 
 Result = TypeVar("Result")
