@@ -133,7 +133,7 @@ def _source(connection: Any, table: QueryTable) -> Iterator[str]:
 
     # DuckDB reads NaN as NULL, so that columns of whole numbers with unknown values pass as floats.
     arrays = {
-        column.name: numpy.array([_readable(value) for value in column.values], dtype=object)
+        column.name: numpy.array(_readable(column.values), dtype=object)
         if column.type == TEXT
         else numpy.array(column.values, dtype=float)
         for column in table.columns
@@ -146,11 +146,11 @@ def _source(connection: Any, table: QueryTable) -> Iterator[str]:
         connection.unregister(_SOURCE)
 
 
-def _readable(value: object) -> object:
-    """The text with escapes for characters that UTF-8 cannot encode, as in a path with arbitrary bytes."""
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-8", "backslashreplace").decode()
-    return value
+def _readable(texts: Sequence[Any]) -> Sequence[Any]:
+    """The texts with escapes for characters that UTF-8 cannot encode, as in a path with arbitrary bytes."""
+    if "".join(filter(None, texts)).isascii():
+        return texts
+    return [text and text.encode("utf-8", "backslashreplace").decode() for text in texts]
 
 
 def _lines(error: Exception) -> list[str]:
