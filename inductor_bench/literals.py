@@ -186,13 +186,19 @@ def _pattern(last: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(_NAMED.format(words=words, quote=_QUOTE, type=_TYPE), re.IGNORECASE)
 
 
+@functools.lru_cache(maxsize=8)
+def _beginnings(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that begin with no other: each place of one of the others is a place of one of these."""
+    return tuple(one for one in words if not any(one.startswith(other) for other in words if other != one))
+
+
 def _names_in(text: str, lower: str, last: tuple[str, ...]) -> Iterator[re.Match[str]]:
     """The ends of names, and what stands between them and their values, in order."""
     pattern = _pattern(last)
     if len(lower) != len(text):
         return pattern.finditer(text)
     places = set()  # ten times as fast as a search by the pattern
-    for word in last:
+    for word in _beginnings(last):
         place = lower.find(word)
         while place >= 0:
             places.add(place)
