@@ -82,7 +82,7 @@ HOMES: dict[str, re.Pattern[str]] = {
     "torch": re.compile(r"worker/.*|source/harness/.*"),
     "triton": re.compile(r"worker/.*|source/harness/.*"),
     "click": re.compile(r"cli/.*"),
-    "msgspec": re.compile(r"trace/events\.py|store/files\.py"),
+    "msgspec": re.compile(r"trace/events\.py|store/(?:files|digest)\.py"),
     "rich": re.compile(r"report/terminal\w*\.py|cli/console\.py"),
 }
 """Packages that only some files may import."""

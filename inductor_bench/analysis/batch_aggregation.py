@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..devices.table import device_of
@@ -182,8 +183,8 @@ def group_kernels(results: BatchResults, key: Callable[[KernelResult], str]) -> 
             for kernel in graph.kernels:
                 groups[key(kernel)].append((name, kernel, shortens_run))
     whole = suite_time_s(results)
-    found = [_group(place, members, whole) for place, members in groups.items()]
-    return sorted(found, key=lambda group: (-group.time_s, group.key))
+    found = sorted((_group(place, members, whole) for place, members in groups.items()), key=attrgetter("key"))
+    return sorted(found, key=attrgetter("time_s"), reverse=True)
 
 
 def by_id(kernel: KernelResult) -> str:
@@ -196,29 +197,16 @@ def by_family(kernel: KernelResult) -> str:
 
 def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
     if len(members) == 1:  # a fast path: a batch may have a hundred thousand kernels, most of them in one model only
-        model, kernel, shortens_run = members[0]
-        return KernelGroup(
-            key,
-            kernel.name,
-            kernel.kernel_id,
-            kernel.category.value,
-            kernel.operator,
-            kernel.limit.bound,
-            ids=1,
-            models=(model,),
-            model=model,
-            launches=kernel.calls,
-            time_s=kernel.time_s,
-            share=kernel.time_s / whole if whole else 0.0,
-            peak_share=kernel.limit.peak_share,
-            gain_limit_s=kernel.limit.gain_limit_s if shortens_run else None,
-            speedup=kernel.retune.speedup,
-            saving_s=kernel.retune.saving_s if shortens_run else None,
-        )
+        model, one, shortens_run = members[0]
+        category, share, models = one.category.value, one.time_s / whole if whole else 0.0, (model,)
+        gain_s, saving_s = (one.gain_limit_s, one.retune.saving_s) if shortens_run else (None, None)
+        named = key, one.name, one.kernel_id, category, one.operator, one.bound, 1, models, model
+        costs = one.calls, one.time_s, share, one.peak_share, gain_s, one.retune.speedup, saving_s
+        return KernelGroup._make(named + costs)
     model, costliest, _ = max(members, key=lambda member: member[1].time_s)
     kernels = [kernel for _, kernel, _ in members]
     time_s = sum(kernel.time_s for kernel in kernels)
-    judged = [(kernel.limit.peak_share, kernel.time_s) for kernel in kernels if kernel.limit.peak_share is not None]
+    judged = [(kernel.peak_share, kernel.time_s) for kernel in kernels if kernel.peak_share is not None]
     weight = sum(seconds for _, seconds in judged)
     return KernelGroup(
         key,
@@ -226,7 +214,7 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
         costliest.kernel_id,
         costliest.category.value,
         costliest.operator,
-        costliest.limit.bound,
+        costliest.bound,
         len({kernel.kernel_id for kernel in kernels}),
         tuple(dict.fromkeys(name for name, _, _ in members)),
         model,
@@ -250,7 +238,7 @@ def waits_for_host(graph: GraphResult) -> bool:
 
 
 def _gain(kernels: Iterable[KernelResult]) -> float | None:
-    return _sum(kernel.limit.gain_limit_s for kernel in kernels)
+    return _sum(kernel.gain_limit_s for kernel in kernels)
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
@@ -273,7 +261,10 @@ def without_uncounted_gains(results: BatchResults) -> BatchResults:
             roofs = next((roofs for known, roofs in refuted if known == peaks), None)
             if roofs is None:
                 refuted.append((peaks, roofs := set()))
-            roofs |= refuted_roofs((rate for _, rate in _rates_of(model)), peaks)
+            kernels = list(_kernels_of(model))
+            judged_s = sum(kernel.time_s for kernel, _ in kernels if kernel.peak_share is not None)
+            rates = (_rate_of(kernel, tf32) for kernel, tf32 in kernels if kernel.peak_share is None)
+            roofs |= refuted_roofs(rates, peaks, judged_s)
     found = (_without_roofs(model, refuted) for model in results.models)
     return replace(results, models=tuple(map(_without_uncounted, found)))
 
@@ -282,19 +273,19 @@ def _peaks_of(model: ModelResult) -> Peaks | None:
     return model.outline.peaks if model.outline is not None else None
 
 
-def _rates_of(model: ModelResult) -> Iterator[tuple[KernelResult, KernelRate]]:
+def _kernels_of(model: ModelResult) -> Iterator[tuple[KernelResult, bool]]:
+    """The kernels, each with whether float32 products of its graph may use TF32."""
     tf32 = {module.label: module.tf32 for module in model.outline.modules} if model.outline is not None else {}
     for graph in model.graphs:
-        for kernel in graph.kernels:
-            yield kernel, _rate_of(kernel, tf32.get(graph.label, False))
+        yield from ((kernel, tf32.get(graph.label, False)) for kernel in graph.kernels)
 
 
 def _rate_of(kernel: KernelResult, tf32: bool) -> KernelRate:
-    work, time_s = kernel.work, kernel.time_s
+    time_s = kernel.time_s
     bandwidth, flop_rate = (
-        amount / time_s if amount is not None and time_s > 0 else None for amount in (work.moved_bytes, work.flops)
+        amount / time_s if amount is not None and time_s > 0 else None for amount in (kernel.moved_bytes, kernel.flops)
     )
-    return KernelRate(kernel.limit.bound, work.dtype, tf32, time_s, bandwidth, flop_rate, kernel.limit.peak_share)
+    return KernelRate(kernel.bound, kernel.dtype, tf32, time_s, bandwidth, flop_rate, kernel.peak_share)
 
 
 def _without_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]]) -> ModelResult:
@@ -302,7 +293,7 @@ def _without_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]
     roofs = next((roofs for known, roofs in refuted if known == peaks), None)
     if not roofs:
         return model
-    lost = {id(kernel) for kernel, rate in _rates_of(model) if rate.roof in roofs}
+    lost = {id(kernel) for kernel, tf32 in _kernels_of(model) if _rate_of(kernel, tf32).roof in roofs}
     graphs = (
         replace(graph, kernels=tuple(_unjudged(one) if id(one) in lost else one for one in graph.kernels))
         for graph in model.graphs
@@ -311,7 +302,7 @@ def _without_roofs(model: ModelResult, refuted: Sequence[tuple[Peaks, set[Roof]]
 
 
 def _unjudged(kernel: KernelResult) -> KernelResult:
-    return kernel._replace(limit=kernel.limit._replace(peak_share=None, gain_limit_s=None))
+    return kernel._replace(peak_share=None, gain_limit_s=None)
 
 
 def _without_uncounted(model: ModelResult) -> ModelResult:
@@ -331,5 +322,5 @@ def _without_uncounted(model: ModelResult) -> ModelResult:
 def _without_gains(graph: GraphResult, labels: Collection[str]) -> GraphResult:
     if graph.label not in labels:
         return graph
-    kernels = (kernel._replace(limit=kernel.limit._replace(gain_limit_s=None)) for kernel in graph.kernels)
+    kernels = (kernel._replace(gain_limit_s=None) for kernel in graph.kernels)
     return replace(graph, kernels=tuple(kernels))

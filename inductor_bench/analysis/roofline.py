@@ -224,13 +224,11 @@ class KernelRate(NamedTuple):
 
     def beyond(self, peaks: Peaks) -> float:
         """The ratio of the rate to the measured peak that bounds it; 0 if it is below it, or one of them is unknown."""
-        if self.peak_share is not None:
+        if self.peak_share is not None or self.bound not in ("compute", "cache"):
             return 0.0
-        rates = {
-            "compute": (self.flop_rate, matrix_roof(self.dtype, peaks, tf32=self.tf32)),
-            "cache": (self.bandwidth, peaks.cache_bandwidth),
-        }
-        rate, peak = rates.get(self.bound, (None, None))
+        rate, peak = self.bandwidth, peaks.cache_bandwidth
+        if self.bound == "compute":
+            rate, peak = self.flop_rate, matrix_roof(self.dtype, peaks, tf32=self.tf32)
         return rate / peak if rate and peak else 0.0
 
 
@@ -241,11 +239,17 @@ def rate_of(module: ModuleRecord, kernel: Kernel) -> KernelRate:
     return KernelRate(roof.bound, kernel.work.dtype, module.tf32, time_s, *rates)
 
 
-def refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None) -> frozenset[Roof]:
-    """The roofs that kernels exceed that take at least :data:`BEYOND_TIME` of the time of all."""
+def refuted_roofs(rates: Iterable[KernelRate], peaks: Peaks | None, judged_s: float = 0.0) -> frozenset[Roof]:
+    """The roofs that kernels exceed that take at least :data:`BEYOND_TIME` of the time of all.
+
+    Args:
+        rates: of the kernels; those with a share of a peak may be left out.
+        peaks: the measured peaks; ``None`` if there are none.
+        judged_s: seconds of the kernels that are left out.
+    """
     if peaks is None:
         return frozenset()
-    whole_s = 0.0
+    whole_s = judged_s
     beyond_s: dict[Roof, float] = defaultdict(float)
     for one in rates:
         whole_s += one.time_s

@@ -68,30 +68,6 @@ OUTSIDE = "outside of graphs"
 """The label of the row for the rest of the step: eager operators, optimizer, collectives, copies and idle time."""
 
 
-class Amounts(NamedTuple):
-    """The least work of a kernel; see ``records.module.LeastWork``."""
-
-    moved_bytes: float | None = None
-    flops: float | None = None
-    dtype: str | None = None
-
-
-class Limit(NamedTuple):
-    """The roof of a kernel; see ``records.module.RooflineResult``."""
-
-    peak_share: float | None = None
-    bound: str = "unknown"
-    gain_limit_s: float | None = None
-
-
-class KernelOccupancy(NamedTuple):
-    """What a kernel takes of a multiprocessor; see ``CompiledKernel`` and ``LaunchShape`` of ``records``."""
-
-    registers: int | None = None
-    spills: int | None = None
-    occupancy: float | None = None
-
-
 class RetuneResult(NamedTuple):
     """The result of a kernel's retune; see ``records.retune.RetuneRow``.
 
@@ -105,20 +81,11 @@ class RetuneResult(NamedTuple):
     saving_s: float | None = None
 
 
-class StepResult(NamedTuple):
-    """The use of a kernel in the program's step; see ``records.module.Kernel``."""
-
-    step_calls: float | None = None
-    step_time_s: float | None = None
-    step_share: float | None = None
-
-
 class KernelResult(NamedTuple):
-    """A kernel of one graph; see ``records.module.Kernel`` for the fields.
+    """A kernel of one graph. All fields but the last are those of the same name in the record, of whatever part of it.
 
-    ``calls``, ``time_s``, ``work`` and the gain are those of the program's step if it was profiled; ``step`` then
-    repeats the first two. All are tuples, which are made several times as fast as dataclasses: a batch may have a
-    hundred thousand kernels.
+    ``calls``, ``time_s``, the amounts and the gain are those of the program's step if it was profiled; ``step_calls``
+    and ``step_time_s`` then repeat the first two. It is one flat tuple, because a batch may have a hundred thousand.
     """
 
     name: str
@@ -128,11 +95,19 @@ class KernelResult(NamedTuple):
     calls: float
     time_s: float
     operator: str | None
-    limit: Limit = Limit()
-    work: Amounts = Amounts()
-    resources: KernelOccupancy = KernelOccupancy()
+    peak_share: float | None
+    bound: str
+    gain_limit_s: float | None
+    moved_bytes: float | None
+    flops: float | None
+    dtype: str | None
+    registers: int | None
+    spills: int | None
+    occupancy: float | None
+    step_calls: float | None = None
+    step_time_s: float | None = None
+    step_share: float | None = None
     retune: RetuneResult = RetuneResult()
-    step: StepResult = StepResult()
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ def encode_sparse(value: Any) -> Any:
     return [encode_sparse(item) for item in value] if isinstance(value, list | tuple) else encode(value)
 
 
+def key_names(kind: type) -> tuple[str, ...]:
+    """The keys of the JSON object of a dataclass, in order."""
+    return tuple(key.name for key in _keys(kind))
+
+
 class _FieldKey(NamedTuple):
     """A key of the JSON object of a dataclass. ``default`` is ``MISSING`` if it has none."""
 

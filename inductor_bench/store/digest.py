@@ -7,12 +7,12 @@ import gc
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import repeat
-from os import cpu_count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec.structs import astuple
 
 from ..devices.table import common_device
 from ..errors import InductorBenchError
@@ -26,17 +26,13 @@ from ..records.batch_record import (
     UNOPTIMIZED,
     WAITING,
     WITHOUT_FIGURES,
-    Amounts,
     Batch,
     BatchModel,
     BatchResults,
     GraphResult,
-    KernelOccupancy,
     KernelResult,
-    Limit,
     ModelResult,
     RetuneResult,
-    StepResult,
 )
 from ..records.module import ModuleRecord
 from ..records.optimization import Optimization
@@ -59,9 +55,8 @@ from ..records.run import (
     Versions,
 )
 from . import codec
-from . import codec as schema
 from .codec import LARGEST, SMALLEST
-from .files import read_json
+from .files import read_bytes, read_json
 from .folder import BatchFolder
 from .program_folders import search_in
 
@@ -87,27 +82,13 @@ def step_in(data: Mapping[str, Any]) -> Program | None:
     return program if program.parts else None
 
 
-def kernels_in_step(kernels: Sequence[KernelResult], data: Sequence[Mapping[str, Any]]) -> tuple[KernelResult, ...]:
-    """The kernels that run in the step, with their costs in it; ``data`` are the same kernels of the record."""
-    rows = [
-        _in_step(kernel, row) for kernel, row in zip(kernels, data, strict=True) if row.get("step_time_s") is not None
-    ]
-    return tuple(row for row in rows if row.time_s)
-
-
-def _in_step(kernel: KernelResult, data: Mapping[str, Any]) -> KernelResult:
-    calls, time_s = float(data["step_calls"] or 0.0), float(data["step_time_s"])
+def _put_in_step(kernel: Any) -> None:
+    """Gives a row its costs in the step."""
+    calls = kernel.step_calls = kernel.step_calls or 0.0
     more = calls / kernel.calls if kernel.calls else 0.0
-    gain_s, moved, flops = kernel.limit.gain_limit_s, kernel.work.moved_bytes, kernel.work.flops
-    return kernel._replace(
-        calls=calls,
-        time_s=time_s,
-        limit=kernel.limit._replace(gain_limit_s=None if gain_s is None else gain_s * more),
-        work=kernel.work._replace(
-            moved_bytes=None if moved is None else moved * more,
-            flops=None if flops is None else flops * more,
-        ),
-        step=StepResult(calls, time_s, None if data["step_share"] is None else float(data["step_share"])),
+    kernel.calls, kernel.time_s = calls, kernel.step_time_s
+    kernel.gain_limit_s, kernel.moved_bytes, kernel.flops = (
+        None if amount is None else amount * more for amount in (kernel.gain_limit_s, kernel.moved_bytes, kernel.flops)
     )
 
 
@@ -160,35 +141,63 @@ def _host_idle_share(program: Program) -> float:
     return idle / program.step_time_s if program.step_time_s else 0.0
 
 
-# Reads the compared figures of a record without building the whole record, which is ten times as fast.
+# Reads the compared figures of a record without building the whole record: the decoder skips what is not compared.
 
 
-_READERS = 4
-FEW = 16
-"""Number of records up to which this process reads them alone."""
+def _kernel_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
+    """The fields of a kernel in a record, in the order of ``KernelResult``, without its last field, and its file."""
+    defaults = {**KernelResult._field_defaults, "family_id": None}
+    for name, hint in get_type_hints(KernelResult).items():
+        if name in defaults and name != "retune":
+            yield name, hint | None, defaults[name]
+        elif name != "retune":
+            yield name, hint
+    yield "file", str | None, None
 
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+_Kernel: Any = msgspec.defstruct("_Kernel", _kernel_fields(), kw_only=True, gc=False)
+_Module: Any = msgspec.defstruct(
+    "_Module",
+    [
+        *((name, Any, msgspec.UNSET) for name in codec.key_names(ModuleRecord) if name != "kernels"),
+        ("kernels", list[_Kernel]),
+    ],
+    kw_only=True,
+)
+_Record: Any = msgspec.defstruct(
+    "_Record",
+    [
+        *((name, Any, msgspec.UNSET) for name in ("tool_version", "retunes", "program", "verification", "peaks")),
+        ("format", int),
+        ("environment", dict[str, Any]),
+        ("modules", list[_Module]),
+    ],
+    kw_only=True,
+)
+_RECORDS = msgspec.json.Decoder(_Record)
+_FLOATS = [
+    place for place, hint in enumerate(get_type_hints(KernelResult).values()) if float in (hint, *get_args(hint))
+]
+
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 def read_results(folder: BatchFolder, batch: Batch) -> BatchResults:
     """The figures of all models of a batch. A model whose record cannot be read has a ``problem``."""
-    models: Sequence[BatchModel] = batch.models
-    if len(models) <= FEW:
-        found = tuple(_read_model(model, folder.path) for model in models)
-    else:
-        with ProcessPoolExecutor(min(_READERS, cpu_count() or 1), initializer=gc.disable) as pool:
-            found = tuple(pool.map(_read_model, models, repeat(folder.path), chunksize=8))
+    found = tuple(_read_model(model, folder.path) for model in batch.models)
     return BatchResults(replace(batch, models=tuple(each.model for each in found)), found)
 
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
     """Turns off garbage collection in the block: records have no cycles, and the search takes a third of the time."""
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_on:
+            gc.enable()
 
 
 def _read_model(model: BatchModel, folder: Path) -> ModelResult:
@@ -208,7 +217,7 @@ def _read_model(model: BatchModel, folder: Path) -> ModelResult:
 
 
 def _problem(error: InductorBenchError) -> Failure:
-    kind = NEWER if isinstance(error, schema.NewerFormatError) else DAMAGED
+    kind = NEWER if isinstance(error, codec.NewerFormatError) else DAMAGED
     hint = error.hint or "the same `inductor-bench batch` command measures it again"
     return Failure("record", kind, error.message, hint)
 
@@ -224,10 +233,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
         NewerFormatError: a newer version of the tool wrote the record.
         InductorBenchError: the record is missing or damaged.
     """
-    data = read_json(record)
-    if not isinstance(data, dict):
-        raise InductorBenchError(f"{record} is not a record of inductor-bench", name="damaged")
-    data = schema.upgrade(data, str(record))
+    data = _read_compared(record)
     try:
         retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))
         tuned = by_kernel(row for row in retunes if row.verdict)
@@ -250,7 +256,33 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             outline=outline,
         )
     except _DAMAGED as error:
-        raise schema.unreadable(data, str(record), f"{type(error).__name__}: {error}") from error
+        raise codec.unreadable(data, str(record), f"{type(error).__name__}: {error}") from error
+
+
+def _read_compared(record: Path) -> dict[str, Any]:
+    """The decoded record, of which only what is compared is there; its kernels are rows."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = _RECORDS.decode(read_bytes(record))
+        if found.format == codec.FORMAT:
+            return _keys_of(found)
+    data = read_json(record)  # which says what is wrong
+    if not isinstance(data, dict):
+        raise InductorBenchError(f"{record} is not a record of inductor-bench", name="damaged")
+    data = codec.upgrade(data, str(record))
+    try:
+        return _keys_of(msgspec.convert(data, _Record))
+    except (ValueError, RecursionError) as error:
+        codec.decode_record(Run, data, str(record), "")  # which mostly says what is wrong in plain words
+        raise codec.unreadable(data, str(record), str(error)) from error
+
+
+def _keys_of(record: Any) -> dict[str, Any]:
+    data = _given(record)
+    return {**data, "modules": [_given(module) for module in data["modules"]]}
+
+
+def _given(struct: Any) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(struct).items() if value is not msgspec.UNSET}
 
 
 def _search(run: Path) -> Optimization | None:
@@ -267,7 +299,7 @@ def _outline(data: dict[str, Any], program: Program | None) -> Run:
     graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
     asked, machine = BreakdownRequest("", ""), Environment()
     peaks = codec.decode(Peaks, data["peaks"]) if data.get("peaks") is not None else None
-    return Run(schema.FORMAT, "", "", "", "", "", "", asked, machine, peaks=peaks, modules=graphs, program=program)
+    return Run(codec.FORMAT, "", "", "", "", "", "", asked, machine, peaks=peaks, modules=graphs, program=program)
 
 
 def _retune(data: dict[str, Any]) -> RetuneRow:
@@ -294,14 +326,11 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
 
 def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Program | None) -> GraphResult:
     wall, busy, idle = _number(data["wall_time_s"]), _number(data["busy_time_s"]), data["idle"]
-    rows = data["kernels"]
-    kernels = tuple(_kernel(kernel) for kernel in rows)
-    if program is not None:
-        kernels = kernels_in_step(kernels, rows)
-        rows = [row for row in rows if row["step_time_s"]]
+    rows = _costs(data["kernels"], in_step=program is not None)
+    kernels = tuple(KernelResult(*astuple(row)[:-1]) for row in rows)
+    _check_floats(kernels)
     if tuned:
-        files = (kernel["file"] for kernel in rows)
-        kernels = tuple(_tuned(kernel, file, tuned) for kernel, file in zip(kernels, files, strict=True))
+        kernels = tuple(_tuned(kernel, row.file, tuned) for kernel, row in zip(kernels, rows, strict=True))
     graph = GraphResult(
         str(data["label"]),
         str(data["device"]),
@@ -316,20 +345,26 @@ def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Progra
     return graph_in_step(graph, str(data["slug"]), program) if program is not None else graph
 
 
-def _kernel(data: dict[str, Any]) -> KernelResult:
-    name = str(data["name"])
-    return KernelResult(
-        name,
-        str(data["kernel_id"]),
-        _text(data.get("family_id")) or f"{data['category']} {name.rstrip('0123456789').rstrip('_')}",
-        Category(data["category"]),
-        _finite(data["calls"]),
-        _finite(data["time_s"]),
-        _text(data["operator"]),
-        Limit(_number(data["peak_share"]), str(data["bound"]), _number(data["gain_limit_s"])),
-        Amounts(_number(data["moved_bytes"]), _number(data["flops"]), _text(data["dtype"])),
-        KernelOccupancy(_whole(data["registers"]), _whole(data["spills"]), _number(data["occupancy"])),
-    )
+def _costs(kernels: list[Any], *, in_step: bool) -> list[Any]:
+    """The kernels, of a step those that run in it, with their costs in it."""
+    for kernel in kernels:
+        if not kernel.family_id:
+            kernel.family_id = f"{kernel.category.value} {kernel.name.rstrip('0123456789').rstrip('_')}"
+        if in_step and kernel.step_time_s:
+            _put_in_step(kernel)
+        elif not in_step:
+            kernel.step_calls = kernel.step_time_s = kernel.step_share = None
+    return [kernel for kernel in kernels if kernel.step_time_s] if in_step else kernels
+
+
+def _check_floats(kernels: Sequence[KernelResult]) -> None:
+    """Checks the figures of kernels, a column at once: sums are neither NaN nor too large if no term is."""
+    columns = list(zip(*kernels, strict=True))
+    for place in _FLOATS if kernels else ():
+        known = [*filter(None, columns[place])]
+        if known and not (min(known) >= SMALLEST and sum(known) <= LARGEST):
+            for number in known:
+                _finite(number)
 
 
 def _tuned(kernel: KernelResult, file: str | None, tuned: Mapping[str, RetuneRow]) -> KernelResult:
@@ -359,10 +394,6 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise TypeError(f"{type(value).__name__} instead of a text")
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 def _machine(data: dict[str, Any], graphs: Sequence[GraphResult]) -> str:

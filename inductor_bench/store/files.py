@@ -182,21 +182,33 @@ def read_text(path: Path) -> str:
         ) from error
 
 
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        InductorBenchError: the file is missing, cannot be read, or is no plain file.
+    """
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would block
+            raise InductorBenchError(f"{path} is not a file", name="unreadable")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise InductorBenchError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", name="unreadable"
+        ) from error
+
+
 def read_json(path: Path) -> Any:
     """Reads a JSON file.
 
     Raises:
         InductorBenchError: the file is missing, cannot be read, is not JSON, or is nested too deep.
     """
+    data = read_bytes(path)
     try:
-        if path.exists() and not path.is_file():  # reading a pipe would block
-            raise InductorBenchError(f"{path} is not a file", name="unreadable")
-        data = path.read_bytes()
         with contextlib.suppress(ValueError, RecursionError):
             return _not_too_deep(_decode(data))
         return _not_too_deep(json.loads(data.decode("utf-8")))  # which knows more numbers, and says what is wrong
-    except OSError as error:
-        raise InductorBenchError(f"cannot read {path}: {error.strerror or error}", name="unreadable") from error
     except RecursionError as error:
         raise InductorBenchError(f"{path} is nested too deep", name="damaged") from error
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import run_builder as build
@@ -12,10 +13,12 @@ from inductor_bench.analysis.kernel_aggregation import StepUse, judge_in_step
 from inductor_bench.analysis.ledger import own_time
 from inductor_bench.analysis.step_costs import alone_ratio, cost_of
 from inductor_bench.records.base import Category as C
+from inductor_bench.records.batch_record import DONE, BatchModel
 from inductor_bench.records.module import Kernel, LeastWork, ShapeGroup
+from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.run import Peaks, Run
-from inductor_bench.store import codec
-from inductor_bench.store.digest import _kernel, kernels_in_step
+from inductor_bench.store.digest import read_digest
+from inductor_bench.store.folder import RunFolder
 
 PEAKS = Peaks("made-up", 4e12, {}, cache_bytes=50_000_000, cache_bandwidth=1e13, launch_floor_s=1e-6)
 READER = build.kernel("triton_red_fused_sum_0", C.REDUCTION, 2, 20e-6, moved_bytes=8e7)
@@ -68,14 +71,11 @@ def test_the_shapes_of_a_library_kernel_are_slower_by_the_same_ratio() -> None:
     assert inside.roof.peak_share == pytest.approx(0.5) and inside.roof.gain_limit_s == pytest.approx(20e-6)
 
 
-def test_a_batch_reads_the_same_gain_of_the_step_from_the_record() -> None:
+def test_a_batch_reads_the_same_gain_of_the_step_from_the_record(tmp_path: Path) -> None:
     run, kernel = judged(replace(READER, step_calls=12.0, step_time_s=12 * 20e-6, dram_bytes=8e7))
-    data = codec.encode(kernel)
-    (row,) = kernels_in_step([_kernel(data)], [data])
+    RunFolder(tmp_path).save(run)
+    found = read_digest(BatchModel(ModelRequest("readers", name="readers"), DONE), RunFolder(tmp_path).record)
+    (row,) = found.graphs[0].kernels
     cost = cost_of(run, run.modules[0], kernel)
-    assert (row.limit.gain_limit_s, row.time_s, row.calls) == (
-        pytest.approx(cost.gain_limit_s),
-        cost.time_s,
-        cost.calls,
-    )
-    assert row.limit.peak_share == kernel.roof.peak_share
+    assert (row.gain_limit_s, row.time_s, row.calls) == (pytest.approx(cost.gain_limit_s), cost.time_s, cost.calls)
+    assert row.peak_share == kernel.roof.peak_share

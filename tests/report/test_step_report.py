@@ -238,7 +238,7 @@ def test_a_batch_is_in_the_currency_of_the_step(name: str, tmp_path: Path) -> No
     assert found.graphs[-1].label == OUTSIDE
     kernels = [kernel for graph in found.graphs for kernel in graph.kernels]
     assert [k.time_s for k in kernels] == [k.step_time_s for m in run.modules for k in m.kernels if k.step_time_s]
-    assert all(kernel.step.step_share for kernel in kernels)
+    assert all(kernel.step_share for kernel in kernels)
 
 
 def batch_of(*models: ModelResult) -> BatchResults:
@@ -294,7 +294,7 @@ def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
     assert rest.idle_s == pytest.approx(0.5e-3) and rest.busy_share == pytest.approx(1 - 0.5 / 8)
     old = digest(build.mixnet(), tmp_path / "old") if (tmp_path / "old").mkdir() is None else None
     assert [graph.label for graph in old.graphs] == ["forward", "backward"]
-    assert old.graphs[0].kernels[0].step.step_share is None
+    assert old.graphs[0].kernels[0].step_share is None
 
 
 def test_modules_that_cannot_run_by_themselves_stand_below_the_answer() -> None:

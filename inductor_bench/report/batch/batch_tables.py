@@ -168,17 +168,15 @@ _KERNELS: Mapping[str, Field] = {
     "operator": Field(TEXT, "the ATen call of a library kernel"),
     "calls": Field(NUMBER, "launches in one step or iteration"),
     "time_s": Field(NUMBER, "device time of all calls in one step or iteration"),
-    "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown", attrgetter("limit.bound")),
-    "peak_share": Field(NUMBER, "share of that roof", attrgetter("limit.peak_share")),
-    "gain_limit_s": Field(NUMBER, "upper bound: what it would save at that roof", attrgetter("limit.gain_limit_s")),
-    "moved_bytes": Field(
-        NUMBER, "bytes of all calls in one step or iteration, each buffer once", attrgetter("work.moved_bytes")
-    ),
-    "flops": Field(NUMBER, "FLOPs of all calls in one step or iteration", attrgetter("work.flops")),
-    "dtype": Field(TEXT, "type that it computes in", attrgetter("work.dtype")),
-    "registers": Field(WHOLE, "registers of a thread", attrgetter("resources.registers")),
-    "spills": Field(WHOLE, "spilled registers of a thread", attrgetter("resources.spills")),
-    "occupancy": Field(NUMBER, "the profiler's estimate, 0 to 1", attrgetter("resources.occupancy")),
+    "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown"),
+    "peak_share": Field(NUMBER, "share of that roof"),
+    "gain_limit_s": Field(NUMBER, "upper bound: what it would save at that roof"),
+    "moved_bytes": Field(NUMBER, "bytes of all calls in one step or iteration, each buffer once"),
+    "flops": Field(NUMBER, "FLOPs of all calls in one step or iteration"),
+    "dtype": Field(TEXT, "type that it computes in"),
+    "registers": Field(WHOLE, "registers of a thread"),
+    "spills": Field(WHOLE, "spilled registers of a thread"),
+    "occupancy": Field(NUMBER, "the profiler's estimate, 0 to 1"),
     "tuned_default_s": Field(
         NUMBER, "retuned: time of a cold call with the default", attrgetter("retune.tuned_default_s")
     ),
@@ -188,15 +186,9 @@ _KERNELS: Mapping[str, Field] = {
     "saving_s": Field(NUMBER, "retuned: projected saving in one step or iteration", attrgetter("retune.saving_s")),
 }
 _STEP: Mapping[str, Field] = {
-    "step_calls": Field(
-        NUMBER,
-        "calls in one step of the program; if this is set, calls and all times are of a step",
-        attrgetter("step.step_calls"),
-    ),
-    "step_time_s": Field(
-        NUMBER, "device time of one step, replays of CUDA graphs included", attrgetter("step.step_time_s")
-    ),
-    "step_share": Field(NUMBER, "share of the step's wall time", attrgetter("step.step_share")),
+    "step_calls": Field(NUMBER, "calls in one step of the program; if this is set, calls and all times are of a step"),
+    "step_time_s": Field(NUMBER, "device time of one step, replays of CUDA graphs included"),
+    "step_share": Field(NUMBER, "share of the step's wall time"),
 }
 """Columns of ``kernels`` beside :data:`_KERNELS`, if a program's step was profiled."""
 
@@ -293,7 +285,7 @@ def batch_tables(
     parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
     kernels = [(model, graph, kernel) for model, graph, _ in graphs for kernel in graph.kernels]
     retunes = [(row.name, retune) for row in summaries for retune in row.model.retunes]
-    in_step = any(kernel.step.step_time_s is not None for _, _, kernel in kernels)
+    in_step = any(kernel.step_time_s is not None for _, _, kernel in kernels)
     fields = {**_KERNELS, **_STEP} if in_step else _KERNELS
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (

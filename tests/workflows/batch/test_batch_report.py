@@ -93,20 +93,11 @@ def test_a_digest_is_what_the_record_says(results: BatchResults) -> None:
     times = module.times
     assert (graph.label, graph.wall_time_s, graph.busy_share) == ("inference", times.wall_time_s, times.busy_share)
     assert [kernel.name for kernel in graph.kernels] == [kernel.name for kernel in module.kernels]
-    assert [kernel.limit.gain_limit_s for kernel in graph.kernels] == [
-        kernel.roof.gain_limit_s for kernel in module.kernels
-    ]
+    assert [kernel.gain_limit_s for kernel in graph.kernels] == [kernel.roof.gain_limit_s for kernel in module.kernels]
     assert results.models[0].machine == "NVIDIA H200 · torch 2.11.0 · triton 3.6.0"
     assert [bool(model.problem) for model in results.models] == [False] * 5 + [True]
     problem = results.models[5].problem
     assert problem is not None and problem.kind == "damaged" and "is damaged" in problem.message
-
-
-def test_many_records_are_read_as_few_are(
-    batch: BatchFolder, results: BatchResults, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(digest, "FEW", 0)
-    assert digest.read_results(batch, batch.load()) == results
 
 
 def test_kernels_are_put_together_by_id_and_by_family(results: BatchResults) -> None:
@@ -192,17 +183,19 @@ def test_it_fits(
 
 
 @pytest.mark.parametrize(
-    ("place", "number"),
+    ("place", "number", "words"),
     [
-        ("wall_time_s", "NaN"),
-        ("kernels 1 time_s", "Infinity"),
-        ("kernels 1 gain_limit_s", "-Infinity"),
-        ("categories 0 time_s", "1e999"),
-        ("idle time_s", '"nan"'),
+        ("wall_time_s", "NaN", "is not a finite number"),
+        ("kernels 1 time_s", "Infinity", "is not a finite number"),
+        ("kernels 1 gain_limit_s", "-Infinity", "is not a finite number"),
+        ("kernels 1 peak_share", "1e-200", "is not a number that can be measured"),
+        ("categories 0 time_s", "1e999", "is not a finite number"),
+        ("idle time_s", '"nan"', "is not a finite number"),
+        ("kernels 1 time_s", '"nan"', "Run.modules[0].kernels[1].time_s should be float but is 'nan'"),
     ],
 )
 def test_a_number_that_is_none_is_damage(
-    place: str, number: str, batch: BatchFolder, capsys: pytest.CaptureFixture[str]
+    place: str, number: str, words: str, batch: BatchFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = batch.run("one").record
     data = json.loads(record.read_text())
@@ -214,7 +207,7 @@ def test_a_number_that_is_none_is_damage(
     record.write_text(json.dumps(data).replace('"NUMBER"', number))
     out = " ".join(report(capsys, batch.path, "--no-plots").split())
     assert "2 of 6 models measured, 1 failed, 2 damaged" in out
-    assert "one: record, damaged:" in out and "is not a finite number" in out
+    assert "one: record, damaged:" in out and words in out
 
 
 def test_a_record_of_a_newer_version(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
