@@ -13,6 +13,7 @@ from ..report.formats import Formats, View
 from ..report.modes_document import FORMATS as MODES_FORMATS
 from ..report.optimization_document import FORMATS as SEARCH_FORMATS
 from ..report.run.run_document import FORMATS
+from ..store.digest import without_collection
 from ..store.folder import BATCH
 from ..store.program_folders import ModesFolder, OptimizationFolder, ProgramFolder
 from .presentation import (
@@ -44,7 +45,8 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
     """
     name, view = take_view(values)
     if (folder / BATCH).is_file():
-        return _report_batch(folder, name, view)
+        with without_collection():
+            return _report_batch(folder, name, view)
     for kind, formats in PROGRAM_FORMATS:
         if kind(folder).exists():
             _refuse_order(view, folder, f"a {kind.HOLDS}")

@@ -10,6 +10,8 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -87,6 +89,34 @@ def copy_file(source: Path, target: Path) -> None:
     """
     with replacing(target) as stream, source.open("rb") as original:
         shutil.copyfileobj(original, stream, _COPIED_AT_ONCE)
+
+
+@contextlib.contextmanager
+def beside(write: Callable[[], None], *, takes_long: bool) -> Iterator[None]:
+    """Writes a file in a copy of this process while the block runs, if that ``takes_long`` enough to be worth it.
+
+    Otherwise, or if it fails, the file is written at the end of the block.
+
+    Raises:
+        InductorBenchError: what ``write`` raises.
+    """
+    may_copy = threading.active_count() == 1  # what another thread holds, a copy would never release
+    with warnings.catch_warnings():  # from Python 3.12 on it warns of threads, which numpy's library has, too
+        warnings.simplefilter("ignore", DeprecationWarning)
+        copy = os.fork() if takes_long and may_copy else None
+    if copy == 0:
+        status = 1
+        try:
+            write()
+            status = 0
+        finally:
+            os._exit(status)
+    try:
+        yield
+    finally:
+        written = copy is not None and os.waitpid(copy, 0)[1] == 0
+    if not written:
+        write()
 
 
 @contextlib.contextmanager

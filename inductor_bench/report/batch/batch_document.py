@@ -30,7 +30,7 @@ from ...records.batch_record import (
     GraphResult,
 )
 from ...records.retune import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
-from ...store.files import write_text
+from ...store.files import beside, write_text
 from ...store.folder import BATCH, PAGE
 from ...store.tables import write_parquet
 from .. import names, palette
@@ -293,6 +293,9 @@ MOST_FAILURES = 12
 MOST_GROUPS = 300
 """Number of families and of kernels on the page; the CSV files have all."""
 
+MANY_GROUPS = 10_000
+"""Number of kernels from which their CSV file takes long to make."""
+
 
 def batch_document(view: BatchView, options: View) -> Document:
     """The progress, what could win most, and the tables of models, families and kernels.
@@ -508,8 +511,12 @@ def write_batch(view: BatchView, folder: Path) -> bool:
     write_text(folder / "summary.csv", models_csv(view.models))
     if view.searches:
         write_text(folder / SETTINGS, settings_csv(view.settings))
-    write_text(folder / "kernels.csv", groups_csv(view.kernels, "kernel_id"))
-    write_text(folder / "families.csv", groups_csv(view.families, "family_id"))
-    write_text(folder / "summary.md", as_markdown(FORMATS, view, View(folder, top=TOP)))
-    write_text(folder / PAGE, as_page(FORMATS, view, View(folder)))
-    return write_parquet(view.tables(), folder)
+    kernels = view.kernels
+    with beside(
+        lambda: write_text(folder / "kernels.csv", groups_csv(kernels, "kernel_id")),
+        takes_long=len(kernels) >= MANY_GROUPS,
+    ):
+        write_text(folder / "families.csv", groups_csv(view.families, "family_id"))
+        write_text(folder / "summary.md", as_markdown(FORMATS, view, View(folder, top=TOP)))
+        write_text(folder / PAGE, as_page(FORMATS, view, View(folder)))
+        return write_parquet(view.tables(), folder)

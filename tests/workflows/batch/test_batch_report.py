@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from inductor_bench.records.request import ModelRequest
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
 from inductor_bench.report import names
+from inductor_bench.report.batch import batch_document
 from inductor_bench.report.batch.batch_document import family_name, of_peak, place_words
 from inductor_bench.source.generated_text import family_id
 from inductor_bench.store import digest
@@ -98,6 +101,25 @@ def test_a_digest_is_what_the_record_says(results: BatchResults) -> None:
     assert [bool(model.problem) for model in results.models] == [False] * 5 + [True]
     problem = results.models[5].problem
     assert problem is not None and problem.kind == "damaged" and "is damaged" in problem.message
+
+
+def test_a_file_of_many_kernels_is_the_same(
+    batch: BatchFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy of the process writes it, unless it fails there."""
+    report(capsys, batch.path)
+    file = batch.path / "kernels.csv"
+    text, forked = file.read_text(), []
+    monkeypatch.setattr(batch_document, "MANY_GROUPS", 0)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(os, "fork", lambda fork=os.fork: forked.append(fork()) or forked[-1])
+    file.unlink()
+    report(capsys, batch.path)
+    assert file.read_text() == text and len(forked) == 1
+    file.unlink()
+    file.mkdir()
+    assert entry.main(["report", str(batch.path)]) == 1
+    assert f"cannot write {file}" in capsys.readouterr().err and len(forked) == 2
 
 
 def test_kernels_are_put_together_by_id_and_by_family(results: BatchResults) -> None:
