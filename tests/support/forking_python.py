@@ -16,6 +16,7 @@ import functools
 import gc
 import marshal
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -46,12 +47,6 @@ COMPILERS = (
     *("setuptools", "sympy.combinatorics", "sympy.physics.units", "torch.profiler"),
 )
 """What a program imports when it compiles, or profiles; without what a version of torch does not have."""
-
-VERBS = (
-    *("cli.breakdown", "cli.extract", "cli.kernel", "cli.apply", "cli.batch", "cli.compare", "cli.modes", "cli.report"),
-    *("cli.optimize", "cli.query", "cli.doctor", "report.html", "report.terminal", "report.markdown"),
-)
-"""What the tool's commands import of it."""
 
 HIGH = 100
 """Descriptors from here on are free of those that a fork is given."""
@@ -176,10 +171,7 @@ def _start_detached(place: Path, imported: dict[str, str], lives: int) -> None:
 
 def _serve(place: Path) -> int:
     if place.name.startswith("tool"):
-        for name in VERBS:
-            import_module(f"inductor_bench.{name}")
-        for name in ("retune_fakes", "search_child"):
-            import_module(name)
+        _prepare_tool()
     else:
         from inductor_bench.worker import __main__ as worker
 
@@ -229,6 +221,21 @@ def _serve(place: Path) -> int:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(forks[connections[ready]][0], signal.SIGKILL)
     return 0
+
+
+def _prepare_tool() -> None:
+    """Imports what a command imports, and compiles the templates of pages: each fork would take 0.1 to 0.2 s for it."""
+    from inductor_bench.report.document import Document
+    from inductor_bench.report.html import document_page
+
+    for folder in ("cli", "workflows", "report"):
+        package = import_module(f"inductor_bench.{folder}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if found.name != "inductor_bench.report.run.plots":  # it imports matplotlib, which few commands need
+                import_module(found.name)
+    for name in ("retune_fakes", "search_child", "rich.console", "rich.emoji"):
+        import_module(name)
+    document_page(Document(""))
 
 
 def _prepare_compiler(place: Path) -> None:
