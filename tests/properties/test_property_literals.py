@@ -101,7 +101,7 @@ def test_a_header_is_masked(form: str, value: str) -> None:
 
 @given(
     key=KEYS,
-    before=st.sampled_from(("", "x = '", "client(", "said: ", "(", '{"a": "')),
+    before=st.sampled_from(("", "x = '", "client(", "said: ", "(", '{"a": "', "a long text\n" * 10_000)),
     after=st.text(" ,.)'\"", max_size=2),
 )
 def test_the_key_of_a_service_is_masked_without_a_name(key: str, before: str, after: str) -> None:
