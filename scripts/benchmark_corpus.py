@@ -1,7 +1,7 @@
 """How long the view over many models takes, and how much memory: a synthetic batch, shown by `inductor-bench report`.
 
 Nine of ten kernels are a model's own, the others are in all models; each has as much detail as a recorded one (2.2 kB).
-The time is of the whole command, the memory the most that all its processes together held at one moment.
+The times are of the whole command, the memory the most that all its processes together held at one moment.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-LIMIT_S = 5.0
+LIMIT_S = 2.0
 LIMIT_BYTES = 500e6
 LOOK_EVERY_S = 0.05
 OWN = "@"
@@ -82,10 +83,11 @@ def _make_run(kernels: int) -> object:
     return replace(mixnet, modules=tuple(modules))
 
 
-def measure(command: list[str]) -> tuple[float, float]:
-    """Runs a command and returns its wall time in seconds and the most bytes that its processes held together."""
+def measure(command: list[str]) -> tuple[float, float, float]:
+    """Runs a command. Returns its wall and its CPU seconds, and the most bytes that its processes held together."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    begin, most = time.perf_counter(), 0
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # with it each start compiles the package
+    begin, spent, most = time.perf_counter(), _cpu_seconds(), 0
     with tempfile.TemporaryFile("w+") as output:
         child = psutil.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=output)
         while child.poll() is None:
@@ -98,7 +100,12 @@ def measure(command: list[str]) -> tuple[float, float]:
         if child.returncode != 0:
             output.seek(0)
             sys.exit(f"{' '.join(command)} failed:\n{output.read()[-2000:]}")
-    return taken, float(most)
+    return taken, _cpu_seconds() - spent, float(most)
+
+
+def _cpu_seconds() -> float:
+    """What the processes that this one has waited for have spent."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def _held_bytes(process: psutil.Process) -> int:
@@ -126,12 +133,13 @@ def main() -> int:
         found = [
             measure([sys.executable, "-m", "inductor_bench", "report", str(batch)]) for _ in range(arguments.rounds)
         ]
-    times, sizes = [taken for taken, _ in found], [held for _, held in found]
+    times, spent, sizes = zip(*found, strict=True)
     middle, most = statistics.median(times), max(sizes)
     print(f"{arguments.models} records of {arguments.kernels} kernels each, {os.cpu_count()} cores")
     print(
         f"time    {middle:.2f} s (median of {len(times)}; {min(times):.2f} to {max(times):.2f})   limit {LIMIT_S:.0f} s"
     )
+    print(f"CPU     {statistics.median(spent):.2f} s, which other work on the machine changes less")
     print(f"memory  {most / 1e6:.0f} MB   limit {LIMIT_BYTES / 1e6:.0f} MB")
     return 1 if middle >= LIMIT_S or most >= LIMIT_BYTES else 0
 
