@@ -406,11 +406,12 @@ torch.compile(lambda x: x.sin().sum(-1))(torch.randn(64, 512))
 
 def test_a_breakdown_with_a_retune_gets_by_with_one_turn_at_a_time(shared: Path) -> None:
     (shared / "small.py").write_text(SMALL)
-    command = [sys.executable, "-m", "inductor_bench", "breakdown", "small.py", "-o", "run", "--no-plots"]
+    words = runs.command("breakdown", "small.py", "-o", "run", "--no-plots", "--autotune", "--top", "1")
+    settings = {**os.environ, **runs.forks()}
     done = subprocess.run(
-        [*command, "--autotune", "--top", "1", "--budget", "600"],
+        forking_python.forked([*words, "--budget", "600"], settings),
         cwd=shared,
-        env={**os.environ, **runs.forks()},
+        env=settings,
         capture_output=True,
         text=True,
         timeout=1800,
