@@ -39,7 +39,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.program_step import MARKERS
-from inductor_bench.analysis.simulation.fitting import fit, saving_of
+from inductor_bench.analysis.simulation.fitting import TimedCalls, fit, saving_of
 from inductor_bench.analysis.simulation.predictions import LAUNCH_S, REPLAYED_GAP_S
 from inductor_bench.analysis.simulation.profiled_queue import ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
@@ -482,8 +482,9 @@ class Simulator:
 
     def answer(self, question: Question, found: Measured) -> Answer:
         """What is simulated of a change, beside what was measured."""
-        before, calls = found.unchanged, {0: list(self._queue.calls)}
-        fitted = fit(self._queue.queue, before.step_s, (), before.host_s, calls, {0: before.region_s})
+        before = found.unchanged
+        calls = [TimedCalls(self._queue.calls.keys(), before.region_s)]
+        fitted = fit(self._queue.queue, before.step_s, (), before.host_s, calls)
         saving = saving_of(fitted, question.ask(self._queue, fitted.queue, self._setup))
         hit = abs(saving.time_s - found.shorter_s) <= max(HIT_S, HIT_SHARE * abs(found.shorter_s))
         simulated, measured = (saving.time_s, saving.uncertainty_s), (found.shorter_s, found.error_s)

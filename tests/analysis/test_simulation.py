@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inductor_bench.analysis.simulation.fitting import FittedQueue, fit, saving_of, saving_of_durations
+from inductor_bench.analysis.simulation.fitting import FittedQueue, TimedCalls, fit, saving_of, saving_of_durations
 from inductor_bench.analysis.simulation.profiled_queue import KERNEL_RANGES, ProfiledQueue, queue_of
 from inductor_bench.analysis.simulation.queue import (
     AT_ONCE,
@@ -385,8 +385,7 @@ def test_a_graph_call_takes_what_it_takes_without_the_profiler(
     tmp_path: Path, unprofiled_s: float, step_s: float
 ) -> None:
     found = queue_of_calls(tmp_path)
-    calls = {0: list(found.calls)}
-    fitted = fit(found.queue, step_s, (), None, calls, {0: unprofiled_s})
+    fitted = fit(found.queue, step_s, (), None, [TimedCalls(found.calls.keys(), unprofiled_s)])
     assert fitted.unchanged[0].mean_s == pytest.approx(step_s, rel=0.01)
     assert called_s(fitted.queue, fitted.hosts[0]) == pytest.approx(unprofiled_s, rel=0.01)
     without = fit(found.queue, step_s)
@@ -403,11 +402,11 @@ def called_s(queue: StepQueue, host: HostModel) -> float:
 
 def test_a_graph_call_that_waits_for_the_device_is_not_taken_for_the_hosts_time(tmp_path: Path) -> None:
     found = queue_of_calls(tmp_path, waits=True)
-    told = fit(found.queue, 150e-6, (), None, {0: list(found.calls)}, {0: 20e-6})
+    told = fit(found.queue, 150e-6, (), None, [TimedCalls(found.calls.keys(), 20e-6)])
     assert told == fit(found.queue, 150e-6)
 
 
 def test_the_time_of_a_graph_call_does_not_count_if_the_device_explains_the_step() -> None:
     actions = [HostAction(LAUNCH, (HostPiece(5e-6, 1, call=0),), 1e-6, (place,), call=0) for place in range(10)]
     queue = StepQueue(step(*actions), tuple(QueuedWork(0, 20e-6, 1e-6, 0.0) for _ in range(10)))
-    assert fit(queue, 200e-6, (), None, {0: [0]}, {0: 190e-6}) == fit(queue, 200e-6)
+    assert fit(queue, 200e-6, (), None, [TimedCalls({0}, 190e-6)]) == fit(queue, 200e-6)

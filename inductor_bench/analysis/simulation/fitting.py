@@ -69,6 +69,13 @@ class FittedQueue:
         return self.step_time_s - self.unchanged[0].mean_s
 
 
+class TimedCalls(NamedTuple):
+    """The calls of a graph, and what one takes."""
+
+    numbers: Collection[int]  # as in ``HostPiece.call``
+    time_s: float  # on the host's clock, without the profiler
+
+
 class SimulatedSaving(NamedTuple):
     """What a change saves of the step, in seconds."""
 
@@ -82,8 +89,7 @@ def fit(
     step_time_s: float,
     collectives: Collection[int] = (),
     host_step_s: float | None = None,
-    calls: Mapping[int, Sequence[int]] = {},
-    call_times_s: Mapping[int, float] = {},
+    calls: Collection[TimedCalls] = (),
 ) -> FittedQueue:
     """Fits the host, so that the unchanged steps take the time of an unprofiled one. Durations of works stay.
 
@@ -97,14 +103,12 @@ def fit(
         collectives: the works that may be shortened.
         host_step_s: the median unprofiled step on the host's clock. One that is clearly shorter is the host's own time:
             the host runs ahead of the device and waits for nothing.
-        calls: the numbers of the calls of each graph.
-        call_times_s: the time of an unprofiled call of each graph on the host's clock. It does not count if the device
-            explains the step, so that the host may have waited in it.
+        calls: those of each graph. Their times do not count if the device explains the step, so that the host may have
+            waited in them.
     """
     queue = _with_shorter_collectives(_with_shorter_gaps(queue, step_time_s), step_time_s, collectives)
-    if call_times_s and simulate(queue, AT_ONCE).mean_s < DEVICE_BOUND * step_time_s:
-        times_s = {graph: time_s for graph, time_s in call_times_s.items() if calls.get(graph)}
-        fitted = _fit_host(_with_known_calls(queue, calls, times_s), step_time_s, host_step_s)
+    if calls and simulate(queue, AT_ONCE).mean_s < DEVICE_BOUND * step_time_s:
+        fitted = _fit_host(_with_known_calls(queue, calls), step_time_s, host_step_s)
         if abs(fitted.residual_s) <= ROUGHLY * step_time_s:
             return fitted
     return _fit_host(queue, step_time_s, host_step_s)
@@ -124,18 +128,18 @@ def _fitted(searched: _Fit, queue: StepQueue, step_time_s: float) -> FittedQueue
     return FittedQueue(queue, step_time_s, hosts, compiled, tuple(one.run() for one in compiled))
 
 
-def _with_known_calls(queue: StepQueue, calls: Mapping[int, Sequence[int]], times_s: Mapping[int, float]) -> StepQueue:
-    """The queue whose host takes for the calls of these graphs what it takes for them without the profiler."""
+def _with_known_calls(queue: StepQueue, calls: Collection[TimedCalls]) -> StepQueue:
+    """The queue whose host takes for these calls what it takes for them without the profiler."""
     actions = list(queue.actions)
-    for graph, time_s in times_s.items():
-        places = _places_in(actions, frozenset(calls[graph]))
-        if any(actions[number].kind == WAIT and actions[number].works for number in places):
+    for numbers, time_s in calls:
+        places = _places_in(actions, numbers)
+        if any(actions[place].kind == WAIT and actions[place].works for place in places):
             continue  # the call waits for the device: its time is not the host's own
-        called = len({actions[number].call for number in places if actions[number].call in calls[graph]})
-        profiled = [times for number in places for times in _times_in(actions[number], calls[graph])]
+        called = len({actions[place].call for place in places if actions[place].call in numbers})
+        profiled = [times for place in places for times in _times_in(actions[place], numbers)]
         host = _host_of(profiled, time_s * called)
-        for number in places:
-            actions[number] = _known(actions[number], calls[graph], host)
+        for place in places:
+            actions[place] = _known(actions[place], numbers, host)
     return replace(queue, actions=tuple(actions))
 
 

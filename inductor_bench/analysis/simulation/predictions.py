@@ -26,7 +26,7 @@ from ..step_costs import (
     runs_on_host,
     step_of,
 )
-from .fitting import FittedQueue, SimulatedSaving, fit, saving_of, saving_of_durations
+from .fitting import FittedQueue, SimulatedSaving, TimedCalls, fit, saving_of, saving_of_durations
 from .profiled_queue import ProfiledQueue
 from .queue import (
     WAIT,
@@ -74,10 +74,12 @@ class QueuedStep:
     def fitted(self) -> FittedQueue:
         """The queue with a host that is as fast as the unprofiled step needs."""
         collectives = [place for place, work in enumerate(self.profiled.works) if work.kind == COLLECTIVE]
-        calls: dict[int, list[int]] = defaultdict(list)
+        numbers: dict[int, set[int]] = defaultdict(set)
         for number in self.profiled.calls:
-            calls[self.calls[number]].append(number)
-        return fit(self.profiled.queue, self.step_time_s, collectives, self.host_step_s, calls, self.call_times_s)
+            numbers[self.calls[number]].add(number)
+        times_s = self.call_times_s.items()
+        calls = [TimedCalls(numbers[graph], time_s) for graph, time_s in times_s if graph in numbers]
+        return fit(self.profiled.queue, self.step_time_s, collectives, self.host_step_s, calls)
 
 
 def with_predictions(run: Run, step: QueuedStep | None, fitted: FittedQueue | None) -> Run:
