@@ -28,6 +28,7 @@ docs = importlib.import_module("docs")
 commands = importlib.import_module("documentation.commands")
 markdown = importlib.import_module("documentation.markdown")
 fields = importlib.import_module("documentation.fields")
+programs = importlib.import_module("documentation.programs")
 record = importlib.import_module("documentation.record")
 
 
@@ -179,3 +180,9 @@ def test_the_keys_are_those_that_are_written() -> None:
     data = encode(run_builder.cpu())
     data["modules"][0]["kernels"][0]["more"] = 1
     assert list(mismatches(Run, data)) == [".modules.kernels: ['more']"]
+
+
+def test_the_readmes_programs_are_those_of_the_page_of_figures() -> None:
+    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/measuring.md"))
+    assert len(programs.measured_programs(page)) >= 20
+    assert programs.with_programs(readme, page) == readme, "run scripts/docs"
