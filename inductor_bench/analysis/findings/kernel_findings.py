@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ... import units
@@ -19,7 +19,6 @@ from .finding import (
     FAR_FROM_ROOF,
     LEAST_SHARE,
     NOTE,
-    PRODUCTS,
     SHORT_S,
     SHORT_TIME,
     UNTUNABLE,
@@ -44,10 +43,9 @@ from .finding import (
     to_its_roof,
     worth_naming,
 )
-from .product_findings import reported_rows
 from .program_findings import idle_parts
 from .step_findings import gradient_copies, spots
-from .step_phrases import line_words, share_words
+from .step_phrases import line_words, origin_words, share_words
 
 # Rules about copies to, from and within the device.
 #
@@ -124,78 +122,6 @@ def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _is_host_copy(row: CostedKernel) -> bool:
     return row.kernel.category is Category.COPY and ("HtoD" in row.kernel.name or "DtoH" in row.kernel.name)
-
-
-# The rule about matrix products without tensor cores.
-#
-# Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
-
-
-_FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
-_HALF = ("bfloat16", "float16")
-
-
-def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports matrix products in float32 that do not use tensor cores.
-
-    Those of an attention that is no fused kernel do not count: ``decomposed-attention`` tells of them.
-    """
-    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
-    of_attention = {row.place for row in reported_rows(evidence)}
-    slow = [
-        row
-        for row in rows
-        if row.kernel.category in PRODUCTS
-        and row.device.has_tf32
-        and not row.module.tf32
-        and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
-        and row.place not in of_attention
-    ]
-    if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
-        text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
-        text += _place_words(slow)
-        text += _why_float32(slow, rows, run)
-        changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'high'"),)
-        yield finding_of("full-float32", text, slow, saves_s=_beyond_tf32(run), changes=changes)
-
-
-def _place_words(rows: Rows) -> str:
-    """The layers and lines that most of the time is spent for: `` (head at app/model.py:83)``."""
-    layers = dict.fromkeys(_layer_name(layer) for row in rows for layer in row.kernel.origin.layers)
-    lines = dict.fromkeys(line_words(line) for row in rows for line in row.kernel.origin.source_lines)
-    words = [join_words(list(some), 2) for some in (layers, lines) if some]
-    return f" ({' at '.join(words)})" if words else ""
-
-
-def _layer_name(layer: str) -> str:
-    """The last word of a layer's path; with the one before it, if it is a number."""
-    words = layer.split(".")
-    return ".".join(words[-2:]) if words[-1].isdigit() else words[-1]
-
-
-def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
-    """What a product saves in TF32: all but the time that its FLOPs take at that peak; half if that is unknown."""
-    rates = run.peaks.matmul_flops if run.peaks else {}
-
-    def saved_s(row: CostedKernel) -> float:
-        flops, calls = row.kernel.work.flops, row.kernel.calls
-        if not flops or not calls or not rates.get("tf32"):
-            return row.cost.time_s / 2
-        return max(0.0, row.cost.time_s - flops * row.cost.calls / calls / rates["tf32"])
-
-    return saved_s
-
-
-def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
-    """Returns the cause of the float32 arithmetic, if the record holds it, and a change that avoids it."""
-    tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
-    products = (*PRODUCTS, Category.TEMPLATE)
-    used = {run.request.amp, *(row.kernel.work.dtype for row in rows if row.kernel.category in products)}
-    half = [dtype for dtype in _HALF if dtype in used]
-    if not half:
-        return f": {tf32}, autocast half precision"
-    beside = f", beside others in {join_words(half, 2)}"
-    return f"{beside}: {tf32}"
 
 
 # Rules about generated kernels that could be faster.
@@ -345,7 +271,7 @@ def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
         operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (
             f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors"
-            f"{_place_words(rows)}: another memory format (channels_last or contiguous) may need less of it"
+            f"{origin_words(rows)}: another memory format (channels_last or contiguous) may need less of it"
         )
         changes = (_LIBRARY_CHANGES["channels_last"],)
         yield finding_of("layout-copies", text, rows, saves_s=of_kernel, changes=changes)
@@ -547,7 +473,6 @@ RULES = (
     Rule(("copies",), device_copies),
     Rule(("copied-addends",), copied_addends),
     Rule(("padded-products",), padded_products),
-    Rule(("full-float32",), full_float32),
     Rule(("short-kernels",), short_kernels),
     Rule(("spills",), spills),
     Rule(("other",), unnamed_kernels),

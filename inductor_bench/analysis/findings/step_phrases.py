@@ -9,6 +9,7 @@ from ... import units
 from ...records.code import FIRST_LINE, SourceLine
 from ...records.run import MARKS, OPTIMIZER_STEPS, PATTERN, CallStretch, Part, Program, Run, StepKind
 from ..step_costs import eager_ratio
+from .finding import Rows, join_words
 
 _SOURCES = {
     MARKS: "marked by the program",
@@ -89,3 +90,17 @@ def line_words(source: SourceLine | None) -> str:
 def place_words(part: Part) -> str:
     """Returns where a part comes from: its line, else its module; empty if both are unknown."""
     return line_words(part.source) or part.module
+
+
+def origin_words(rows: Rows) -> str:
+    """The layers and lines that most of the time is spent for: `` (head at app/model.py:83)``."""
+    layers = dict.fromkeys(_layer_name(layer) for row in rows for layer in row.kernel.origin.layers)
+    lines = dict.fromkeys(line_words(line) for row in rows for line in row.kernel.origin.source_lines)
+    words = [join_words(list(some), 2) for some in (layers, lines) if some]
+    return f" ({' at '.join(words)})" if words else ""
+
+
+def _layer_name(layer: str) -> str:
+    """The last word of a layer's path; with the one before it, if it is a number."""
+    words = layer.split(".")
+    return ".".join(words[-2:]) if words[-1].isdigit() else words[-1]
