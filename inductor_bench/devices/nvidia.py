@@ -172,7 +172,7 @@ def compute_capability(environment: Environment) -> str | None:
 
 class _Nvidia(Accelerator):
     has_tf32 = True
-    has_library_switches = True
+    library_switches: tuple[str, ...] = ("matmul_tf32", "cudnn_tf32", "cudnn_benchmark", "cudnn_deterministic")
     has_hardware_counters = True
 
     def theoretical_occupancy(

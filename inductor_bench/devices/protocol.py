@@ -49,8 +49,8 @@ class Device(Protocol):
     has_tf32: bool
     """Whether a program can let the device compute float32 products in TF32."""
 
-    has_library_switches: bool
-    """Whether torch has switches that select the kernels of library calls (see ``worker.profile.module_profile``)."""
+    library_switches: tuple[str, ...]
+    """The names of torch's switches that select kernels of library calls (see ``worker.profile.module_profile``)."""
 
     has_hardware_counters: bool
     """Whether Nsight Compute can read hardware counters of a kernel."""
@@ -98,7 +98,7 @@ class Accelerator:
     suggests_tuning = True
     has_launch_floor = True
     has_tf32 = False
-    has_library_switches = False
+    library_switches: tuple[str, ...] = ()
     has_hardware_counters = False
     alignment_bytes = 256
 
@@ -153,7 +153,7 @@ class _Cpu:
     suggests_tuning = False
     has_launch_floor = False
     has_tf32 = False
-    has_library_switches = False
+    library_switches: tuple[str, ...] = ("mkldnn_bf16",)
     has_hardware_counters = False
     alignment_bytes = 64
 

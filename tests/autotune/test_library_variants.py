@@ -166,6 +166,22 @@ def test_a_call_is_made_under_the_switches_of_its_program(
     assert own_switches.read() == (False, True, False, False)
 
 
+def test_a_call_on_a_cpu_is_made_in_the_precision_of_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    products: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    seen: list[str] = []
+    kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]), mkldnn_bf16=True, matmul_tf32=True)
+    inner, before = kernel.operator.find(), products.fp32_precision
+    look = Seen(inner, lambda: seen.append(products.fp32_precision))
+    monkeypatch.setattr(operator_main.Operator, "find", lambda self: look)
+    assert library_variants.product_type(kernel.operator, kernel.operator.make_arguments()) == "bfloat16"
+    assert operator_main.check_operator(kernel.operator, 0) == (True, "1 output agree with the same call in float64")
+    assert seen == ["bf16", "none"] and products.fp32_precision == before, "the second is what it is compared with"
+    assert kernel.tolerances["float32"] == operator_main.TOLERANCES["bfloat16"]
+    older = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]))
+    assert library_variants.product_type(older.operator, older.operator.make_arguments()) == "float32"
+    assert older.tolerances == operator_main.TOLERANCES
+
+
 class Seen:
     """An operator that says when it is called."""
 
@@ -461,6 +477,7 @@ def test_libraries_on_a_gpu_may_sum_up_in_16_bits(dtype: str, device: str, off: 
     kind = getattr(torch, dtype)
     right = torch.tensor([1.0, -1.0, 2.0, -2.0], dtype=torch.float64)
     error = 8e-3 if dtype == "float16" else 2e-3
-    why = operator_main._compare([(right * (1 + 2.2 * error)).to(kind)], [right], device)
+    limits = operator_main.Operator({"device_type": device, "launch": {}}).tolerances()
+    why = operator_main._compare([(right * (1 + 2.2 * error)).to(kind)], [right], limits)
     assert why == (f"output 0: {off} of 4 elements are other" if off else "")
-    assert operator_main._compare([(right * 1.2).to(kind)], [right], device)
+    assert operator_main._compare([(right * 1.2).to(kind)], [right], limits)

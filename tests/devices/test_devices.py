@@ -34,7 +34,7 @@ def test_an_unknown_device_is_an_accelerator_without_limits(name: str | None) ->
     device = device_of(name)
     assert device.type == (name or "").partition(":")[0] and not device.runs_on_host
     assert replace(device.words, family="CUDA") == NVIDIA.words
-    assert not (device.has_tf32 or device.has_library_switches or device.has_hardware_counters)
+    assert not (device.has_tf32 or device.library_switches or device.has_hardware_counters)
     assert device.theoretical_occupancy(build.GPU, 4, 32, 0) is None
 
 

@@ -34,15 +34,18 @@ from .common import (
     written_tensors,
 )
 
-SWITCHES = {
-    "matmul_tf32": ("cuda.matmul", "allow_tf32"),
-    "cudnn_tf32": ("cudnn", "allow_tf32"),
-    "cudnn_benchmark": ("cudnn", "benchmark"),
-    "cudnn_deterministic": ("cudnn", "deterministic"),
+OFF_ON = (False, True)
+SWITCHES: dict[str, tuple[str, str, str, tuple[Any, Any]]] = {
+    "matmul_tf32": ("cuda", "cuda.matmul", "allow_tf32", OFF_ON),
+    "cudnn_tf32": ("cuda", "cudnn", "allow_tf32", OFF_ON),
+    "cudnn_benchmark": ("cuda", "cudnn", "benchmark", OFF_ON),
+    "cudnn_deterministic": ("cuda", "cudnn", "deterministic", OFF_ON),
+    "mkldnn_bf16": ("cpu", "mkldnn.matmul", "fp32_precision", ("none", "bf16")),
 }
-"""Where ``torch.backends`` has the switches that decide which library kernels run on a GPU, by their recorded names."""
+"""The switches that decide which library kernels run, by their recorded names: the type of the device on which they
+decide, where ``torch.backends`` has them, and their values if they are off and on."""
 
-EXACTLY = {"matmul_tf32": False, "cudnn_tf32": False, "cudnn_benchmark": False}
+EXACTLY = {"matmul_tf32": False, "cudnn_tf32": False, "cudnn_benchmark": False, "mkldnn_bf16": False}
 """The switches of a call that others are compared with."""
 
 
@@ -52,12 +55,12 @@ def switched(wanted: Mapping[str, bool]) -> Iterator[None]:
     before = []
     try:
         for name, value in wanted.items():
-            place, switch = SWITCHES[name]
+            _, place, switch, values = SWITCHES[name]
             backend = attrgetter(place)(torch.backends)
             now = getattr(backend, switch)
-            if now != value:
+            if now != values[value]:
                 before.append((backend, switch, now))
-                setattr(backend, switch, value)
+                setattr(backend, switch, values[value])
         yield
     finally:
         for backend, switch, value in before:
@@ -84,7 +87,7 @@ class Operator:
 
     Args:
         recorded: the file's ``RECORDED``. ``device_type`` is ``cpu`` or ``cuda``, ``threads`` the number of CPU
-            threads of the capture. On a GPU those of the ``SWITCHES`` that are there are as the program had them: with
+            threads of the capture. Those of the ``SWITCHES`` that are there are as the program had them: with
             ``cudnn_benchmark`` cuDNN searches for the fastest algorithm.
         folder: where files of recorded values lie.
     """
@@ -131,9 +134,16 @@ class Operator:
         return run
 
     def switches(self) -> dict[str, bool]:
-        """What is known of the program's ``SWITCHES``; nothing for a call on a CPU, which they do not touch."""
-        known = [name for name in SWITCHES if self.recorded.get(name) is not None and self.device == "cuda"]
-        return {name: self.recorded[name] for name in known}
+        """What is known of the program's ``SWITCHES`` that decide on its device."""
+        mine = [name for name, (device, *_) in SWITCHES.items() if device == self.device]
+        return {name: self.recorded[name] for name in mine if self.recorded.get(name) is not None}
+
+    def tolerances(self) -> dict[str, float]:
+        """The relative differences that rounding explains, by element type."""
+        if self.device != "cpu":
+            return TOLERANCES | GPU_TOLERANCES
+        in_bfloat16 = self.switches().get("mkldnn_bf16", False)
+        return TOLERANCES | ({"float32": TOLERANCES["bfloat16"]} if in_bfloat16 else {})
 
     def is_convolution(self) -> bool:
         return "conv" in self.launch["operator"]
@@ -211,7 +221,7 @@ def check_operator(operator: Operator, seed: int) -> tuple[bool | None, str]:
             return (None, f"{NOT_RECORDED}; a second run agrees") if agrees else (False, f"a second run differs: {why}")
         return same(found, reference)
     theirs, dtype = precise
-    why = _compare(ours, theirs, operator.device)
+    why = _compare(ours, theirs, operator.tolerances())
     if why == "" or (why == "integers" and reference is not None and same(found, reference)[0]):
         count = len({id(tensor) for tensor in ours})
         return True, f"{count} output{'s' if count != 1 else ''} agree with the same call in {dtype}"
@@ -271,7 +281,7 @@ def widen(value: Any, wide: torch.dtype) -> Any:
     return convert(value)
 
 
-def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], device: str) -> str:
+def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], limits: Mapping[str, float]) -> str:
     """Empty if all agree; ``integers`` if only whole numbers differ (the order of equals is not specified)."""
     if [tensor.shape for tensor in ours] != [tensor.shape for tensor in theirs]:
         return "other shapes"
@@ -280,7 +290,6 @@ def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], devic
         if not one.is_floating_point() and not one.is_complex():
             verdict = verdict if torch.equal(one, other) else "integers"
             continue
-        limits = TOLERANCES | GPU_TOLERANCES if device == "cuda" else TOLERANCES
         limit = limits.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
         count = count_differing(one.to(other.dtype), other, limit)
         if count:

@@ -26,7 +26,7 @@ from ...messages.kernel_requests import (
 )
 from ...records.retune import Config
 from ...source.harness import cpp_main, operator_main
-from ...source.harness.common import TOLERANCES, Arguments, tensors_in
+from ...source.harness.common import Arguments, tensors_in
 from ...source.harness.operator_main import Operator, count_bytes, count_flops, switched
 from ...store import codec
 from ..device.runtime import Timer, exclusive
@@ -164,7 +164,8 @@ class LibraryCandidates:
     def listed(self) -> LibraryConfigs:
         """The configurations of the call."""
         now = library_config(self._operator.is_searched())
-        searchable = device_of(self._operator.device).has_library_switches and self._operator.is_convolution()
+        searches = "cudnn_benchmark" in device_of(self._operator.device).library_switches
+        searchable = searches and self._operator.is_convolution()
         calls = [library_config(search) for search in (False, True)] if searchable else []
         return LibraryConfigs(
             now=now,
@@ -238,10 +239,13 @@ def describe(operator: Operator) -> Described:
 def product_type(operator: Operator, arguments: Arguments) -> str | None:
     """The element type of products of these arguments: the first floating-point dtype, without ``torch.``.
 
-    It is ``tf32`` if a GPU may compute float32 products in TF32 under the switches that the file recorded.
+    It is ``tf32`` or ``bfloat16`` if the device may compute float32 products in it under the switches that the file
+    recorded.
     """
     tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
     dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
+    if dtype == "float32" and operator.switches().get("mkldnn_bf16") and not operator.is_convolution():
+        return "bfloat16"
     if not device_of(operator.device).has_tf32 or dtype != "float32":
         return dtype
     library = torch.backends.cudnn if operator.is_convolution() else torch.backends.cuda.matmul
@@ -268,8 +272,7 @@ class OperatorBenchKernel:
         self.others: LibraryCandidates | None = None
         self.launch = self.operator.launch
         self.runtime = runtime_of(self.operator.device)
-        special = {} if self.runtime.device.runs_on_host else operator_main.GPU_TOLERANCES
-        self.tolerances: Mapping[str, float] = {**TOLERANCES, **special}
+        self.tolerances: Mapping[str, float] = self.operator.tolerances()
 
     def facts(self) -> VariantFacts:
         return VariantFacts(

@@ -200,15 +200,18 @@ def read_switches() -> dict[str, bool]:
         "cudnn_tf32": torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "mkldnn_bf16": torch.backends.mkldnn.matmul.fp32_precision == "bf16",  # type: ignore[attr-defined]
     }
 
 
 def set_switches(switches: Mapping[str, bool]) -> None:
-    """Sets the switches that :func:`read_switches` read in another process."""
+    """Sets the switches that :func:`read_switches` read in another process; older records lack the last one."""
     torch.backends.cuda.matmul.allow_tf32 = switches["matmul_tf32"]
     torch.backends.cudnn.allow_tf32 = switches["cudnn_tf32"]
     torch.backends.cudnn.benchmark = switches["cudnn_benchmark"]
     torch.backends.cudnn.deterministic = switches["cudnn_deterministic"]
+    in_bfloat16 = switches.get("mkldnn_bf16", False)
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16" if in_bfloat16 else "none"  # type: ignore[attr-defined]
 
 
 # Makes the references of standalone files: fingerprints of the outputs of a module's kernels.

@@ -306,7 +306,8 @@ def _operator_candidate(
         [sites.get(position) for position in launch.positions],
     )
     calls = tuple(sites[position].index for position in launch.positions if position in sites)
-    switches = module.switches if device_of(module.source.device).has_library_switches else {}
+    known = device_of(module.source.device).library_switches
+    switches = {name: value for name, value in module.switches.items() if name in known}
     candidate = ExtractionCandidate(header, launch, None, _recorded(module, index), sites=calls, switches=switches)
     return _with_values(module, candidate)
 

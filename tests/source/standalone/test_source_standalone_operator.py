@@ -124,9 +124,9 @@ def test_a_wrong_result_is_noticed() -> None:
     wrong = right.clone()
     wrong[7] += 0.01
     wide = [right.double(), torch.arange(3)]
-    assert operator_main._compare([right, torch.arange(3)], wide, "cpu") == ""
-    assert "1 of 100 elements" in operator_main._compare([wrong, torch.arange(3)], wide, "cpu")
-    assert operator_main._compare([right, torch.arange(3) + 1], wide, "cpu") == "integers"
+    assert operator_main._compare([right, torch.arange(3)], wide, operator_main.TOLERANCES) == ""
+    assert "1 of 100 elements" in operator_main._compare([wrong, torch.arange(3)], wide, operator_main.TOLERANCES)
+    assert operator_main._compare([right, torch.arange(3) + 1], wide, operator_main.TOLERANCES) == "integers"
 
 
 def test_whole_numbers_are_compared_with_the_reference(tmp_path: Path) -> None:
