@@ -10,6 +10,7 @@ from functools import partial
 from statistics import fmean, median
 
 from .. import units
+from ..devices.protocol import Device
 from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.base import Failure
@@ -126,6 +127,7 @@ def describe_module(attributed: AttributedModule, facts: ModuleFacts) -> ModuleR
         profiled=ProfiledIterations(len(attributed.iterations), attributed.steady),
         threads=details.threads if device.runs_on_host else None,
         tf32=module.tf32 and device.has_tf32,
+        bf16=_in_bfloat16(module, device, facts.peaks),
         cuda_graphs=module.cuda_graphs and not device.runs_on_host,
         max_autotune=module.max_autotune,
         inputs=input_shapes(source),
@@ -198,12 +200,18 @@ def _kernel_facts(attributed: AttributedModule, facts: ModuleFacts, whole_s: flo
         dram_shares=step.dram_shares if step and step.dram_shares else shares,
         peaks=peaks if fits else None,
         tf32=module.tf32 and device.has_tf32,
+        bf16=_in_bfloat16(module, device, peaks),
         whole_s=whole_s,
         module_file=f"modules/{module.slug}.py",
         files=facts.kernel_files,
         use_in_step=partial(step.uses_of, on_host=device.runs_on_host) if step and step.has_uses else None,
         step_time_s=step.time_s if step else 0.0,
     )
+
+
+def _in_bfloat16(module: ModuleEvidence, device: Device, peaks: Peaks | None) -> bool:
+    """Whether the processor computes float32 products in bfloat16: only one that multiplies it natively does."""
+    return module.bf16 and device.runs_on_host and (peaks is None or "bfloat16" in peaks.matmul_flops)
 
 
 def _kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:

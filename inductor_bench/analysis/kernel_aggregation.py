@@ -23,6 +23,10 @@ OUTLIER_FACTOR = 1.5
 TF32_NAME = re.compile(r"tf32|tensorop_s?(1688|16816)")
 """Matches the names of library kernels that multiply float32 data on tensor cores."""
 
+IN_BFLOAT16 = frozenset({Category.EXTERN_GEMM, Category.EXTERN_ATTENTION})
+"""What a processor computes in bfloat16 if products of float32 may be: convolutions have a setting of their own, and
+Inductor's templates multiply in float32. (2.13, by the outputs)"""
+
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
 """Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""
 
@@ -74,6 +78,7 @@ class KernelFacts:
     dram_shares: Mapping[int, float] = field(default_factory=dict)
     peaks: Peaks | None = None  # of the module's device
     tf32: bool = False  # whether all float32 products may use TF32
+    bf16: bool = False  # whether those of library calls may use bfloat16
     whole_s: float | None = None  # the time to which shares of the wall time refer
     module_file: str | None = None  # the file that defines the module's own kernels
     files: Mapping[str, str] = field(default_factory=dict)  # standalone files by kernel id
@@ -238,8 +243,7 @@ def _kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
         samples[activity.iteration] += activity.duration_s
     shapes = _shape_groups(group.counted, context) if definition is None else ()
     moved, flops = _work(definition, shapes, group.calls, facts) if group.counted else (None, None)
-    proven = facts.tf32 or group.category in context.in_tf32
-    work = LeastWork(moved, flops, "tf32" if flops and group.dtype == "float32" and proven else group.dtype)
+    work = LeastWork(moved, flops, _product_type(group, context) if flops else group.dtype)
     dram_bytes = dram_part(moved, (activity for activity, _ in group.counted), facts.dram_shares)
     unjudged = _why_unjudged(definition, group.counted, facts)
     is_judged = not (unjudged or group.category in UNJUDGED or group.name.startswith(TRANSFER))
@@ -275,6 +279,15 @@ def _kernel(group: _Group, use: StepUse | None, context: _Context) -> Kernel:
         step_share=use.time_s / facts.step_time_s if use else None,
         dram_bytes=dram_bytes,
     )
+
+
+def _product_type(group: _Group, context: _Context) -> str | None:
+    """The type that a group's products are computed in."""
+    if group.dtype != "float32":
+        return group.dtype
+    if context.facts.tf32 or group.category in context.in_tf32:
+        return "tf32"
+    return "bfloat16" if context.facts.bf16 and group.category in IN_BFLOAT16 else "float32"
 
 
 def _ids(group: _Group, shapes: Sequence[ShapeGroup]) -> tuple[str, str]:

@@ -50,7 +50,8 @@ class Observation:
     rank: int | None = None  # rank of the process in a distributed program
     cuda_graphs: bool = False  # whether the program runs the module as a CUDA graph
     max_autotune: bool = False  # whether the program compiles the module with max-autotune
-    tf32: bool = False  # whether products of float32 may be computed in TF32
+    tf32: bool = False  # whether products of float32 may be computed in TF32 on a GPU
+    bf16: bool = False  # whether they may be computed in bfloat16 on a CPU
     switches: dict[str, bool] = field(default_factory=dict)  # torch's switches that select the library kernels
     # the config of each Triton kernel that ran, by its variable in the module
     configs: dict[str, dict[str, int]] = field(default_factory=dict)

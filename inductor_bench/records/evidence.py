@@ -282,7 +282,8 @@ class ModuleEvidence:
     slug: Slug
     source_path: str  # the file that Inductor wrote
     calls: int | None = None  # of the program, over all processes; None if no process was observed
-    tf32: bool = False  # whether float32 products may be computed in TF32
+    tf32: bool = False  # whether float32 products may be computed in TF32 on a GPU
+    bf16: bool = False  # whether they may be computed in bfloat16 on a CPU; older records do not know it
     cuda_graphs: bool = False  # whether the program compiles it for CUDA graphs
     max_autotune: bool = False  # whether the program compiles it with max-autotune
     measurement: Method | None = None  # None if it was not measured

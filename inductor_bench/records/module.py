@@ -30,7 +30,8 @@ class LeastWork:
 
     moved_bytes: float | None = None  # bytes that it must read and write, each buffer once
     flops: float | None = None  # FLOPs of its matrix products
-    # the element type of these products; ``tf32`` for float32 data whose products may use TF32
+    # the element type of these products; ``tf32`` for float32 data whose products may use TF32, ``bfloat16`` for
+    # float32 data whose products a processor may compute in it
     dtype: str | None = None
 
 
@@ -273,7 +274,9 @@ class ModuleRecord:
     # the number of profiled iterations, and those that count
     profiled: Inline[ProfiledIterations] = ProfiledIterations()
     threads: int | None = None  # the number of torch's threads; CPU only
-    tf32: bool = False  # whether float32 matrix products may use TF32
+    tf32: bool = False  # whether float32 matrix products may use TF32; GPU only
+    # whether the processor may compute float32 matrix products in bfloat16; CPU only; older records do not know it
+    bf16: bool = False
     cuda_graphs: bool = False  # whether the program compiles it for CUDA graphs, without which it runs by itself
     max_autotune: bool = False  # whether the program compiles it with max-autotune
     # its inputs, weights among them: tensors of integers first, and then the largest; empty if its text has none, and
@@ -284,3 +287,8 @@ class ModuleRecord:
     outputs: Inline[Outputs] = Outputs()  # the trace and the log
     notes: tuple[str, ...] = ()  # what limits these figures, in words
     loads: Inline[Loads] = Loads()  # the machine's load
+
+    @property
+    def float32_products(self) -> str:
+        """The type in which products of float32 may be computed."""
+        return "tf32" if self.tf32 else "bfloat16" if self.bf16 else "float32"

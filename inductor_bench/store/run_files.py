@@ -96,6 +96,7 @@ def _evidence_of(module: ModuleRecord) -> ModuleEvidence:
         source_path=module.source_path or f"{module.slug}.py",
         calls=module.program_calls,
         tf32=module.tf32,
+        bf16=module.bf16,
         cuda_graphs=module.cuda_graphs,
         max_autotune=module.max_autotune,
         measurement=module.measurement,

@@ -115,6 +115,20 @@ def test_a_float32_convolution_is_held_against_tf32_if_one_ran_in_it() -> None:
     assert (allowed[product.name].work.dtype, allowed[product.name].roof.peak_share) == ("tf32", pytest.approx(0.1))
 
 
+def test_products_of_a_processor_in_bfloat16_are_held_against_its_peak() -> None:
+    """Convolutions and Inductor's templates stay in float32."""
+    product, image = activity("aten::mm", "aten::mm"), activity("mkldnn_convolution", instance=1)
+    cost = {
+        ("aten::mm", F32): OperatorCost(flops=30_000_000_000, moved_bytes=10, dtype="float32"),
+        ("aten::convolution", F32): OperatorCost(flops=3_000_000_000, moved_bytes=10, dtype="float32"),
+    }
+    found = judged([product, image], cost)
+    assert (found[product.name].work.dtype, found[product.name].roof.peak_share) == ("float32", None), "beyond it"
+    found = judged([product, image], cost, bf16=True)
+    assert (found[product.name].work.dtype, found[product.name].roof.peak_share) == ("bfloat16", pytest.approx(3 / 7))
+    assert found[image.name].work.dtype == "float32"
+
+
 def test_half_precision_on_tensor_cores_is_not_taken_for_tf32() -> None:
     name = "cutlass_75_tensorop_f16_s1688gemm_f16_64x64"
     cost = {("aten::convolution", F32): OperatorCost(flops=1, moved_bytes=1, dtype="float16")}
@@ -228,6 +242,21 @@ def test_tf32_of_the_program_counts_if_the_device_has_it() -> None:
     assert _kernel_facts(found, ModuleFacts(), None).tf32 and describe_module(found, ModuleFacts()).tf32
     on_cpu = replace(found, source=replace(found.source, device="cpu"))
     assert not _kernel_facts(on_cpu, ModuleFacts(), None).tf32
+
+
+def test_bfloat16_of_the_program_counts_on_a_processor_that_has_it() -> None:
+    found = attributed(1.0)
+    module = replace(found.module, bf16=True)
+    on_gpu = replace(found, module=module)
+    on_cpu = replace(on_gpu, source=replace(found.source, device="cpu"))
+    peaks = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "bfloat16": 6e11})
+    emulated = replace(peaks, matmul_flops={"float32": 1e11})
+    for known, has_it in ((peaks, True), (None, True), (emulated, False)):
+        facts = ModuleFacts(peaks=known)
+        assert _kernel_facts(on_cpu, facts, None).bf16 is describe_module(on_cpu, facts).bf16 is has_it
+        assert not _kernel_facts(on_gpu, facts, None).bf16
+    assert describe_module(on_cpu, ModuleFacts()).float32_products == "bfloat16"
+    assert describe_module(found, ModuleFacts()).float32_products == "tf32"
 
 
 def test_shares_of_wall_and_idle_time_make_up_the_whole() -> None:

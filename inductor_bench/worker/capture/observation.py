@@ -364,6 +364,7 @@ def _describe_process(path: str, stem: Path) -> Observation:
         cuda_graphs=inductor.is_using_cuda_graphs(),
         max_autotune=inductor.is_max_autotuning(),
         tf32=switches["matmul_tf32"],
+        bf16=switches["mkldnn_bf16"],
         switches=switches,
     )
 

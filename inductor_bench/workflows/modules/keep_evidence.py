@@ -122,6 +122,7 @@ def _keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> 
         source_path=str(module.path),
         calls=module.calls,
         tf32=module.tf32,
+        bf16=module.bf16,
         cuda_graphs=module.cuda_graphs,
         max_autotune=module.max_autotune,
     )

@@ -102,8 +102,13 @@ class FoundModule:
 
     @property
     def tf32(self) -> bool:
-        """Whether float32 products may be computed in TF32."""
+        """Whether float32 products may be computed in TF32 on a GPU."""
         return any(seen.tf32 for seen in self.observations[:1])
+
+    @property
+    def bf16(self) -> bool:
+        """Whether float32 products may be computed in bfloat16 on a CPU."""
+        return any(seen.bf16 for seen in self.observations[:1])
 
     @property
     def configs(self) -> dict[str, Config]:
