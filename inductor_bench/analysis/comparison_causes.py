@@ -116,7 +116,7 @@ def _explained(match: Match, setting: Setting) -> tuple[dict[str, float], str]:
         return _same_code(match.a[0], match.b[0], setting)
     if len(match.a) == 1 == len(match.b) and not is_library(match.a[0]) and not is_library(match.b[0]):
         if has_other_precision(match.a[0], match.b[0]):
-            return {PRECISION: b_s - a_s}, _tf32_words(match.a[0], match.b[0])
+            return {PRECISION: b_s - a_s}, _product_words(match.a[0], match.b[0])
         return {CODE: b_s - a_s}, _code_words(match.a[0], match.b[0], setting)
     if any(is_library(kernel) for kernel in (*match.a, *match.b)):
         return _library(match, b_s - a_s)
@@ -137,7 +137,7 @@ def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str
         return {CALLS: delta}, f"{units.count(a.calls)} → {units.count(b.calls)} calls"
     rest = delta - sum(seconds.values())
     if has_other_precision(a, b):
-        return {**seconds, PRECISION: rest}, "; ".join([*words, _tf32_words(a, b)])
+        return {**seconds, PRECISION: rest}, "; ".join([*words, _product_words(a, b)])
     if not has_same_configs(a, b):
         return {**seconds, CONFIG: rest}, "; ".join([*words, _config_words(a, b, setting)])
     return {**seconds, UNCHANGED: rest}, "; ".join(words)
@@ -169,15 +169,15 @@ def _library(match: Match, delta: float) -> tuple[dict[str, float], str]:
     operators = join_words(list(dict.fromkeys(kernel.kernel.operator or "" for kernel in libraries)))
     a, b = ([kernel for kernel in kernels if is_library(kernel)] for kernels in (match.a, match.b))
     if a and b and has_other_precision(a[0], b[0]):
-        return {PRECISION: delta}, f"{operators}: {_tf32_words(a[0], b[0])}"
+        return {PRECISION: delta}, f"{operators}: {_product_words(a[0], b[0])}"
     if a and b:
         return {LIBRARY: delta}, f"{operators}: another kernel of the library"
     what = join_words(list(dict.fromkeys(kernel.kernel.category.title for kernel in (match.b if a else match.a))))
     return {LIBRARY: delta}, f"{operators}: {f'a library → {what}' if a else f'{what} → a library'}"
 
 
-def _tf32_words(a: SideKernel, b: SideKernel) -> str:
-    return f"float32 products with TF32 {'→ without' if a.tf32 else 'in B only'}"
+def _product_words(a: SideKernel, b: SideKernel) -> str:
+    return f"float32 products in {' → '.join(one.float32_products for one in (a, b))}".replace("tf32", "TF32")
 
 
 def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:

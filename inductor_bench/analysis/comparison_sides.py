@@ -42,7 +42,7 @@ class SideKernel:
     runs: tuple[Kernel, ...]
     calls: float
     times_s: tuple[float, ...]
-    tf32: bool = False
+    float32_products: str = "float32"  # the type in which products of float32 may be computed
 
     @property
     def kernel(self) -> Kernel:
@@ -220,8 +220,8 @@ def _kernel(runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, r
         if step_of(run) is None or graph_use(run, module).time_s:  # the step is that of one rank, without other ranks'
             cost = cost_of(run, module, kernel)
             times[number], calls[number] = cost.time_s, cost.calls
-    tf32 = any(module.tf32 for module in modules.values())
-    return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), tf32)
+    products = max((module.float32_products for module in modules.values()), key=lambda dtype: dtype != "float32")
+    return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), products)
 
 
 def _parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, ...]:
@@ -288,9 +288,13 @@ def _config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]], float]:
 
 
 def has_other_precision(a: SideKernel, b: SideKernel) -> bool:
-    """Whether both compute products of float32, one of them in TF32."""
-    works = (a.kernel.work, b.kernel.work)
-    return a.tf32 != b.tf32 and all(work.dtype == "tf32" or (work.dtype == "float32" and work.flops) for work in works)
+    """Whether both compute products of float32, each in another type."""
+    return a.float32_products != b.float32_products and _multiplies_float32(a) and _multiplies_float32(b)
+
+
+def _multiplies_float32(side: SideKernel) -> bool:
+    work = side.kernel.work
+    return work.dtype == "tf32" or bool(work.flops and work.dtype in ("float32", side.float32_products))
 
 
 def name_words(name: str) -> frozenset[str]:

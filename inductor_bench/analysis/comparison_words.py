@@ -96,7 +96,8 @@ def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]
     """
     rows = list(_environment_rows(a.environment, b.environment))
     if a.modules and b.modules:
-        rows += [("TF32", _tf32(a), _tf32(b)), ("how it was measured", _methods(a), _methods(b))]
+        rows.append(("float32 products in", _products(a), _products(b)))
+        rows.append(("how it was measured", _methods(a), _methods(b)))
     rows.append(("inductor-bench", a.tool_version, b.tool_version))
     rows += _request_rows(a.request, b.request)
     if a.program_sha256 and b.program_sha256:  # older records have none
@@ -166,8 +167,8 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _tf32(run: Run) -> str:
-    return join_words(sorted({"on" if module.tf32 else "off" for module in run.modules}))
+def _products(run: Run) -> str:
+    return join_words(sorted({module.float32_products.replace("tf32", "TF32") for module in run.modules}))
 
 
 def _methods(run: Run) -> str:

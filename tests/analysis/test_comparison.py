@@ -236,7 +236,21 @@ def test_tf32_off_is_named() -> None:
     assert kernel(found, MM).cause == records.PRECISION and "TF32" in kernel(found, MM).detail
     assert part(found, records.PRECISION).delta_s == pytest.approx(4.0e-3)
     assert "1 of the 4 kernels of B differs" in words(found)
-    assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("TF32", "on", "off")]
+    assert [(row.name, row.a, row.b) for row in found.environment_differences] == [
+        ("float32 products in", "TF32", "float32")
+    ]
+
+
+def test_products_of_a_processor_in_bfloat16_are_named() -> None:
+    half = pairs.run(pairs.changed(MM, dtype="bfloat16", flops=1e9), bf16=True)
+    found = compare(half, pairs.run(pairs.changed(MM, dtype="float32", flops=1e9, time_s=6e-3)))
+    assert (kernel(found, MM).cause, kernel(found, MM).verdict) == (records.PRECISION, records.SLOWER)
+    assert kernel(found, MM).detail.endswith("float32 products in bfloat16 → float32")
+    assert [(row.name, row.a, row.b) for row in found.environment_differences] == [
+        ("float32 products in", "bfloat16", "float32")
+    ]
+    other = pairs.run(pairs.changed(MM, dtype="bfloat16", flops=1e9, time_s=6e-3))
+    assert kernel(compare(half, other), MM).cause != records.PRECISION, "autocast computes it in bfloat16, too"
 
 
 def test_equal_kernels_on_another_machine_are_no_noise() -> None:

@@ -83,8 +83,8 @@ def run(rows: Rows | None = None, others: list[Part] | None = None, *, longer: f
         for row in rows or kernels()
     ]
     found = [replace(part, time_s=part.time_s * longer) for part in (parts() if others is None else others)]
-    tf32 = bool(fields.pop("tf32", False))
-    module = build.module("forward", scaled, 6e-3, build.H200, slug="forward", tf32=tf32)
+    products = {name: bool(fields.pop(name, False)) for name in ("tf32", "bf16")}
+    module = build.module("forward", scaled, 6e-3, build.H200, slug="forward", **products)
     graph_s = sum(row.time_s for row in scaled) + 50e-6 * longer
     found.append(Part(GRAPH, "forward", 1, graph_s, 0, graph_s, 0, 8, "forward"))
     step_s = sum(part.time_s for part in found)
