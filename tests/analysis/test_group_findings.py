@@ -9,12 +9,18 @@ import kernel_groups as groups
 import pytest
 import run_builder as build
 import step_runs
+import tried_programs as tried
 from finding_examples import PAGEABLE
+from inline import change
 from quiet_runs import with_kernel
 
 from inductor_bench.analysis.findings.finding import ADVICE, NOTE, Finding
+from inductor_bench.analysis.findings.first_line import _program_savings
+from inductor_bench.analysis.findings.next_commands import searched_rows, try_command
+from inductor_bench.analysis.findings.precision_findings import CALL_S
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category
+from inductor_bench.records.request_fields import COMMAND
 from inductor_bench.records.run import COPYING, EAGER, IDLE, Part, Run
 
 ALIGN2 = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align2"
@@ -159,3 +165,79 @@ def test_a_copy_in_a_graph_is_told_once() -> None:
     assert kinds(pageable) >= {"pageable-copies"} and "host-copies" not in kinds(pageable)
     pinned = with_kernel(category=Category.COPY, name="Memcpy HtoD (Pinned -> Device)")
     assert kinds(pinned) >= {"host-copies"} and "pageable-copies" not in kinds(pinned)
+
+
+def on_processor(rates: dict[str, float] | None = None, **fields: object) -> Run:
+    """A step of 5.90 ms on a CPU with products that take 0.8 ms; ``fields`` are those of their kernel."""
+    run = build.cpu()
+    forward = run.modules[0]
+    kernels = [change(one, **fields) if one.name == "addmm" else one for one in forward.kernels]
+    peaks = replace(run.peaks, matmul_flops=rates or {"float32": 410e9, "bfloat16": 1640e9}) if run.peaks else None
+    return replace(run, modules=(replace(forward, kernels=tuple(kernels)), *run.modules[1:]), peaks=peaks)
+
+
+def test_float32_products_of_a_processor_that_is_faster_in_bfloat16() -> None:
+    (found,) = of(on_processor(), "full-float32")
+    assert "this processor multiplies bfloat16 4.0 times as fast (410 GFLOP/s → 1.64 TFLOP/s, measured)" in found.text
+    assert "compute them in bfloat16, at most 0.550 ms" in found.text and "7 bits of mantissa" in found.text
+    assert "attention" not in found.text
+    assert [(one.kind, one.setting, one.value) for one in found.changes] == [
+        ("setting", "torch.set_float32_matmul_precision", "'medium'")
+    ]
+    assert [place.name for place in found.kernels] == ["addmm"]
+    assert found.gain_s == pytest.approx(0.75 * 0.8e-3 - 2 * CALL_S, rel=0.01)
+    converted = of(on_processor(moved_bytes=2 * 38e9 * 50e-6), "full-float32")[0]
+    assert converted.gain_s == pytest.approx(found.gain_s - 2 * 50e-6), "each call reads its operands once more"
+
+
+def test_the_first_line_names_what_bfloat16_saves_and_its_products_are_not_told_of_twice() -> None:
+    assert _program_savings(on_processor()) == "Could save: products in bfloat16 4.7% (upper bound)"
+    assert not _program_savings(on_processor({"float32": 410e9}))
+    slow = {"time_s": 4e-3, "peak_share": 0.1, "bound": "compute"}
+    assert of(on_processor(**slow), "full-float32") and not of(on_processor(**slow), "library-below-limit")
+    assert of(on_processor({"float32": 410e9}, **slow), "library-below-limit")
+
+
+def test_bfloat16_is_tried_by_a_search_that_is_allowed_to() -> None:
+    run = on_processor()
+    run = replace(run, request=replace(run.request, kind=COMMAND))
+    (found,) = of(run, "full-float32")
+    allowed = "inductor-bench optimize runs/serve --allow bf16"
+    assert try_command(run, found, "runs/serve") == allowed
+    groups = [replace(tried.menu_row(slug), group=slug) for slug in ("tf32", "bf16")]
+    rows = (groups[0], replace(groups[1], reason="--allow bf16 tries it"))
+    search = replace(tried.optimization(tried.two_winners()), rows=rows)
+    assert searched_rows(found, search) == rows[1:]
+    assert try_command(run, found, "runs/serve", search=search) == allowed
+    late = replace(search, rows=(replace(rows[1], reason="no time: a longer --budget tries it"),))
+    assert try_command(run, found, "runs/serve", search=late).startswith(f"{allowed} --budget ")
+    done = replace(search, rows=(replace(rows[1], reason="it is no faster"),))
+    assert try_command(run, found, "runs/serve", search=done) == ""
+
+
+@pytest.mark.parametrize(
+    ("rates", "fields"),
+    [
+        ({"float32": 410e9}, {}),
+        ({"float32": 410e9, "bfloat16": 800e9}, {}),
+        (None, {"dtype": "bfloat16"}),
+        (None, {"calls": 40.0}),
+        (None, {"category": Category.EXTERN_CONV}),
+        (None, {"category": Category.CPP}),
+        (None, {"time_s": 0.1e-3}),
+    ],
+)
+def test_float32_products_that_bfloat16_makes_no_faster(
+    rates: dict[str, float] | None, fields: dict[str, object]
+) -> None:
+    """No native bfloat16, too little of it, autocast, short calls, a convolution, generated code, little time."""
+    assert not of(on_processor(rates, **fields), "full-float32")
+
+
+def test_attention_beside_products_in_float32_is_named() -> None:
+    run = on_processor()
+    attention = build.kernel("flash", Category.EXTERN_ATTENTION, 2, 0.5e-3, dtype="float32", flops=1e8)
+    modules = (replace(run.modules[0], kernels=(*run.modules[0].kernels, attention)), *run.modules[1:])
+    (found,) = of(replace(run, modules=modules), "full-float32")
+    assert "Fused attention, 0.500 ms" in found.text and "takes longer than in float32 if" in found.text
+    assert [place.name for place in found.kernels] == ["addmm"]

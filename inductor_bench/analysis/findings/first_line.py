@@ -30,6 +30,7 @@ from .compile_findings import recompilations, recompiles_often
 from .doubts import disturbed, disturbed_graphs
 from .finding import CAUTION, LIBRARY, UNTUNABLE, WAITS_FOR_HOST, Finding, RunEvidence, bottleneck, gain_of, plural
 from .graph_findings import cuda_graph, host_bound, launch_bound
+from .precision_findings import full_float32
 from .step_phrases import step_words
 
 LEAST = 0.005
@@ -122,9 +123,16 @@ def _program_savings(run: Run) -> str:
     if disturbed_graphs(run):
         return ""
     evidence = RunEvidence(run)
-    gain = evidence.whole.part(gain_of(row for row in evidence.rows if row.kernel.category not in UNTUNABLE))
-    kind = common_device(module.device for module in run.modules).words.generated_at_peaks
-    return f"Could save: {kind} {units.percent(gain)} (upper bound)" if gain >= LEAST_GAIN else ""
+    products_s = sum(finding.gain_s for finding in full_float32(evidence)) if runs_on_host(run) else 0.0
+    gains = {
+        "products in bfloat16": products_s,
+        common_device(module.device for module in run.modules).words.generated_at_peaks: gain_of(
+            row for row in evidence.rows if row.kernel.category not in UNTUNABLE
+        ),
+    }
+    shares = {words: evidence.whole.part(gain_s) for words, gain_s in gains.items()}
+    named = [f"{words} {units.percent(share)}" for words, share in shares.items() if share >= LEAST_GAIN]
+    return f"Could save: {', '.join(named)} (upper bound{'s' if len(named) > 1 else ''})" if named else ""
 
 
 WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"

@@ -43,6 +43,7 @@ from .finding import (
     to_its_roof,
     worth_naming,
 )
+from .precision_findings import processor_rows
 from .program_findings import idle_parts
 from .step_findings import gradient_copies, spots
 from .step_phrases import line_words, origin_words, share_words
@@ -211,8 +212,12 @@ HOTSPOT = 0.2  # share of the whole time from which an operator is reported
 
 
 def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports library calls far from every roof. Another call, layout or algorithm may be faster."""
+    """Reports library calls far from every roof. Another call, layout or algorithm may be faster.
+
+    Those that a processor would compute faster in bfloat16 do not count: ``full-float32`` tells of them.
+    """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    told = {row.place for row in processor_rows(evidence)}
     kinds = {
         Category.EXTERN_CONV: ("convolutions", ["torch.backends.cudnn.benchmark=True", "channels_last"]),
         Category.EXTERN_GEMM: ("matrix products", []),
@@ -222,6 +227,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             row
             for row in rows
             if row.kernel.category is category
+            and row.place not in told
             and not is_layout_copy(row.kernel)
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF / 2

@@ -264,11 +264,17 @@ def _may_succeed_live(run: Run, failure: Failure) -> bool:
 
 
 SWITCHED = {
-    "torch.set_float32_matmul_precision": TF32,
-    "torch.backends.cudnn.benchmark": CUDNN_BENCHMARK,
-    "Module.to.memory_format": CHANNELS_LAST,
+    ("torch.set_float32_matmul_precision", "high"): TF32,
+    ("torch.backends.cudnn.benchmark", "True"): CUDNN_BENCHMARK,
+    ("Module.to.memory_format", "torch.channels_last"): CHANNELS_LAST,
 }
-"""The switch of ``modes`` that makes a change, by the name of what the change sets."""
+"""The switch of ``modes`` that makes a change, by what the change sets, and to which value."""
+
+ALLOWED = {
+    ("torch.set_float32_matmul_precision", "high"): "tf32",
+    ("torch.set_float32_matmul_precision", "medium"): "bf16",
+}
+"""The group in which ``optimize`` makes a change only if the group is allowed, by what is set to which value."""
 
 OPTIMIZED = ("DataLoader.num_workers", "DataLoader.pin_memory", "torch.nn.attention.sdpa_kernel", "dynamic", "compile")
 """What changes set that ``optimize`` sets from outside of the program, beside the arguments of optimizers."""
@@ -293,7 +299,6 @@ SEARCHED = {
     "unaligned-products": ("padding",),
     "padded-products": ("padding",),
     "short-kernels": ("kernels",),
-    "full-float32": ("tf32",),
 }
 """The groups of settings in which ``optimize`` tries what a finding says, by the finding's kind."""
 
@@ -307,7 +312,14 @@ AGAIN = "busy-step"
 
 def searched_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
     """The settings of a search that do what a finding says."""
-    return tuple(row for row in search.rows if row.group in SEARCHED.get(finding.kind, ()))
+    groups = (_allowed(finding),) if _allowed(finding) else SEARCHED.get(finding.kind, ())
+    return tuple(row for row in search.rows if row.group in groups)
+
+
+def _allowed(finding: Finding) -> str:
+    """The group that has to be allowed before ``optimize`` tries what a finding says; empty if none has to be."""
+    asked = (ALLOWED.get((change.setting, change.value.strip("'"))) for change in finding.changes)
+    return next(filter(None, asked), "")
 
 
 def proven_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:
@@ -340,15 +352,18 @@ def try_command(
     command = next(filter(None, (_change_trial(run, change) for change in finding.changes)), "")
     if command or not folder:
         return command
-    set_by_it = finding.kind in OPTIMIZED_KINDS or any(
+    allowed = _allowed(finding)
+    set_by_it = bool(allowed or finding.kind in OPTIMIZED_KINDS) or any(
         one.setting in OPTIMIZED or one.setting.endswith(".fused") for one in finding.changes
     )
     if set_by_it and run.request.kind in PROGRAMS:
-        again = f"inductor-bench optimize {shlex.quote(folder)}"
+        again = f"inductor-bench optimize {shlex.quote(folder)}{f' --allow {allowed}' if allowed else ''}"
         if search is None:
             return again
-        late = any("--budget" in row.reason for row in searched_rows(finding, search))
-        return f"{again} --budget {search.longer_budget}" if late else ""
+        rows = searched_rows(finding, search)
+        if allowed and any(row.group == allowed and "--allow" in row.reason for row in rows):
+            return again
+        return f"{again} --budget {search.longer_budget}" if any("--budget" in row.reason for row in rows) else ""
     return _kernel_trial(run, finding, folder, files) if finding.kind in TUNED_KINDS else ""
 
 
@@ -359,7 +374,7 @@ def _change_trial(run: Run, change: ProgramChange) -> str:
         return modes_command(run, "", tuple(dict.fromkeys((run.request.mode or "default", value))))
     if change.kind == "environment":
         return modes_command(run, f"{change.setting}={value}")
-    switch = SWITCHED.get(change.setting, "")
+    switch = SWITCHED.get((change.setting, value), "")
     return modes_command(run, switch) if switch else ""
 
 

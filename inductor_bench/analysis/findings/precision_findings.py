@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ... import units
 from ...records.base import Category
 from ...records.run import ProgramChange, Run
+from ..step_costs import runs_on_host
 from .finding import (
     LEAST_SHARE,
     PRODUCTS,
@@ -26,14 +28,23 @@ from .step_phrases import origin_words
 
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
 _HALF = ("bfloat16", "float16")
+FASTER = 2.0
+"""Ratio of a processor's measured peaks in bfloat16 and float32 from which products in bfloat16 are advised."""
+
+CALL_S = 25e-6
+"""Seconds that oneDNN takes longer for a call in bfloat16, beside the product and the conversion of its operands.
+(measured: products of 32 to 256 rows, torch 2.13)"""
 
 
 def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports matrix products in float32 that do not use tensor cores.
+    """Reports matrix products in float32 that do not use tensor cores, or a processor's faster products in bfloat16.
 
     Those of an attention that is no fused kernel do not count: ``decomposed-attention`` tells of them.
     """
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    if runs_on_host(run):
+        yield from _of_processor(evidence)
+        return
     of_attention = {row.place for row in reported_rows(evidence)}
     slow = [
         row
@@ -50,6 +61,62 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
         text += _why_float32(slow, rows, run)
         changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'high'"),)
         yield finding_of("full-float32", text, slow, saves_s=_beyond_tf32(run), changes=changes)
+
+
+def processor_rows(evidence: RunEvidence) -> Rows:
+    """The products that a processor would compute faster in bfloat16, if they take so much that it is reported."""
+    if not runs_on_host(evidence.run):
+        return []
+    of_attention, saved_s = {row.place for row in reported_rows(evidence)}, _saved_in_bfloat16(evidence.run)
+    rows = [
+        row
+        for row in evidence.critical_rows
+        if row.kernel.category is Category.EXTERN_GEMM and row.kernel.work.dtype == "float32" and saved_s(row)
+    ]
+    found = [row for row in rows if row.place not in of_attention]
+    return found if evidence.whole.part(time_of(found)) >= 5 * LEAST_SHARE else []
+
+
+def _of_processor(evidence: RunEvidence) -> Iterator[Finding]:
+    run, whole, slow, saved_s = evidence.run, evidence.whole, processor_rows(evidence), _saved_in_bfloat16(evidence.run)
+    if run.peaks is None or not slow:
+        return
+    rates = [run.peaks.matmul_flops[dtype] for dtype in ("float32", "bfloat16")]
+    text = (
+        f"matrix products in float32 take {whole.format(time_of(slow))}{origin_words(slow)}, and this processor "
+        f"multiplies bfloat16 {rates[1] / rates[0]:.1f} times as fast ({' → '.join(map(units.flop_rate, rates))}, "
+        "measured): torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, at most "
+        f"{whole.format(sum(map(saved_s, slow)))} less; factors then have 7 bits of mantissa instead of 23, so that "
+        "results change"
+    )
+    attention = [row for row in evidence.critical_rows if _is_float32_attention(row)]
+    if attention:
+        text += (
+            f". Fused attention, {whole.format(time_of(attention))}, is computed so, too, and takes longer than in "
+            "float32 if sequences are short"
+        )
+    changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)
+    yield finding_of("full-float32", text, slow, saves_s=saved_s, changes=changes)
+
+
+def _is_float32_attention(row: CostedKernel) -> bool:
+    return row.kernel.category is Category.EXTERN_ATTENTION and row.kernel.work.dtype == "float32"
+
+
+def _saved_in_bfloat16(run: Run) -> Callable[[CostedKernel], float]:
+    """What a product saves in bfloat16 at the same share of the peak; its operands are read once more and converted."""
+    peaks = run.peaks
+    rates = peaks.matmul_flops if peaks is not None else {}
+    slower, faster = (rates.get(dtype, 0.0) for dtype in ("float32", "bfloat16"))
+
+    def saved_s(row: CostedKernel) -> float:
+        if peaks is None or not slower or faster < FASTER * slower or not row.kernel.calls:
+            return 0.0
+        read_s = (row.kernel.work.moved_bytes or 0.0) / row.kernel.calls / peaks.memory_bandwidth
+        left_s = row.cost.time_s * slower / faster + row.cost.calls * (read_s + CALL_S)
+        return max(0.0, row.cost.time_s - left_s)
+
+    return saved_s
 
 
 def _beyond_tf32(run: Run) -> Callable[[CostedKernel], float]:
