@@ -45,7 +45,7 @@ class ProgramSetting:
 GROUPS = (
     *("cudagraphs", "optimizer", "attention", "max-autotune", "kernels", "padding", "convolutions", "layout"),
     *("cpp-wrapper", "freezing", "dynamic", "loader", "allocator", "tf32", "reduced-precision", "threads", "pins"),
-    *("functions", "memory"),
+    *("functions", "memory", "bf16"),
 )
 """The names of groups of settings that ``--allow`` and ``--deny`` take."""
 

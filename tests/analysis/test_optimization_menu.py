@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -82,6 +83,25 @@ def test_precision_is_tried_only_if_it_is_allowed() -> None:
     assert menu_of("train")["tf32"].reason == "it changes the precision of numbers: --allow tf32 tries it"
     assert not menu_of("train", allowed=("tf32",))["tf32"].reason
     assert all(entry.numbers == PRECISION for entry in MENU if entry.group in ASKED_FOR)
+
+
+def test_bfloat16_is_tried_on_a_processor_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = ("bf16",)
+    assert menu_of("train", allowed=allowed)["bf16"].reason == "it helps on a CPU only"
+    monkeypatch.setattr(StepFacts, "on_host", True)
+    run = recorded("train")
+    assert run.peaks is not None and "bfloat16" in run.peaks.matmul_flops
+
+    def row(one: Run, **options: Any) -> MenuRow:
+        return next(row for row in make_menu(StepFacts(one), **options) if row.slug == "bf16")
+
+    assert row(run).reason == "it changes the precision of numbers: --allow bf16 tries it"
+    assert not row(run, allowed=allowed).reason and row(run, allowed=allowed).alternates
+    emulated = replace(run, peaks=replace(run.peaks, matmul_flops={"float32": 1e12}))
+    assert row(emulated, allowed=allowed).reason == "the processor is no faster in bfloat16 than in float32"
+    assert not row(replace(run, peaks=None), allowed=allowed).reason
+    medium = replace(run, modules=tuple(replace(module, bf16=True) for module in run.modules))
+    assert "in bfloat16 already" in row(medium, allowed=allowed).reason
 
 
 def test_a_denied_group_is_not_tried() -> None:

@@ -34,7 +34,7 @@ from inductor_bench.worker.capture import pin_comparison  # noqa: E402
 from inductor_bench.worker.capture.output_comparison import coarsest_eps  # noqa: E402
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
-from inductor_bench.worker.capture.variants.checks import check_graph  # noqa: E402
+from inductor_bench.worker.capture.variants.checks import check_graph, coarse_eps  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
 from inductor_bench.worker.upstream import graph_variants as upstream  # noqa: E402
 from inductor_bench.worker.upstream.graph_variants import values_within  # noqa: E402
@@ -119,6 +119,32 @@ def test_rounding_is_known_of_a_program_that_sets_tf32_by_its_newer_name() -> No
         assert pin_comparison._coarsest_eps([on_gpu]) == torch.finfo(torch.float32).eps
     finally:
         matmul.fp32_precision, conv.fp32_precision = former
+
+
+def test_rounding_is_known_of_a_program_whose_products_are_in_bfloat16_on_a_cpu() -> None:
+    products: Any = torch.backends.mkldnn.matmul
+    before = products.fp32_precision
+    try:
+        products.fp32_precision = "bf16"
+        assert pin_comparison._coarsest_eps([torch.ones(2, 2)]) == torch.finfo(torch.bfloat16).eps
+        assert pin_comparison._coarsest_eps([torch.ones(2, dtype=torch.int64)]) == 0.0
+    finally:
+        products.fp32_precision = before
+    assert pin_comparison._coarsest_eps([torch.ones(2, 2)]) == torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "eps"),
+    [
+        ("torch.set_float32_matmul_precision", "medium", torch.finfo(torch.bfloat16).eps),
+        ("torch.set_float32_matmul_precision", "high", pin_comparison.TF32_EPS),
+        ("torch.backends.cuda.matmul.allow_tf32", True, pin_comparison.TF32_EPS),
+        ("torch.backends.cudnn.benchmark", True, 0.0),
+    ],
+)
+def test_a_variant_is_known_by_the_type_of_its_products(path: str, value: object, eps: float) -> None:
+    settings = variant_settings.VariantSettings(1, "one", changes=[variant_settings.TorchChange(path, value)])
+    assert coarse_eps(settings) == eps
 
 
 def test_what_differs_where_the_original_is_compiled_once_more_is_not_compared(tmp_path: Path) -> None:

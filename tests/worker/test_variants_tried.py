@@ -142,10 +142,12 @@ def test_a_compiled_function_holds_from_the_start_of_a_process() -> None:
 
 def test_a_program_without_an_optimizer_takes_turns_by_its_pattern_of_calls() -> None:
     tf32 = ProgramVariant("tf32", (VariantSwitch(TORCH, "torch.backends.cuda.matmul.allow_tf32", True),))
-    found = try_variants("serve", ProgramVariant("placebo", is_placebo=True), tf32)
-    assert (found.state, found.source) == (DONE, PATTERN)
-    assert timed(found)[1] == timed(found)[2] == 8
-    assert {check.reason for check in found.checks} == {""} and {check.variant for check in found.checks} == {1, 2}
+    bf16 = ProgramVariant("bf16", (VariantSwitch(TORCH, "torch.set_float32_matmul_precision", "medium"),))
+    for one in (tf32, bf16):
+        found = try_variants("serve", ProgramVariant("placebo", is_placebo=True), one)
+        assert (found.state, found.source) == (DONE, PATTERN)
+        assert timed(found)[1] == timed(found)[2] == 8
+        assert {check.reason for check in found.checks} == {""} and {check.variant for check in found.checks} == {1, 2}
 
 
 @pytest.mark.parametrize("variant", [VARIED[0], ProgramVariant("original")])

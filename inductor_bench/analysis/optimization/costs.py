@@ -13,6 +13,7 @@ USUAL_SHARES = {
     **{"cudagraphs": 0.8, "optimizer": 0.7, "functions": 0.4, "cpp-wrapper": 0.3, "freezing": 0.3, "layout": 0.3},
     **{"loader": 0.8, "allocator": 0.5, "dynamic": 0.1, "threads": 0.5, "convolutions": 0.2, "attention": 0.3},
     **{"max-autotune": 0.2, "memory": 0.3, "kernels": 0.1, "padding": 0.1, "tf32": 0.6, "reduced-precision": 0.1},
+    **{"bf16": 0.6},
 }
 """By group, the part of its bound that a row may be expected to save; of other groups all of it. A bound says what it
 saves at most: waits for launches nearly end with CUDA graphs, and kernels far from their limits mostly stay so."""

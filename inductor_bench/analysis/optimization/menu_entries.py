@@ -37,6 +37,16 @@ def _needs_gpu(facts: StepFacts) -> str:
     return "it needs a GPU" if facts.on_host else ""
 
 
+def _needs_bfloat16(facts: StepFacts) -> str:
+    if not facts.on_host:
+        return "it helps on a CPU only"
+    if all(module.bf16 for module in facts.run.modules) and facts.run.modules:
+        return "the program computes products of float32 in bfloat16 already"
+    peaks = facts.run.peaks
+    native = peaks is None or "bfloat16" in peaks.matmul_flops
+    return "" if native else "the processor is no faster in bfloat16 than in float32"
+
+
 def _needs_graphs(facts: StepFacts) -> str:
     return "" if facts.compiles else "the program compiles nothing"
 
@@ -151,6 +161,10 @@ def _layouts(facts: StepFacts) -> float | None:
 
 def _float32(facts: StepFacts) -> float | None:
     return facts.predicted("full-float32") or facts.time(Category.EXTERN_GEMM, Category.EXTERN_CONV)
+
+
+def _products(facts: StepFacts) -> float | None:
+    return facts.predicted("full-float32") or facts.time(Category.EXTERN_GEMM, Category.EXTERN_ATTENTION)
 
 
 def _products_and_launches(facts: StepFacts) -> float | None:
@@ -514,6 +528,18 @@ MENU = (
         _needs_gpu,
         "10 bits of mantissa instead of 23",
         "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices",
+    ),
+    MenuEntry(
+        "bf16",
+        "products of float32 in bfloat16",
+        (ProgramSetting(TORCH, "torch.set_float32_matmul_precision", repr("medium")),),
+        "bf16",
+        PRECISION,
+        "products of float32",
+        _products,
+        _needs_bfloat16,
+        "7 bits of mantissa instead of 23; small products, and attention over short sequences, become slower",
+        "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
     ),
     *(
         MenuEntry(

@@ -225,12 +225,15 @@ def _moved(one: Any, other: Any) -> float:
 
 
 def _coarsest_eps(values: Iterable[Any]) -> float:
-    """As ``coarsest_eps``, and at least that of TF32 if a GPU may compute products in it."""
+    """As ``coarsest_eps``, and at least that of TF32 or bfloat16 if the device may compute products in it."""
     known = list(values)
-    if not any(isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_cuda for value in known):
-        return coarsest_eps(known)
+    floats = [value for value in known if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    backends: Any = torch.backends
+    if not any(value.is_cuda for value in floats):
+        in_bfloat16 = bool(floats) and backends.mkldnn.matmul.fp32_precision == "bf16"
+        return max(coarsest_eps(known), torch.finfo(torch.bfloat16).eps * in_bfloat16)
     # A program that sets ``fp32_precision`` may not read ``allow_tf32``.
-    libraries: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    libraries = (backends.cuda.matmul, backends.cudnn.conv)
     return max(coarsest_eps(known), TF32_EPS * any(one.fp32_precision == "tf32" for one in libraries))
 
 

@@ -97,7 +97,10 @@ def set_attribute(thing, path, value):
         if not hasattr(thing, place):
             importlib.import_module(thing.__name__ + "." + place)
         thing = getattr(thing, place)
-    setattr(thing, last, value)
+    if last.startswith("set_"):
+        getattr(thing, last)(value)
+    else:
+        setattr(thing, last, value)
 
 
 def set_inductor(name, value):
@@ -115,7 +118,7 @@ def set_dynamo(name, value):
 
 
 def set_torch(name, value):
-    """An attribute of torch."""
+    """An attribute of torch, or what a function sets."""
     import torch
 
     set_attribute(torch, name.removeprefix("torch."), value)
@@ -387,7 +390,8 @@ def assignments_of(settings: Sequence[ProgramSetting]) -> list[str]:
         if one.kind in modules:
             lines.append(f"{modules[one.kind]}.{one.setting} = {one.value}")
         elif one.kind == TORCH:
-            lines.append(f"{one.setting} = {one.value}")
+            is_call = one.setting.rpartition(".")[2].startswith("set_")
+            lines.append(f"{one.setting}({one.value})" if is_call else f"{one.setting} = {one.value}")
     return lines
 
 

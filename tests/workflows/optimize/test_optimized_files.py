@@ -23,6 +23,7 @@ SETTINGS = (
     ProgramSetting("attention", "backends", "'MATH,FLASH_ATTENTION'"),
     ProgramSetting("environment", "SOME_VARIABLE", "'8'"),
     ProgramSetting("pins", "INDUCTOR_BENCH_PINS", "'/x'"),
+    ProgramSetting("torch", "torch.set_float32_matmul_precision", "'medium'"),
 )
 
 CHECK = """
@@ -45,6 +46,7 @@ print(json.dumps({
     "cudagraphs": torch._inductor.config.triton.cudagraphs,
     "limit": torch._dynamo.config.recompile_limit,
     "benchmark": torch.backends.cudnn.benchmark,
+    "products": torch.get_float32_matmul_precision(),
     "fused": adam.defaults["fused"], "foreach": adam.defaults["foreach"],
     "pinned": DataLoader([1]).pin_memory,
     "compile": seen,
@@ -66,6 +68,7 @@ def test_the_module_applies_all_settings_without_this_tool(tmp_path: Path) -> No
         "cudagraphs": True,
         "limit": 99,
         "benchmark": True,
+        "products": "medium",
         "fused": True,
         "foreach": None,
         "pinned": True,
@@ -166,6 +169,7 @@ def test_a_file_is_changed_only_if_each_setting_has_a_place_in_it(tmp_path: Path
     for line in (
         "+torch._inductor.config.triton.cudagraphs = True",
         "+torch.backends.cudnn.benchmark = True",
+        "+torch.set_float32_matmul_precision('medium')",
         "+model = torch.compile(net, dynamic=True)",
         "+optimizer = torch.optim.SGD(p, 0.1, fused=True)",
     ):

@@ -32,7 +32,7 @@ OTHER_SEED = 20_011
 """Of random numbers that the program does not draw."""
 
 COARSE_SETTINGS = ("tf32", "precision", "reduction")
-"""Words in the names of settings that make products less exact."""
+"""Words in the names of settings that make products less exact: as exact as in TF32, or for ``medium`` in bfloat16."""
 
 
 class GraphCheck:
@@ -197,8 +197,8 @@ def _check(
     if len(values) != len(own):
         reason = f"{len(values)} outputs and gradients instead of {len(own)}"
         return CheckedCallable(number, graph.name, worst=INCOMPARABLE, reason=reason)
-    coarse = _is_coarse(settings)
-    least = max(graph.coarsest_eps, TF32_EPS * coarse)
+    coarse = coarse_eps(settings)
+    least = max(graph.coarsest_eps, coarse)
     alike = range(len(own) - check.gradients, len(own))
     rounding = Rounding(lambda coarsest: check.run(ORIGINAL, coarsest=max(coarsest, least)), own, alike)
     if settings.slug == PLACEBO:
@@ -219,9 +219,11 @@ def _check(
     )
 
 
-def _is_coarse(settings: VariantSettings) -> bool:
-    paths = [change.path for change in settings.changes if isinstance(change, TorchChange)]
-    return any(word in path for path in paths for word in COARSE_SETTINGS)
+def coarse_eps(settings: VariantSettings) -> float:
+    """The distance of 1 to the next number in the type in which a variant may compute products; 0 if they stay."""
+    changes = [change for change in settings.changes if isinstance(change, TorchChange)]
+    coarse = [change.value for change in changes if any(word in change.path for word in COARSE_SETTINGS)]
+    return max((torch.finfo(torch.bfloat16).eps if value == "medium" else TF32_EPS for value in coarse), default=0.0)
 
 
 def _coarse_tolerance(dtype: torch.dtype) -> float:
