@@ -53,7 +53,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, Finding
 from inductor_bench.analysis.findings.first_line import headline
 from inductor_bench.analysis.findings.rule_table import MEASUREMENT, findings_beside, saving_s
-from inductor_bench.analysis.step_costs import is_uncompiled, whole_time_s
+from inductor_bench.analysis.step_costs import is_uncompiled, runs_on_host, whole_time_s
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Run
 from inductor_bench.report.document import Block, Fold, Items, On, Section, shown_on
@@ -325,8 +325,9 @@ def judge(program: Program, run: Run) -> dict[str, Any]:
         }
         for one in first
     ]
+    declared = declared_on_host(program) if runs_on_host(run) else program
     for one in found:
-        one["verdict"] = verdict(program, one)
+        one["verdict"] = verdict(declared, one)
     ranks = [rank for rank, one in enumerate(found, 1) if one["verdict"] == "+"]
     placed = [bool(found[rank - 1]["place"]) for rank in ranks]
     shares = [found[rank - 1]["share"] for rank in ranks if found[rank - 1]["share"] is not None]
@@ -336,6 +337,13 @@ def judge(program: Program, run: Run) -> dict[str, Any]:
         "place": any(placed) if ranks else None,
         "share": max(shares, default=None),
     }
+
+
+def declared_on_host(program: Program) -> Program:
+    """What a program declares on a CPU, where those that do not set the type of their products are in float32."""
+    if "set_float32_matmul_precision" in program.text:
+        return program
+    return dataclasses.replace(program, also=(*program.also, "full-float32"))
 
 
 def verdict(program: Program, found: Mapping[str, Any]) -> str:

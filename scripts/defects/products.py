@@ -96,13 +96,14 @@ def one_request_at_a_time() -> None:
             answer(request)
 
 
-@defect("full-float32", share=0.3)
+@defect("full-float32", share=0.3, cpu=True)
 def no_tf32() -> None:
-    """Products in float32 without TF32."""
+    """Products in float32 without TF32; on a CPU, if it multiplies bfloat16 natively, without that."""
     if not DEFECT:
-        torch.set_float32_matmul_precision("high")
-    model = Regression(depth=1, hidden=either(4096, 256)).to(DEVICE)
-    compiled, inputs = torch.compile(model), torch.randn(ROWS, WIDTH, device=DEVICE)
+        torch.set_float32_matmul_precision(either("high", "medium"))
+    width = either(WIDTH, 512)
+    model = Regression(depth=1, width=width, hidden=either(4096, 2048)).to(DEVICE)
+    compiled, inputs = torch.compile(model), torch.randn(ROWS, width, device=DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     for _ in loop():
         compiled(inputs, inputs).backward()

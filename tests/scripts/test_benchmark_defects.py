@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from scripts.benchmark_defects import (
     Program,
     chosen,
     cost_alone,
+    declared_on_host,
     figures,
     names_place,
     read_programs,
@@ -104,6 +106,15 @@ def test_a_finding_that_is_not_declared_is_false_if_it_is_worth_something(
     kind: str, share: float, expected: str
 ) -> None:
     assert verdict(PROGRAM, {"kind": kind, "share": share, "level": ADVICE}) == expected
+
+
+def test_products_in_float32_are_true_of_programs_on_a_cpu_that_do_not_set_them() -> None:
+    found = {"kind": "full-float32", "share": 0.5, "level": ADVICE}
+    seen = {name: verdict(declared_on_host(PROGRAMS[name]), found) for name in ("tokenizing", "layers", "no_tf32")}
+    assert seen == {"tokenizing": "=", "layers": "=", "no_tf32": "+"}
+    twin = dataclasses.replace(PROGRAMS["no_tf32"], ids=())
+    assert verdict(declared_on_host(twin), found) == "-", "it has set them"
+    assert verdict(PROGRAMS["layers"], found) == "-", "on a GPU they are in bfloat16"
 
 
 def test_recall_counts_the_defects_and_precision_the_judged_findings() -> None:
