@@ -260,7 +260,8 @@ def test_a_job_tells_its_progress_and_its_result(root: Path) -> None:
 
     async def note(seconds: float, total: float | None, message: str | None) -> None:
         said.append(message or "")
-        (root / "go").write_text("4")
+        (root / "go.part").write_text("4")
+        (root / "go.part").replace(root / "go")  # the job never reads half of it
 
     async def call() -> None:
         async with session(root) as client:
