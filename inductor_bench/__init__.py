@@ -154,7 +154,7 @@ def extract(
     from pathlib import Path
 
     from .records.base import Category
-    from .records.module import locate_file
+    from .records.module import with_paths
     from .records.request import ExtractRequest, Selection
     from .workflows.extract import run_extract
     from .workflows.progress import Silent
@@ -172,7 +172,7 @@ def extract(
     outcome = run_extract(request, Silent())
     for message in (*outcome.notes, *(failure.message for failure in outcome.failures)):
         warnings.warn(message, stacklevel=2)
-    return [locate_file(row, Path(output).resolve()) for row in outcome.kernels]
+    return [with_paths(row, Path(output).resolve()) for row in outcome.kernels]
 
 
 def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":

@@ -30,7 +30,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.analysis.call_work import HELPERS
+from inductor_bench.analysis.call_work import HELPER_KERNELS
 from inductor_bench.analysis.residence import (
     DEVICE_CACHE,
     CacheRules,
@@ -311,7 +311,7 @@ def _tie_libraries(
         return {libraries[0]: own}
     groups: list[list[int]] = []
     for place in own:
-        if groups and HELPERS.search(kernels[place].name):
+        if groups and HELPER_KERNELS.search(kernels[place].name):
             groups[-1].append(place)
         else:
             groups.append([place])

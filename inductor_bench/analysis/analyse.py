@@ -32,7 +32,7 @@ from ..records.traced import DeviceEvent, Gaps, Iteration, Trace
 from ..store.run_files import validate_module
 from ..trace.program_trace import busy_time, gaps, gaps_between, union_length
 from ..version import __version__
-from .call_work import HELPERS, least_bytes, touched_bytes
+from .call_work import HELPER_KERNELS, least_bytes, touched_bytes
 from .evidence_files import AttributedModule, EvidenceFiles
 from .kernel_aggregation import (
     KernelFacts,
@@ -440,7 +440,7 @@ def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
 
 def _count_work(get: Callable[[LeastWork], object]) -> Callable[[ModuleRecord], int]:
     """The number of kernels with a figure of their work, without helpers: earlier versions gave some of them a part."""
-    return _count(lambda kernel: None if HELPERS.search(kernel.name) else get(kernel.work))
+    return _count(lambda kernel: None if HELPER_KERNELS.search(kernel.name) else get(kernel.work))
 
 
 KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {

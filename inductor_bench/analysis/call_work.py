@@ -150,7 +150,7 @@ def _brackets(dims: Any) -> str:
 MOVES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 """Inner operators that only move data."""
 
-HELPERS = re.compile(
+HELPER_KERNELS = re.compile(
     r"splitk_?reduce|[a-z0-9]_reduce(_kernel)?$|reduce_wgrad|helper_kernel|tensortransform|nchwtonhwc|nhwctonchw"
     r"|nhwcslice|addpadding|generictranspose|converttensor|scalepackedtensor|computeoffsets|winogradtiles|dot_do_o"
     r"|convert_dq|splitkv_combine|lean_reduction|direct_copy_kernel",
@@ -198,7 +198,7 @@ def _divide(members: Sequence[Activity]) -> list[OperatorPart | None]:
     rest = [place for place, part in enumerate(parts) if part is None]
     if not rest:
         return [whole] * len(members)
-    workers = [place for place in rest if not HELPERS.search(members[place].name)] or rest
+    workers = [place for place in rest if not HELPER_KERNELS.search(members[place].name)] or rest
     for place, part in zip(workers, _gradients(whole, [members[place].name for place in workers]), strict=True):
         parts[place] = part
     return parts

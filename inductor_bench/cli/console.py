@@ -154,7 +154,7 @@ class Console:
             self._print_line(units.printable(text))
 
     def output(self, line: str) -> None:
-        """Prints a line of the user's program unchanged if the console is verbose."""
+        """Prints a line unchanged if the console is verbose: the user's program's, a worker's, or the tool's own."""
         if self._verbose:
             self._print_line(line)
 

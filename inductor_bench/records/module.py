@@ -156,7 +156,7 @@ class KernelFile(ExtractedKernel):
     values_path: Path | None = None  # the absolute path of ``values``, if there is one
 
 
-def locate_file(row: ExtractedKernel, folder: Path) -> KernelFile:
+def with_paths(row: ExtractedKernel, folder: Path) -> KernelFile:
     """The row with the paths of its files in ``folder``."""
     return KernelFile(
         **vars(row),

@@ -64,7 +64,7 @@ MORE_PARTS = " …"
 """Ends a bar in a cell that has no room for all parts."""
 
 _EIGHTHS = "▏▎▍▌▋▊▉█"
-_TONES = {LEAD: "title", NOTE: "dim"}
+_STYLE_OF_TONE = {LEAD: "title", NOTE: "dim"}
 _STYLES = {"title": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red"}
 _PLAIN = str.maketrans(
     {"·": "-", units.MISSING: "-", "…": "~", "µ": "u", "→": ">", "±": "+-"}
@@ -157,7 +157,7 @@ def columns_of(text: str, width: int) -> list[str]:
 
 
 def _style(tone: str) -> str:
-    return _TONES.get(tone, tone)
+    return _STYLE_OF_TONE.get(tone, tone)
 
 
 def _sentence(block: Sentence, width: int) -> Iterator[Line]:

@@ -26,7 +26,7 @@ class Progress(Protocol):
         """Reports a remark for the user; the stage goes on."""
 
     def output(self, line: str) -> None:
-        """Reports one line that the user's program or a worker printed, without its line end."""
+        """Reports one line that ``-v`` shows: of the user's program, of a worker, or of the tool; without its end."""
 
 
 class StagePhases:

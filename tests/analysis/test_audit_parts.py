@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from h200 import FOLDER, activities_of, text_of
 
-from inductor_bench.analysis.call_work import HELPERS, OperatorPart, _sides, find_parts
+from inductor_bench.analysis.call_work import HELPER_KERNELS, OperatorPart, _sides, find_parts
 from inductor_bench.analysis.kernel_aggregation import KernelFacts, aggregate_kernels
 from inductor_bench.records.module import Kernel
 from inductor_bench.records.traced import Activity, OperatorCall, OperatorCost
@@ -84,7 +84,7 @@ def test_all_flops_of_the_graph_are_credited_once() -> None:
 def test_a_kernel_named_after_a_gradient_gets_the_flops_of_that_gradient(mark: str, place: int) -> None:
     expected: Counter[str] = Counter()
     for members in calls_of(first_iteration(), "aten::convolution_backward").values():
-        named = [one for one in members if mark in one.name and not HELPERS.search(one.name)]
+        named = [one for one in members if mark in one.name and not HELPER_KERNELS.search(one.name)]
         time_s = sum(one.duration_s for one in named)
         for one in named:
             assert one.arguments is not None and ast.literal_eval(one.arguments.concrete[10])[place]

@@ -12,7 +12,7 @@ from inductor_bench.messages.edit_requests import INFINITE, NAN, NUDGED, OTHER, 
 from inductor_bench.source.harness.common import Arguments
 from inductor_bench.worker.bench.arena import Arena, change_values, covered_bytes
 from inductor_bench.worker.bench.edit_judge import (
-    _matched,
+    _nearest_computed,
     agrees,
     compute_reference,
     judge_output,
@@ -91,7 +91,7 @@ def test_a_reference_counts_if_it_agrees_with_the_original(tmp_path: Path) -> No
     computed = compute_reference(load_reference(path), Arguments([values, 3], {}, []))
     assert [each.dtype for each in computed] == [torch.float64] * 3
     results = [values * 2 + 1, values * 2, values[:7]]
-    matched = _matched(computed, results)
+    matched = _nearest_computed(computed, results)
     assert [one is not None and agrees(one, result) for one, result in zip(matched, results, strict=True)] == [
         *(True, True, False),
     ]

@@ -240,7 +240,10 @@ def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
         text += ": fewer and larger kernels have fewer gaps"
         yield Finding("kernel-gaps", text, gain_s=time_s, assumed=Assumption(gaps=True))
     else:
-        text += ". That is longer than a device needs: what it did was not measured, such as work of other programs"
+        text += (
+            f". A device needs at most {units.seconds(LONGEST_GAP_S)} from one kernel to the next; what it did in the "
+            "rest of the time was not measured, and may be work of other programs"
+        )
         yield Finding("kernel-gaps", text, level=NOTE, gain_s=time_s)
 
 

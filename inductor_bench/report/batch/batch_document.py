@@ -241,7 +241,7 @@ def retune_words(summaries: Sequence[ModelSummary]) -> str:
 
 
 def proof_words(summaries: Sequence[ModelSummary]) -> str:
-    """``Proven in the steps of 10 models: 8 save 2.10 ms together (3.1% of all 10), 1 undecided; slower: resnet18.``"""
+    """``Compared in the steps of 10 models: 8 save 2.10 ms together (3.1% of all 10 steps), 1 undecided.``"""
     proven = [(summary.name, summary.model.proven) for summary in summaries if summary.model.proven is not None]
     if not proven:
         return ""
@@ -251,14 +251,14 @@ def proof_words(summaries: Sequence[ModelSummary]) -> str:
     words = ["none was found to save"]
     if saved:
         share, together = units.percent(saved_s / whole), " together" * (len(saved) > 1)
-        of = f" of all {len(proven)}" * (len(proven) > 1)
+        of = f" of all {len(proven)} steps" * (len(proven) > 1)
         words = [f"{len(saved)} save{'s' * (len(saved) == 1)} {units.seconds(saved_s)}{together} ({share}{of})"]
     for verdict, what in ((NO_DIFFERENCE, "without a difference"), (UNDECIDED, UNDECIDED)):
         count = sum(saving.verdict == verdict for _, saving in proven)
         words += [f"{count} {what}"] if count else []
     slower = [name for name, saving in proven if saving.verdict == SLOWER]
     rest = f"; slower: {', '.join(slower)}" if slower else "; none was found slower"
-    return f"Proven in the steps of {plural(len(proven), 'model')}: {', '.join(words)}{rest}."
+    return f"Compared in the steps of {plural(len(proven), 'model')}: {', '.join(words)}{rest}."
 
 
 def best_retune(group: KernelGroup) -> str:

@@ -235,7 +235,7 @@ _SETTINGS: Mapping[str, Field] = {
     "setting_group": Field(TEXT, "its name for --allow and --deny", attrgetter("group")),
     "tried": Field(WHOLE, "number of models in which it ran", lambda one: len(one.tried)),
     "helps": Field(WHOLE, "number of those that it makes faster by itself, proven", lambda one: len(one.helps)),
-    "kept": Field(WHOLE, "number of those whose final settings include it"),
+    "kept": Field(WHOLE, "number of the models in which it ran whose final settings include it"),
     "timed": Field(WHOLE, "number of models in which it was timed", lambda one: len(one.saved)),
     "median_saving": Field(NUMBER, "median over these models of the share of the step saved", attrgetter("median")),
     "low": Field(

@@ -126,7 +126,10 @@ class ObservedRun(os.PathLike[str]):
 
     @property
     def step_time_s(self) -> float:
-        """The median time of a step in seconds, without the profiler; ``nan`` if no step was timed."""
+        """The time of a step in seconds, without the profiler; ``nan`` if no step was timed.
+
+        It is the median, or the mean if the steps are of two kinds or vary widely.
+        """
         program = None if self._reason else self.record.program
         return math.nan if program is None else program.step_time_s
 

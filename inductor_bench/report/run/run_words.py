@@ -330,8 +330,7 @@ def simulated_words(finding: Finding, run: Run) -> str:
     later_s = predicted.device_saving_s
     if predicted.saving_s >= LEAST_SAVING * whole_s:
         off = units.seconds(predicted.uncertainty_s)
-        limit = _share(predicted.saving_s, whole_s)
-        return f"Simulated: the step at most {limit} shorter; this limit is uncertain by {off}."
+        return f"Simulated: the step {_share(predicted.saving_s, whole_s)} shorter, ± {off}."
     if predicted.uncertainty_s >= LEAST_SAVING * whole_s:
         return f"Simulated: the step at most {_share(predicted.uncertainty_s, whole_s)} shorter, or not at all."
     if later_s >= LEAST_SAVING * whole_s:

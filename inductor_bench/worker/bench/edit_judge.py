@@ -214,7 +214,7 @@ class EditJudge:
         computed = compute_reference(self._references[reference], arena.arguments(before.clone()))
         return [
             value if value is not None and agrees(value, result) else None
-            for value, result in zip(_matched(computed, results), results, strict=True)
+            for value, result in zip(_nearest_computed(computed, results), results, strict=True)
         ]
 
     def judge(self, request: JudgeCase) -> Judged:
@@ -513,7 +513,7 @@ def compute_exact(kernel: LoadedKernel, arena: Arena, before: torch.Tensor, role
     return output_tensors(wide, memory, roles)
 
 
-def _matched(computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def _nearest_computed(computed: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
     """For each result the computed tensor of as many elements that is nearest to it."""
     found: list[torch.Tensor | None] = []
     for result in results:

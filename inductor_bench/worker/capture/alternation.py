@@ -106,7 +106,7 @@ class AlternatingSteps(ABC, Generic[Found]):
         """Crosses a boundary: the step of this number begins here."""
         if self._clock.device != self._graphs.device and self._graphs.device:
             self._clock.use(self._graphs.device)
-        if self._clock.is_recording_graph():
+        if self._clock.is_capturing_cuda_graph():
             return
         noisy, self.is_noisy, self.is_odd = self.is_noisy or self.is_odd or other_profiler, False, False
         self.found = replace(self.found, source=boundaries.source, device=self._clock.device)

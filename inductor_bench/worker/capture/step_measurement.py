@@ -234,7 +234,7 @@ class Measurement:
         """Crosses a boundary of the timed window where nothing is to be decided. Returns whether this is one."""
         if self.is_noisy or self.is_odd or not self._schedule.is_within_window(number, arrived_s):
             return False
-        if self._clock.is_recording_graph():
+        if self._clock.is_capturing_cuda_graph():
             return False
         self._steps = number
         moment = self._clock.read(number, arrived_s)
@@ -256,7 +256,7 @@ class Measurement:
             if stays_attached(self._graphs.device):
                 self._schedule.time_first()
             self._gpu.use(driver_of_current_gpu())
-        if self._clock.is_recording_graph():
+        if self._clock.is_capturing_cuda_graph():
             return
         noisy, odd, self.is_noisy, self.is_odd = self.is_noisy, self.is_odd, False, False
         self._note_thread()

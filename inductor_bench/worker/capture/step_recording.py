@@ -64,7 +64,7 @@ class StepClock:
         self.device, self._event = device, module.Event
         self._is_capturing = getattr(module, "is_current_stream_capturing", None)
 
-    def is_recording_graph(self) -> bool:
+    def is_capturing_cuda_graph(self) -> bool:
         """Whether the program records a CUDA graph at this time, in which no event may be timed."""
         return self._is_capturing is not None and self._is_capturing()
 

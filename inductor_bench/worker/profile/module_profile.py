@@ -122,7 +122,7 @@ def measure_run(
             def has_run() -> None:
                 runtime.synchronize()
                 loads.append(load_since(before, iterations))
-                run.forget_rotated()
+                run.free_inputs_made_ahead()
                 until_written.enter_context(beside_others(leaves_memory))
 
             profile = partial(inductor.print_profile, label) if text else inductor.record_profile

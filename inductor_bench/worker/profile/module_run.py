@@ -91,13 +91,13 @@ class ModuleRun:
                 for inputs in self._rotated:
                     inputs[place] = clone_input(first)
 
-    def forget_rotated(self) -> None:
+    def free_inputs_made_ahead(self) -> None:
         """Frees the inputs that were made in advance."""
         self._rotated.clear()
 
     def stop_rotating(self) -> None:
         """The same, and makes the inputs of the next run what they were at the first call."""
-        self.forget_rotated()
+        self.free_inputs_made_ahead()
         self.restore()
 
     def _urgency(self, place: int) -> tuple[bool, int]:

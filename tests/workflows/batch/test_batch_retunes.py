@@ -183,11 +183,12 @@ def test_what_was_proven_in_the_steps_is_summed(batch: BatchFolder, capsys: pyte
         assert entry.main(["report", str(batch.path), "--no-plots"]) == 0
         shown.append(" ".join(capsys.readouterr().out.split()))
     assert (
-        "Proven in the steps of 1 model: none was found to save, 1 without a difference; none was found slower."
+        "Compared in the steps of 1 model: none was found to save, 1 without a difference; none was found slower."
         in shown[0]
     )
-    assert "of 2 models: 1 saves 2.00 ms (6.7% of all 2), 1 without a difference; none was found slower." in shown[1]
-    assert "of 3 models: 1 saves 2.00 ms (5.0% of all 3), 1 without a difference; slower: plain." in shown[2]
+    said = "of 2 models: 1 saves 2.00 ms (6.7% of all 2 steps), 1 without a difference; none was found slower."
+    assert said in shown[1]
+    assert "of 3 models: 1 saves 2.00 ms (5.0% of all 3 steps), 1 without a difference; slower: plain." in shown[2]
     with (batch.path / "summary.csv").open() as stream:
         models = {row["model"]: row for row in csv.DictReader(stream)}
     assert (models["one"]["proof"], float(models["one"]["proven_saving_s"])) == ("saves", pytest.approx(2e-3))
