@@ -20,6 +20,7 @@ from inductor_bench.analysis.findings.next_commands import searched_rows, try_co
 from inductor_bench.analysis.findings.precision_findings import CALL_S
 from inductor_bench.analysis.findings.rule_table import findings
 from inductor_bench.records.base import Category
+from inductor_bench.records.code import MachineLoad
 from inductor_bench.records.request_fields import COMMAND
 from inductor_bench.records.run import COPYING, EAGER, IDLE, Part, Run
 
@@ -241,3 +242,13 @@ def test_attention_beside_products_in_float32_is_named() -> None:
     (found,) = of(replace(run, modules=modules), "full-float32")
     assert "Fused attention, 0.500 ms" in found.text and "takes longer than in float32 if" in found.text
     assert [place.name for place in found.kernels] == ["addmm"]
+
+
+def test_a_busy_machine_after_the_steps_names_the_advice_that_is_left_out_for_it() -> None:
+    run, load = step_runs.cpu(), MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, switches=312)
+    assert run.peaks is not None
+    run = replace(run, peaks=replace(run.peaks, matmul_flops={"float32": 410e9, "bfloat16": 1640e9}))
+    busy = replace(run, modules=tuple(change(module, wall_load=load) for module in run.modules))
+    assert of(run, "full-float32") and not of(busy, "full-float32") and not of(run, "busy-step")
+    (told,) = of(busy, "busy-step")
+    assert "left out (full-float32). Measure again" in told.text

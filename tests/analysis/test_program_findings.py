@@ -19,6 +19,7 @@ from inductor_bench.records.run import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
+    DATA_LOADING,
     DISPATCHING,
     EAGER,
     GRAPH,
@@ -227,6 +228,19 @@ def test_to_read_less_often_is_advised_only_for_what_a_line_reports(code: str, r
 
 def test_no_worker_is_advised_what_only_workers_have() -> None:
     assert "prefetch_factor" not in the(step_runs.host_paced(), "data-loading").text, "an error with num_workers=0"
+
+
+@pytest.mark.parametrize(("cores", "advised"), [(8, True), (4, False)])
+def test_workers_are_advised_only_if_the_step_leaves_them_cores(cores: int, advised: bool) -> None:
+    run = step_runs.cpu()
+    assert run.program is not None
+    waits = Part(IDLE, DATA_LOADING, 1, 2e-3, 2e-3 / run.program.step_time_s)
+    run = with_program(run, parts=(*run.program.parts, waits))
+    environment = replace(run.environment, host=replace(run.environment.host, cpu_count=cores))
+    modules = tuple(replace(module, threads=4) for module in run.modules)
+    found = the(replace(run, environment=environment, modules=modules), "data-loading")
+    assert ("more num_workers" in found.text) is advised and bool(found.changes) is advised
+    assert ("uses all of them (4 threads)" in found.text) is not advised
 
 
 def test_a_program_that_is_one_graph_is_not_told_to_compile_more_of_it() -> None:

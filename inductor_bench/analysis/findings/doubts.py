@@ -72,6 +72,9 @@ FASTEST = 1.5  # ratio of the median step to the fastest one from which the dela
 LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself takes a few microseconds
 
 
+MEASURE_AGAIN = "Measure again on an idle machine"
+
+
 def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     """The graphs whose figures do not count; none if they take less than half of the program's time.
 
@@ -145,7 +148,7 @@ def disturbed(run: Run) -> Finding | None:
 
 def _measure_again_words(run: Run) -> str:
     again = command_again(run)
-    return "Measure again on an idle machine" + (f" ({again})" if again else "")
+    return MEASURE_AGAIN + (f" ({again})" if again else "")
 
 
 def reasons(run: Run, concerned: Sequence[ModuleRecord]) -> str:

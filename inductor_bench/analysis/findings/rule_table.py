@@ -6,6 +6,7 @@ is left out here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...records.run import Run
@@ -67,10 +68,11 @@ def findings(run: Run) -> tuple[Finding, ...]:
     evidence, disturbed, is_busy = RunEvidence(run), doubts.disturbed_graphs(run), bool(doubts.disturbed_step(run))
     of_step = STEP_RULES if evidence.in_step else (SHARED, UNCERTAINTY) if run.program is not None else ()
     rules = (*of_step, *RULES)
-    every = (finding for rule in rules for finding in rule.find(evidence))
+    every = [finding for rule in rules for finding in rule.find(evidence)]
+    kinds = dict.fromkeys(finding.kind for finding in every if doubts.depends_only_on(finding, disturbed))
     predicted = {one.finding: one for one in run.program.predictions} if run.program is not None else {}
     found = [
-        replace(finding, prediction=predicted.get(finding.key))
+        replace(_with_left_out(finding, tuple(kinds)), prediction=predicted.get(finding.key))
         for finding in every
         if not doubts.depends_only_on(finding, disturbed)
         and not (is_busy and finding.level == ADVICE and finding.gain_s)
@@ -79,6 +81,14 @@ def findings(run: Run) -> tuple[Finding, ...]:
     if any(one.kind in HOST_CAUSES and saving_s(one, run) >= WORTH_MUCH * whole_time_s(run) for one in found):
         found = [one for one in found if one.kind != "host-pace"]
     return tuple(sorted(found, key=lambda finding: _order(finding, run)))
+
+
+def _with_left_out(finding: Finding, kinds: Sequence[str]) -> Finding:
+    """The finding about a machine that was busy after the step, with the kinds of those that are left out for it."""
+    if finding.kind != "busy-step" or not kinds:
+        return finding
+    said = f"Findings that rest on these runs are left out ({', '.join(kinds)}). {doubts.MEASURE_AGAIN}"
+    return replace(finding, text=finding.text.replace(doubts.MEASURE_AGAIN, said))
 
 
 HOST_CAUSES = frozenset(kind for rule in (*STEP_RULES, *RULES) if rule.names_host_work for kind in rule.kinds)

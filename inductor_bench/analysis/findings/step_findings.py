@@ -47,7 +47,7 @@ from ..step_costs import (
     step_of,
     work_s,
 )
-from .doubts import are_delayed, busiest, disturbed_step, load_words, step_load
+from .doubts import MEASURE_AGAIN, are_delayed, busiest, disturbed_step, load_words, step_load
 from .finding import (
     ADVICE,
     CAUTION,
@@ -107,7 +107,7 @@ def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
     step = "the step, which was timed shortly before, may take less on an idle machine"
     if (known := step_load(run)) is not None:
         step = f"while the step was timed, the program waited {units.whole_percent(known.delayed_share)} of its time"
-    text = f"{load_words(load)} when the modules ran by themselves: {step}. Measure again on an idle machine{where}"
+    text = f"{load_words(load)} when the modules ran by themselves: {step}. {MEASURE_AGAIN}{where}"
     yield Finding("busy-step", text, level=CAUTION)
 
 
@@ -453,6 +453,11 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
         advice = "more num_workers, or less work between the batches of its workers"
     else:
         advice = "the step's thread loads it by itself: num_workers=1 or more loads it beside the step"
+    if (threads := _threads_on_all_cores(run)) and WORKERS not in functions:
+        advice = (
+            "batches that are prepared beforehand; workers of the DataLoader would take cores from the step, which "
+            f"uses all of them ({plural(threads, 'thread')})"
+        )
     text = (
         f"{_who_waits(run)} for {share_words(run, time_s)} of a step while data is loaded{spots(run, (DATA_LOADING,))}"
     )
@@ -460,6 +465,12 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
     changes = tuple(ProgramChange("argument", f"DataLoader.{name}", "") for name in names)
     assumed = Assumption(idle=idle_parts(run, DATA_LOADING))
     yield Finding("data-loading", f"{text}: {advice}", gain_s=time_s, assumed=assumed, changes=changes)
+
+
+def _threads_on_all_cores(run: Run) -> int:
+    """The number of threads of a step on a CPU whose graphs run on all cores; else 0."""
+    threads = min((module.threads for module in run.modules if module.threads), default=0)
+    return threads if runs_on_host(run) and threads >= run.environment.host.cpu_count > 0 else 0
 
 
 def cpu_operators(evidence: RunEvidence) -> Iterator[Finding]:
