@@ -264,5 +264,9 @@ class UserCall(NamedTuple):
     # it was then
     line: int = 0
     function: str = ""  # its name
-    # the names of the functions and module classes that it called, outermost first, and of the operator
+    # the names of the functions and module classes that it called, outermost first; that of the operator comes last if
+    # no Python function called it
     called: tuple[str, ...] = ()
+    # when the outermost of the Python functions began that it called: operators with the same time are of one call;
+    # ``None`` if it called none
+    begun_s: float | None = None

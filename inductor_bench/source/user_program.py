@@ -3,8 +3,8 @@
 The profiler names the function and the line on which it begins. The line of the call follows from the function's text:
 it is the only one that calls a function of that name, that calls a variable or an attribute to which the file assigns a
 module of that class, or that holds the operation. If there are several, the order of the calls tells, or the function's
-first line stands for them. After a graph break Dynamo runs the rest of a function as one of its own, whose name says
-where it begins.
+first line stands for them. What a function of a library calls has the line that calls that function. After a graph
+break Dynamo runs the rest of a function as one of its own, whose name says where it begins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPERATIONS: dict[type[ast.AST], frozenset[str]] = {
     ast.Add: frozenset({"add", "add_"}),
     ast.Sub: frozenset({"sub", "sub_", "rsub"}),
     ast.Mult: frozenset({"mul", "mul_"}),
-    ast.Div: frozenset({"div", "div_", "reciprocal"}),
+    ast.Div: frozenset({"div", "div_", "reciprocal", "__rdiv__"}),
     ast.MatMult: frozenset({"matmul", "mm", "bmm", "linear"}),
     ast.Pow: frozenset({"pow"}),
 }
@@ -65,17 +65,24 @@ class UserFiles:
     def find_all(self, calls: Iterable[UserCall]) -> Iterator[SourceLine | None]:
         """The lines of the calls of one step, in their order.
 
-        Of several places that may be a call's, it is the next one after those of the calls before it.
+        Of several places that may be a call's, it is the next one after those of the calls before it. All operators of
+        one call have its line.
         """
         before: dict[tuple[str, str], int] = {}
         used: dict[UserCall, int] = {}
-        for call in calls:
+        chosen: dict[tuple[float, tuple[int, ...]], int] = {}
+        for one in calls:
+            call, begun_s = one._replace(begun_s=None), one.begun_s
             lines, key = self._lines(call), (call.file, call.function)
             line = lines.sure
-            if lines.several:
+            if begun_s is not None and (begun_s, lines.several) in chosen:
+                line = chosen[begun_s, lines.several]
+            elif lines.several:
                 left = range(used.get(call, -1) + 1, len(lines.several))
-                place = next((one for one in left if lines.several[one] >= before.get(key, 0)), 0)
+                place = next((at for at in left if lines.several[at] >= before.get(key, 0)), 0)
                 line, used[call] = lines.several[place], place
+                if begun_s is not None:
+                    chosen[begun_s, lines.several] = line
             if line is not None and (lines.several or lines.is_call):
                 before[key] = line
             yield self._source(call, line)

@@ -374,7 +374,8 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)\b")
 _LIBRARY = re.compile(
     r"<|torch/|inductor_bench/|.*/(?:site|dist)-packages/torch/|.*/lib/python3[.0-9]*/(?!\w+-packages)"
 )
-
+_MOST_CALLED = 3
+"""Maximum number of names by which a call is looked for: a function's own name follows those of its wrappers."""
 
 Found = TypeVar("Found")
 
@@ -476,8 +477,12 @@ def _site(stack: Sequence[Range], operator: str) -> UserCall:
     for place in range(len(stack) - 1, -1, -1):
         frame = _FRAME.fullmatch(stack[place].name)
         if frame and is_user_file(frame["file"]):
-            called = dict.fromkeys([*_called(stack[place + 1 : place + 4]), operator.partition("::")[2]])
-            return UserCall(module, frame["file"], int(frame["line"]), frame["function"], tuple(called))
+            above = stack[place + 1 :]
+            begun_s = next((one.start_s for one in above if not one.name.startswith("<built-in")), None)
+            called = dict.fromkeys(itertools.islice(dict.fromkeys(_called(above)), _MOST_CALLED))
+            if begun_s is None:  # no line of a library called the operator
+                called[operator.partition("::")[2]] = None
+            return UserCall(module, frame["file"], int(frame["line"]), frame["function"], tuple(called), begun_s)
     return UserCall(module)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.records.traced import UserCall
+from inductor_bench.source.user_program import UserFiles
 from inductor_bench.trace.program_trace import Owners, find_graph_calls, find_window, read_program_trace
 from inductor_bench.trace.stored_traces import is_user_file, pair_calls, read_user_calls
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
@@ -85,9 +86,64 @@ def test_operators_of_both_traces_are_paired_by_their_order(tmp_path: Path) -> N
     assert owners.eager_tops is owners.eager_tops, "made once: it is asked for each operator"
     found = pair_calls(program, tops, read_user_calls(lines, MARKERS), MARKERS)
     named = [(program.trace.host_ops[op].name.rpartition(" ")[2], found[op]) for op in sorted(found)]
-    linear = UserCall("Linear", "train.py", 3, "step", ("Linear", "forward", "linear"))
+    linear = UserCall("Linear", "train.py", 3, "step", ("Linear", "forward"), pytest.approx(2e-6))
     item = UserCall("", "train.py", 3, "step", ("item",))
     assert named == [("aten::linear", linear), ("AddmmBackward0", linear), ("aten::item", item)] * 2
+
+
+TRAINING = """def main(opt, sched, fit):
+    for step in range(steps):
+        {call}
+        running = 0.98 * running + loss.item()
+        if step % 50 == 0:
+            print(running / 50)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ("opt.step(); sched.step()", 3),
+        ("opt.step()\n        sched.step()", 3),  # of two lines the first: it is one call
+        ("fit()", 1),  # the line is unknown
+    ],
+)
+def test_operators_of_an_optimizer_have_the_line_that_calls_its_step(call: str, line: int, tmp_path: Path) -> None:
+    text = TRAINING.format(call=call)
+    (tmp_path / "train.py").write_text(text)
+    reading = 1 + text[: text.index("running =")].count("\n")
+    built = ProgramTraceBuilder()
+    built.boundary(5, 0)
+    built.frame("train.py(4): main", 1, 98)  # it ran when the profile began
+    frames = ["lr_scheduler.py(119): wrapper", "optimizer.py(489): wrapper", "optimizer.py(61): _use_grad"]
+    for depth, frame in enumerate([*frames, "adamw.py(210): step", "adam.py(346): _single_tensor_adam"]):
+        built.frame(f"torch/optim/{frame}", 2 + depth, 60 - 2 * depth)
+    for place, name in enumerate(("add_", "mul_", "lerp_", "div", "mul_", "item")):
+        built.op(f"aten::{name}", 10 + 5 * place, 2)
+    built.frame("<built-in method item of Tensor object at 0x7f>", 70, 10)
+    built.op("aten::item", 71, 8)
+    built.op("aten::mul", 82, 1)
+    built.boundary(6, 100)
+    program = read_program_trace(built.write(tmp_path / "lines.json"), MARKERS, frames=True)
+    calls = [call for _, call in read_user_calls(program, MARKERS)]
+    assert [one and one.line for one in UserFiles((tmp_path,)).find_all(calls)] == [*[line] * 6, reading, reading]
+
+
+def test_what_a_library_calls_has_the_functions_first_line_if_no_name_is_known(tmp_path: Path) -> None:
+    lines = ("def run(x, layers):", "    for layer in layers:", "        x = layer(x)", "    return x @ x")
+    (tmp_path / "net.py").write_text("\n".join(lines))
+    built = ProgramTraceBuilder()
+    built.boundary(5, 0)
+    built.frame("net.py(1): run", 1, 98)
+    for begin in (2, 30):
+        built.frame("nn.Module: Linear_4", begin, 20)
+        built.frame("torch/nn/modules/linear.py(130): forward", begin + 1, 18)
+        built.op("aten::linear", begin + 2, 10)
+    built.op("aten::matmul", 60, 10)
+    built.boundary(6, 100)
+    program = read_program_trace(built.write(tmp_path / "lines.json"), MARKERS, frames=True)
+    calls = [call for _, call in read_user_calls(program, MARKERS)]
+    assert [one and one.line for one in UserFiles((tmp_path,)).find_all(calls)] == [1, 1, 4]
 
 
 @pytest.mark.parametrize(
