@@ -138,7 +138,7 @@ def _lines_of_call(path: Path, call: UserCall) -> _CallLines:
             lines = [line for line in lines if line >= call.line]
         if len(set(lines)) > 1 and function is not None and call.line > getattr(function, "lineno", 0):
             lines = [line for line in lines if _is_repeated(function, line)] or lines  # it runs since before the step
-        if len(set(lines)) == 1:
+        if len(set(lines)) == 1 and (not several or lines[0] in several):
             return _CallLines(lines[0], (), is_call=True)
         several = several or tuple(lines)
     if resumed is not None:

@@ -148,6 +148,13 @@ def test_two_calls_of_one_name_on_a_line_come_before_that_of_a_later_line(tmp_pa
     assert [one and one.line for one in UserFiles((tmp_path,)).find_all(sums)] == [2, 2, 3]
 
 
+def test_the_operator_tells_only_among_the_lines_that_call_the_function(tmp_path: Path) -> None:
+    lines = ("def total(x, y):", "    d = x.sum() + 1", "    m = 2 * d", "    return sum([m, y])")
+    (tmp_path / "total.py").write_text("\n".join(lines))
+    calls = [UserCall("", "total.py", 1, "total", called) for called in (("sum",), ("mul",), ("sum", "mul"))]
+    assert [one and one.line for one in UserFiles((tmp_path,)).find_all(calls)] == [2, 3, 4]
+
+
 def test_what_a_running_function_calls_in_a_step_is_in_its_loop(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(REPEATED)
     files = UserFiles((tmp_path,))
