@@ -65,8 +65,8 @@ class UserFiles:
     def find_all(self, calls: Iterable[UserCall]) -> Iterator[SourceLine | None]:
         """The lines of the calls of one step, in their order.
 
-        Of several places that may be a call's, it is the next one after those of the calls before it. All operators of
-        one call have its line.
+        Of several places that may be a call's, it is the next one after those of the calls before it, or after
+        the line on which its function was when the profile began. All operators of one call have its line.
         """
         before: dict[tuple[str, str], int] = {}
         used: dict[UserCall, int] = {}
@@ -79,7 +79,7 @@ class UserFiles:
                 line = chosen[begun_s, lines.several]
             elif lines.several:
                 left = range(used.get(call, -1) + 1, len(lines.several))
-                place = next((at for at in left if lines.several[at] >= before.get(key, 0)), 0)
+                place = next((at for at in left if lines.several[at] >= before.get(key, call.line)), 0)
                 line, used[call] = lines.several[place], place
                 if begun_s is not None:
                     chosen[begun_s, lines.several] = line

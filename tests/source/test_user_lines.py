@@ -155,6 +155,13 @@ def test_the_operator_tells_only_among_the_lines_that_call_the_function(tmp_path
     assert [one and one.line for one in UserFiles((tmp_path,)).find_all(calls)] == [2, 3, 4]
 
 
+def test_the_order_begins_where_a_running_function_was(tmp_path: Path) -> None:
+    lines = ("for _ in data:", "    x.sum()", "    first.step()", "    x.sum()", "    second.step()")
+    (tmp_path / "gan.py").write_text("\n".join(lines))
+    calls = [UserCall("", "gan.py", 3, "<module>", (name,)) for name in ("sum", "step")] * 2
+    assert [one and one.line for one in UserFiles((tmp_path,)).find_all(calls)] == [4, 5, 2, 3]
+
+
 def test_what_a_running_function_calls_in_a_step_is_in_its_loop(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(REPEATED)
     files = UserFiles((tmp_path,))

@@ -114,7 +114,7 @@ def test_operators_of_an_optimizer_have_the_line_that_calls_its_step(call: str, 
     reading = 1 + text[: text.index("running =")].count("\n")
     built = ProgramTraceBuilder()
     built.boundary(5, 0)
-    built.frame("train.py(4): main", 1, 98)  # it ran when the profile began
+    built.frame("train.py(3): main", 1, 98)  # it ran when the profile began
     frames = ["lr_scheduler.py(119): wrapper", "optimizer.py(489): wrapper", "optimizer.py(61): _use_grad"]
     for depth, frame in enumerate([*frames, "adamw.py(210): step", "adam.py(346): _single_tensor_adam"]):
         built.frame(f"torch/optim/{frame}", 2 + depth, 60 - 2 * depth)
