@@ -10,11 +10,11 @@ import click
 from click.core import ParameterSource
 
 from ..analysis.limits import Slowdown, above_limit, slowdown_of_proof
+from ..analysis.optimization.result_words import program_command
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.request import ApplyRequest
 from ..records.retune import Verification
 from ..report.formats import View
-from ..report.optimization_document import program_command
 from ..report.run.retune_document import APPLIED_FORMATS as FORMATS
 from ..report.run.retune_document import states_document
 from ..report.terminal import document_text

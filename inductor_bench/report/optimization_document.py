@@ -11,6 +11,16 @@ from pathlib import Path
 from .. import units
 from ..analysis.findings.doubts import DELAYED, load_words, worst_load
 from ..analysis.findings.finding import plural
+from ..analysis.optimization.result_words import (
+    NO_INTERVAL,
+    alternates,
+    exact_percent,
+    interval,
+    processes,
+    program_command,
+    result_words,
+    whole_step,
+)
 from ..devices.table import device_of
 from ..records.code import MachineLoad
 from ..records.optimization import (
@@ -78,9 +88,6 @@ OTHER_STEP = 1.5
 
 SHARES = "share of the step without the setting, in brackets its 99.9% interval"
 STEP_COLOUR = palette.GRAPHS[1]
-CONFIDENCE = "99.9%"
-NO_INTERVAL = -1
-"""A saving from which an interval reaches down to such a share of the step or a lower one has too few samples."""
 
 
 def optimization_document(found: Optimization, view: View) -> Document:
@@ -142,26 +149,6 @@ def headline(found: Optimization) -> str:
     return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
 
 
-def result_words(found: Optimization) -> str:
-    """The step from the program's start, as the user runs it, and then the proof; empty if there is no result.
-
-    Each has its own interval. A result that was not run from the program's start has the proof alone.
-    """
-    winner = found.winner
-    if winner is None:
-        return ""
-    where = where_measured(found)
-    if winner.alone is None:
-        return f"{_whole(winner.gain)} ({_change(winner.gain)}, {interval(winner.gain)}), proven {where}"
-    those = "this setting" if len(winner.slugs) == 1 else "these settings"
-    said = f"{_whole(winner.alone)} if you run the program with {those}"
-    proof = f"{units.seconds(winner.gain.before_s)} → {units.seconds(winner.gain.after_s)}"
-    return (
-        f"{said} ({_change(winner.alone)}, {interval(winner.alone)}); "
-        f"its proof, {where}: {proof} ({_change(winner.gain)}, {interval(winner.gain)})"
-    )
-
-
 def _why_nothing_timed(found: Optimization) -> str:
     """That no setting was timed, and why."""
     if not found.is_complete:
@@ -181,33 +168,6 @@ def load_of(found: Optimization) -> MachineLoad | None:
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 
-def where_measured(found: Optimization) -> str:
-    """Where the proof of a result was measured."""
-    return "in turns with the original in one process" if _alternates(found) else "in processes of its own"
-
-
-def _alternates(found: Optimization) -> bool:
-    """Whether all settings of the result took turns with the original in one process."""
-    slugs = found.winner.slugs if found.winner is not None else ()
-    return all(row.alternates for row in found.rows if row.slug in slugs)
-
-
-def interval(gain: MeasuredGain) -> str:
-    """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
-    if gain.low <= NO_INTERVAL:
-        return f"{processes(gain.processes)}, too few for an interval"
-    return f"{CONFIDENCE} interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
-
-
-def _change(gain: MeasuredGain) -> str:
-    sign = "+" if gain.share < 0 else "\N{MINUS SIGN}"
-    return f"{sign}{_percent(abs(gain.share))}"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f}%"
-
-
 def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     """The step as it is, and after each setting."""
     longest = max([winner.gain.before_s, *(time_s for _, time_s in winner.steps)]) or 1.0
@@ -216,7 +176,7 @@ def waterfall(found: Optimization, winner: OptimizedProgram) -> Table:
     for title, (_, time_s) in zip(titles_of(found, [slug for slug, _ in winner.steps]), winner.steps, strict=True):
         rows.append(_waterfall_row(f"+ {title}", time_s, before_s, longest))
         before_s = time_s
-    step = Column("step in turns" if _alternates(found) else "step")
+    step = Column("step in turns" if alternates(found) else "step")
     return Table((words("setting"), step, Column("saved")), rows)
 
 
@@ -285,7 +245,7 @@ def gain_cell(gain: MeasuredGain | None) -> Cell:
     """A saving with its interval: ``19.4% (18.6 to 20.1)``."""
     if gain is None:
         return Cell("")
-    text = _percent(gain.share)
+    text = exact_percent(gain.share)
     if gain.low > NO_INTERVAL:
         text += f" ({gain.low * 100:.1f} to {gain.high * 100:.1f})"
     return Cell(text, gain.share)
@@ -306,15 +266,10 @@ def _details(row: MenuRow) -> Iterator[Block]:
 def gain_words(gain: MeasuredGain) -> str:
     """A saving with what it comes from."""
     return (
-        f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, {_percent(gain.share)} saved, "
+        f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step, {exact_percent(gain.share)} saved, "
         f"{interval(gain)}, {plural(gain.samples, 'pair')} of turns in {processes(gain.processes)}; "
-        f"placebo {_percent(abs(gain.placebo))}; {gain.verdict}"
+        f"placebo {exact_percent(abs(gain.placebo))}; {gain.verdict}"
     )
-
-
-def processes(count: int) -> str:
-    """A number of processes: ``1 process``, ``4 processes``."""
-    return "1 process" if count == 1 else f"{count} processes"
 
 
 def facts(found: Optimization) -> Iterator[tuple[str, str]]:
@@ -324,7 +279,7 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
         if winner.alone is not None:
             caches = ", with caches" * (winner.from_start == SHARED_CACHES)
             ran = f"in {processes(winner.alone.processes)}, each with the result or the original alone"
-            yield "from the start", f"{_whole(winner.alone)}, {ran}{caches}"
+            yield "from the start", f"{whole_step(winner.alone)}, {ran}{caches}"
         if winner.losses:
             yield "training", winner.losses
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes
@@ -337,10 +292,6 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
             yield "compilation", f"{before} → {after} with empty caches{beside}{pays}"
     if found.trials:
         yield "search", searched(found)
-
-
-def _whole(gain: MeasuredGain) -> str:
-    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step"
 
 
 def searched(found: Optimization) -> str:
@@ -478,13 +429,6 @@ def _minutes_until_confirmed(found: Optimization) -> int:
     """The time limit with which the result is run from the program's start, and little else is."""
     missing_s = found.winner.missing_s or 0.0 if found.winner is not None else 0.0
     return math.ceil(max(found.spent_s + MISSING * missing_s, found.budget_s + 1) / 60)
-
-
-def program_command(found: Optimization) -> str:
-    """The program of a search as it is typed, without secrets."""
-    if found.request.kind == "command":
-        return shlex.join(found.request.arguments)
-    return shlex.join(["python", found.target, *found.request.arguments])
 
 
 def _open_rows(found: Optimization) -> list[MenuRow]:

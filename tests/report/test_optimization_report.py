@@ -9,6 +9,7 @@ from printed import printed
 from tried_programs import ROWS, DrawnProgram, menu_row, optimization, searched, two_winners
 
 from inductor_bench import units
+from inductor_bench.analysis.optimization.result_words import interval
 from inductor_bench.analysis.optimization.search import LATE, NO_TIME
 from inductor_bench.cli.optimize import exit_code
 from inductor_bench.records.base import Failure
@@ -28,7 +29,7 @@ from inductor_bench.records.optimization import (
     Trial,
 )
 from inductor_bench.report.formats import View
-from inductor_bench.report.optimization_document import FORMATS, headline, interval, notes_of
+from inductor_bench.report.optimization_document import FORMATS, headline, notes_of
 from inductor_bench.report.optimization_document import searched as searched_for
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.workflows.optimize import OptimizeOutcome

@@ -14,6 +14,7 @@ from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.first_line import headline
 from ...analysis.findings.next_commands import applying_command, proven_rows
 from ...analysis.findings.rule_table import FIRST, findings, findings_beside
+from ...analysis.optimization.result_words import result_words
 from ...analysis.step_costs import (
     calls_differ,
     category_totals,
@@ -63,7 +64,7 @@ from ..document import (
     words,
 )
 from ..formats import DEFAULT_VIEW, View, document_formats
-from ..optimization_document import result_words, titles_of
+from ..optimization_document import titles_of
 from .answers import MOST_SHAPES, answers, made_words, product_words
 from .layers_document import KERNEL, icicle_section, layers_section
 from .retune_document import proof_section, retune_section

@@ -9,6 +9,7 @@ from ... import units
 from ...analysis.findings.doubts import methods
 from ...analysis.findings.finding import ADVICE, Finding, join_words, plural
 from ...analysis.findings.next_commands import proven_rows, searched_rows
+from ...analysis.optimization.result_words import result_words
 from ...analysis.roofline import matrix_roof
 from ...analysis.step_costs import (
     Cost,
@@ -31,7 +32,7 @@ from ...records.module import Kernel, ModuleRecord
 from ...records.optimization import Optimization
 from ...records.run import Run
 from .. import names, palette
-from ..optimization_document import STATES, result_words
+from ..optimization_document import STATES
 
 SORTS = ("time", "gain", "calls")
 FEW_GRAPHS = 6

@@ -1,0 +1,75 @@
+"""What a search has found, in words: what a result saves, and the command of the program."""
+
+from __future__ import annotations
+
+import shlex
+
+from ... import units
+from ...records.optimization import MeasuredGain, Optimization
+
+CONFIDENCE = "99.9%"
+NO_INTERVAL = -1
+"""A saving from which an interval reaches down to such a share of the step or a lower one has too few samples."""
+
+
+def result_words(found: Optimization) -> str:
+    """The step from the program's start, as the user runs it, and then the proof; empty if there is no result.
+
+    Each has its own interval. A result that was not run from the program's start has the proof alone.
+    """
+    winner = found.winner
+    if winner is None:
+        return ""
+    where = where_measured(found)
+    if winner.alone is None:
+        return f"{whole_step(winner.gain)} ({_change(winner.gain)}, {interval(winner.gain)}), proven {where}"
+    those = "this setting" if len(winner.slugs) == 1 else "these settings"
+    said = f"{whole_step(winner.alone)} if you run the program with {those}"
+    proof = f"{units.seconds(winner.gain.before_s)} → {units.seconds(winner.gain.after_s)}"
+    return (
+        f"{said} ({_change(winner.alone)}, {interval(winner.alone)}); "
+        f"its proof, {where}: {proof} ({_change(winner.gain)}, {interval(winner.gain)})"
+    )
+
+
+def where_measured(found: Optimization) -> str:
+    """Where the proof of a result was measured."""
+    return "in turns with the original in one process" if alternates(found) else "in processes of its own"
+
+
+def alternates(found: Optimization) -> bool:
+    """Whether all settings of the result took turns with the original in one process."""
+    slugs = found.winner.slugs if found.winner is not None else ()
+    return all(row.alternates for row in found.rows if row.slug in slugs)
+
+
+def interval(gain: MeasuredGain) -> str:
+    """The interval of a saving: ``99.9% interval 18.6 to 20.1%``; that there is none of too few processes."""
+    if gain.low <= NO_INTERVAL:
+        return f"{processes(gain.processes)}, too few for an interval"
+    return f"{CONFIDENCE} interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
+
+
+def _change(gain: MeasuredGain) -> str:
+    sign = "+" if gain.share < 0 else "\N{MINUS SIGN}"
+    return f"{sign}{exact_percent(abs(gain.share))}"
+
+
+def whole_step(gain: MeasuredGain) -> str:
+    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step"
+
+
+def exact_percent(share: float) -> str:
+    return f"{share * 100:.1f}%"
+
+
+def processes(count: int) -> str:
+    """A number of processes: ``1 process``, ``4 processes``."""
+    return "1 process" if count == 1 else f"{count} processes"
+
+
+def program_command(found: Optimization) -> str:
+    """The program of a search as it is typed, without secrets."""
+    if found.request.kind == "command":
+        return shlex.join(found.request.arguments)
+    return shlex.join(["python", found.target, *found.request.arguments])
