@@ -22,6 +22,9 @@ ATTENTION, MEMORY_FORMAT, LOADER, COMPILE = "attention", "layout", "loader", "co
 ENVIRONMENT, PINS, FUNCTION = "environment", "pins", "function"
 """Kinds of settings; ``messages.variant_requests.VariantSwitch`` says what each names."""
 
+COMPILED = "compiled"
+"""The flag of optimizers whose step is compiled."""
+
 ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION, FUNCTION)
 """Kinds that can change between two steps of one process. The others hold from the process's start."""
 
@@ -40,6 +43,11 @@ class ProgramSetting:
     def words(self) -> str:
         """The setting in a line: ``inductor triton.cudagraphs=True``."""
         return f"{self.kind} {self.setting}={self.value}"
+
+    @property
+    def changes_compilation(self) -> bool:
+        """Whether it may change what is compiled: a loader and the flags of an eager optimizer do not."""
+        return self.kind != LOADER and (self.kind != OPTIMIZER or self.setting == COMPILED)
 
 
 GROUPS = (
@@ -208,8 +216,14 @@ class MenuRow:
     screened: MeasuredGain | None = None  # what it seemed to save when all rows were ranked
     proven: MeasuredGain | None = None  # what it saves by itself, from fresh processes
     own: MeasuredGain | None = None  # what is lost if it alone is taken out of the result
-    compile_time_s: float | None = None  # seconds in which its graphs were compiled
+    # seconds in which its own graphs were first compiled, with the caches of the search; ``None`` if it has none
+    compile_time_s: float | None = None
     peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+
+    @property
+    def changes_compilation(self) -> bool:
+        """Whether it may change what is compiled."""
+        return any(one.changes_compilation for one in self.settings)
 
     @property
     def needs_time(self) -> bool:
@@ -230,9 +244,12 @@ class OptimizedProgram:
     steps: tuple[tuple[str, float], ...]  # the step after each row was added, from the original's: for a waterfall
     peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
     original_peak_memory_bytes: int | None = None  # the same of the program as it is
-    compile_time_s: float | None = None  # seconds that it compiles with empty caches
+    # seconds that it compiles with empty caches, in a process of its own; ``None`` if it and the original did not both
+    # run so
+    compile_time_s: float | None = None
     original_compile_time_s: float | None = None  # the same of the program as it is
-    pays_after: float | None = None  # the number of steps after which a longer compilation has paid
+    # the number of steps after which a longer compilation has paid; ``None`` if no row changes what is compiled
+    pays_after: float | None = None
     alone: MeasuredGain | None = None  # the same from whole processes, as the user would run it
     losses: str = ""  # what the comparison of gradients and losses says
     # how it was run from the program's start: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what

@@ -25,6 +25,7 @@ from ..devices.table import device_of
 from ..records.code import MachineLoad
 from ..records.optimization import (
     DIFFERS,
+    EMPTY_CACHES,
     FAILED,
     KEPT,
     LOST,
@@ -204,7 +205,7 @@ HINTS = {
     "by itself": "what it alone saves of the step, from fresh processes, with its 99.9% interval",
     "taken out": "what is lost if it alone is taken out of the result",
     "numbers": "what it may change in the numbers; outputs and gradients were compared",
-    "compile": "seconds that its graphs compile",
+    "compile": "seconds in which its own graphs were first compiled, with the caches of the search",
     "memory": "the most that torch allocated in its steps",
 }
 """What a column means."""
@@ -230,7 +231,7 @@ def ablation(found: Optimization) -> Table:
                     gain_cell(row.proven),
                     gain_cell(row.own),
                     Cell("unchanged" if row.numbers == NOTHING else row.numbers),
-                    Cell(units.seconds(row.compile_time_s), row.compile_time_s),
+                    _compile_cell(row),
                     Cell(units.size(row.peak_memory_bytes), row.peak_memory_bytes),
                 ),
                 lambda row=row: _details(row),  # type: ignore[misc]
@@ -239,6 +240,11 @@ def ablation(found: Optimization) -> Table:
             for row in kept
         ],
     )
+
+
+def _compile_cell(row: MenuRow) -> Cell:
+    time_s = row.compile_time_s if row.changes_compilation else None
+    return Cell(units.seconds(time_s), time_s)
 
 
 def gain_cell(gain: MeasuredGain | None) -> Cell:
@@ -285,11 +291,12 @@ def facts(found: Optimization) -> Iterator[tuple[str, str]]:
         ours, theirs = winner.peak_memory_bytes, winner.original_peak_memory_bytes
         if ours is not None and theirs is not None:
             yield "peak memory", f"{units.size(theirs)} → {units.size(ours)}"
-        if winner.compile_time_s is not None and winner.original_compile_time_s is not None:
-            before, after = map(units.seconds, (winner.original_compile_time_s, winner.compile_time_s))
+        changes = any(row.changes_compilation for row in found.rows if row.slug in winner.slugs)
+        times_s = (winner.original_compile_time_s, winner.compile_time_s)
+        if changes and winner.from_start == EMPTY_CACHES and None not in times_s:
+            before, after = map(units.seconds, times_s)
             pays = "" if not winner.pays_after else f", paid off after {plural(round(winner.pays_after), 'step')}"
-            beside = ", beside each other in the ranking" * (winner.from_start == SHARED_CACHES)
-            yield "compilation", f"{before} → {after} with empty caches{beside}{pays}"
+            yield "compilation", f"{before} → {after} with empty caches{pays}"
     if found.trials:
         yield "search", searched(found)
 

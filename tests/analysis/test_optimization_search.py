@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tried_programs import DrawnProgram, menu_row, searched
 
-from inductor_bench.analysis.optimization.costs import time_of_round
+from inductor_bench.analysis.optimization.costs import ProcessCosts, time_of_round
 from inductor_bench.analysis.optimization.judging import LOOKS
 from inductor_bench.analysis.optimization.search import (
     MOST_FINALISTS,
@@ -21,11 +21,14 @@ from inductor_bench.analysis.optimization.warming import CompileAhead
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import (
     COMBINE,
+    COMPILED,
     CONFIRM,
     DIFFERS,
     EMPTY_CACHES,
     FAILED,
+    INDUCTOR,
     KEPT,
+    LOADER,
     LOST,
     NOT_YET,
     OPTIMIZER,
@@ -502,7 +505,7 @@ def test_what_two_devices_ran_one_after_the_other_takes_the_time_of_both() -> No
 def trainer(seed: int, **more: Any) -> DrawnProgram:
     """A program that takes as long as transformers' Trainer did on an H100: 14 s to start, and 40 s to compile."""
     times: dict[str, Any] = {"step_s": 0.044, "compile_s": 40.0, "cached": 0.04, "start_s": 14.0, "check_s": 4.0}
-    return DrawnProgram(seed, {"cudagraphs": 0.54}, **{**times, **more})
+    return DrawnProgram(seed, **{"savings": {"cudagraphs": 0.54}, **times, **more})
 
 
 def confirmed(program: DrawnProgram) -> list[tuple[str, bool]]:
@@ -532,8 +535,52 @@ def test_a_result_runs_from_the_start_as_far_as_there_is_time(
         assert (search.winner.from_start, confirmed(program)) == (from_start, runs)
         assert search.spent_s <= budget_s and states(search)["cudagraphs"] == KEPT
         assert (search.winner.alone is None) == (from_start == NOT_YET)
-        known = from_start != NOT_YET  # with caches as it was compiled in the ranking
-        assert search.winner.compile_time_s == (40.0 if known else None)
+        times_s = (search.winner.compile_time_s, search.winner.original_compile_time_s)
+        alike = from_start == EMPTY_CACHES  # caches that others filled say nothing of what the settings cost
+        assert times_s == ((40.0, 40.0) if alike else (None, None))
+        assert search.winner.pays_after == (0.0 if alike else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "changes"),
+    [
+        (OPTIMIZER, "fused", False),
+        (LOADER, "pin_memory", False),
+        (OPTIMIZER, COMPILED, True),
+        (INDUCTOR, "cpp_wrapper", True),
+    ],
+)
+def test_what_compiles_nothing_has_no_cost_of_compilation(kind: str, setting: str, changes: bool) -> None:
+    row = replace(menu_row("row", setting=setting), settings=(ProgramSetting(kind, setting, "True"),))
+    search = searched(trainer(0, savings={"row": 0.5}), [row], 600.0, ahead=CompileAhead(0, 40.0))
+    assert search.winner is not None and search.winner.from_start == EMPTY_CACHES
+    assert search.winner.pays_after == (0.0 if changes else None)
+    assert search.rows[0].compile_time_s == (40.0 if changes else None)
+
+
+def test_a_compilation_with_empty_caches_is_not_compared_with_one_with_shared_caches() -> None:
+    """The first run with empty caches takes so long that the original has no time for them."""
+    program = trainer(0)
+    run = program.run
+
+    def slow(plan: TrialPlan) -> Trial:
+        trial = run(plan)
+        return replace(trial, time_s=trial.time_s + 30.0 * plan.cold)
+
+    program.run = slow  # type: ignore[method-assign]
+    search = searched(program, promising_rows("loader"), 363.0, ahead=CompileAhead(0, 40.0))
+    assert confirmed(program) == [("cudagraphs", True), (ORIGINAL, False)]
+    assert search.winner is not None and search.winner.from_start == SHARED_CACHES
+    found = search.winner
+    assert (found.compile_time_s, found.original_compile_time_s, found.pays_after) == (None, None, None)
+
+
+def test_a_rows_own_compilation_is_not_that_of_the_whole_program_with_empty_caches() -> None:
+    costs = ProcessCosts()
+    beside = TrialVariant("row", compile_time_s=9.0)
+    costs.note_times([Trial("1", SCREEN, True, ("row",), (beside,))])
+    costs.note_times([Trial("2", CONFIRM, False, ("row",), (replace(beside, compile_time_s=26.0),), cold=True)])
+    assert costs.first_s("row") == 9.0
 
 
 def test_runs_from_the_start_are_expected_to_take_what_they_take() -> None:

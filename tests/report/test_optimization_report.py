@@ -26,6 +26,7 @@ from inductor_bench.records.optimization import (
     MenuRow,
     Optimization,
     OptimizedProgram,
+    ProgramSetting,
     Trial,
 )
 from inductor_bench.report.formats import View
@@ -192,8 +193,20 @@ def test_a_result_that_ran_with_caches_says_so() -> None:
     assert found.winner is not None
     warm = replace(found, winner=replace(found.winner, from_start=SHARED_CACHES))
     text = printed(FORMATS.get("table"), warm, View(columns=200))
-    assert "the original alone, with caches" in text and "beside each other in the ranking" in text
-    assert "with caches" not in printed(FORMATS.get("table"), found, View(columns=200))
+    assert "the original alone, with caches" in text and "\ncompilation" not in text
+    text = printed(FORMATS.get("table"), found, View(columns=200))
+    assert "with caches" not in text and "\ncompilation " in text
+
+
+@pytest.mark.parametrize(("kind", "said"), [("inductor", True), ("optimizer", False)])
+def test_a_longer_compilation_is_a_cost_only_of_what_changes_it(kind: str, said: bool) -> None:
+    found = optimization(two_winners())
+    assert found.winner is not None
+    winner = replace(found.winner, original_compile_time_s=5.72, compile_time_s=26.2, pays_after=32614.0)
+    rows = tuple(replace(row, settings=(ProgramSetting(kind, "fused", "True"),)) for row in found.rows)
+    text = printed(FORMATS.get("table"), replace(found, winner=winner, rows=rows), View(columns=200))
+    assert ("5.72 s → 26.2 s with empty caches, paid off after 32,614 steps" in text) == said
+    assert ("10.0 s" in text) == said, "nor does a row have seconds of its own graphs"
 
 
 @pytest.mark.parametrize("form", ["json", "csv", *(row.name for row in FORMATS.rows if not row.is_data)])

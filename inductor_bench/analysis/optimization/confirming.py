@@ -16,7 +16,6 @@ from ...records.optimization import (
     NOT_YET,
     NOTHING,
     ORIGINAL,
-    PLACEBO,
     REDUNDANT,
     SHARED_CACHES,
     SLOWER,
@@ -214,13 +213,12 @@ class ConfirmingSearch(SearchRounds):
                 f"from the program's start the step is not shorter: {took} in {whole.processes} processes"
             )
         ours, theirs = (needs_of(trials, name) for name in (name_of(kept), ORIGINAL))
-        compiled_s, original_s = ours[0], theirs[0]
         is_cold = {(name_of(kept),), (ORIGINAL,)} <= {trial.slugs for trial in trials if trial.cold}
-        if not is_cold:  # as they were compiled beside each other, the original as the placebo
-            compiled_s, original_s = map(self._ahead.costs.cold_s, (name_of(kept), PLACEBO))
+        compiled_s, original_s = (ours[0], theirs[0]) if is_cold else (None, None)  # else their caches differed
+        changes = any(self._rows[slug].changes_compilation for slug in kept)
         saved_s = min(one.before_s - one.after_s for one in (gain, whole) if one is not None)
         longer_s = compiled_s - original_s if compiled_s is not None and original_s is not None else None
-        pays = None if longer_s is None or saved_s <= 0 else max(0.0, longer_s / saved_s)
+        pays = max(0.0, longer_s / saved_s) if longer_s is not None and changes and saved_s > 0 else None
         compared = max((len(trial.digests) for trial in trials if trial.slugs == (name_of(kept),)), default=0)
         said = f"{compared} steps of the optimizer: gradients and losses as without the settings" if compared else ""
         self.winner = OptimizedProgram(

@@ -57,6 +57,7 @@ class ProcessCosts:
         self._usual_s = compile_s
         self._timed: list[Trial] = []
         self._cold_s: dict[str, float] = {}
+        self._first_s: dict[str, float] = {}  # with the caches of the search
         self._cached_s: dict[str, float] = {}  # in the last process that found it in a cache
 
     def note_times(self, trials: Iterable[Trial]) -> None:
@@ -66,12 +67,14 @@ class ProcessCosts:
                 if one.slug in self._cold_s and not trial.cold:
                     self._cached_s[one.slug] = one.compile_time_s
                 self._cold_s[one.slug] = max(one.compile_time_s, self._cold_s.get(one.slug, 0.0))
+                if not trial.cold:
+                    self._first_s[one.slug] = max(one.compile_time_s, self._first_s.get(one.slug, 0.0))
             if trial.purpose != WARMING:
                 self._timed.append(trial)
 
-    def cold_s(self, slug: str) -> float | None:
-        """Seconds in which a variant was compiled by the process that found it in no cache."""
-        return self._cold_s.get(slug) or None
+    def first_s(self, slug: str) -> float | None:
+        """Seconds in which a variant was first compiled, with the caches of the search."""
+        return self._first_s.get(slug) or None
 
     def new_s(self) -> float:
         """Seconds in which a variant compiles that no process has compiled."""

@@ -227,7 +227,8 @@ class SearchRounds:
 
     def _note_variant(self, slug: str, found: TrialVariant) -> None:
         """Notes what a variant needed, and ends its row if it failed or its numbers differ."""
-        self._set(slug, compile_time_s=self._ahead.costs.cold_s(slug), peak_memory_bytes=found.peak_memory_bytes)
+        compiled_s = self._ahead.costs.first_s(slug) if self._rows[slug].changes_compilation else None
+        self._set(slug, compile_time_s=compiled_s, peak_memory_bytes=found.peak_memory_bytes)
         self._set(slug, **fault_of(self._rows[slug], found, self._max_memory_bytes))
 
     def _run_alone(

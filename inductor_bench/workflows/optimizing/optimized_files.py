@@ -12,6 +12,7 @@ from ...errors import InductorBenchError
 from ...records.optimization import (
     ATTENTION,
     COMPILE,
+    COMPILED,
     DYNAMO,
     ENVIRONMENT,
     FUNCTION,
@@ -38,9 +39,6 @@ from ...source.user_program import (
 from ...store.files import read_text, remove_file, write_text
 from ...store.program_folders import OptimizationFolder
 from .tried_program import value_of
-
-COMPILED = "compiled"
-"""The flag of optimizers whose step is compiled."""
 
 TORCH_OPTIMIZERS = "torch.optim."
 """What the paths of torch's own optimizers begin with."""
