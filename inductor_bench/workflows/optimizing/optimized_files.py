@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...analysis.optimization.result_words import program_command, result_words
 from ...errors import InductorBenchError
 from ...records.optimization import (
     ATTENTION,
@@ -314,10 +315,8 @@ def module_text(found: Optimization, settings: Sequence[ProgramSetting]) -> str:
 
 
 def _answer(found: Optimization) -> str:
-    if found.winner is None:
-        return ""
-    said = f"{found.winner.gain.share * 100:.1f}% of the step is saved"
-    return f"{said}, in the processes that timed it; {found.caveat}." if found.caveat else f"{said}."
+    said = result_words(found)
+    return f"{said}; {found.caveat}." if found.caveat else f"{said}." if said else ""
 
 
 def lines_of(settings: Sequence[ProgramSetting], optimizers: Sequence[str] = ()) -> Iterator[str]:
@@ -471,8 +470,7 @@ def page_text(
     """The page of the folder, in Markdown."""
     change = " (`settings.diff` is the same as a change of the program's file)" if has_diff else ""
     place = shlex.quote(os.path.relpath(folder))
-    words = found.request.arguments if found.request.kind == "command" else ("python", found.target)
-    command = plain(f"inductor-bench apply {place} -- {shlex.join(words)}")
+    command = plain(f"inductor-bench apply {place} -- {program_command(found)}")
     lines = [
         f"# Settings that make {html.escape(plain(found.title))} faster",
         "",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import forking_python
 import pytest
 from tried_programs import optimization, two_winners
 
-from inductor_bench.records.optimization import ProgramSetting
+from inductor_bench.records.optimization import NOT_YET, ProgramSetting
+from inductor_bench.report.optimization_document import headline
 from inductor_bench.workflows.optimizing.optimized_files import diff_of, lines_of, module_text, page_text
 
 SETTINGS = (
@@ -276,3 +278,13 @@ def test_the_page_names_the_diff_only_if_there_is_one(tmp_path: Path) -> None:
     found = optimization(two_winners())
     assert "settings.diff" not in page_text(found, [FUSED], tmp_path)
     assert "settings.diff" in page_text(found, [FUSED], tmp_path, has_diff=True)
+
+
+def test_the_page_and_the_module_say_what_the_first_line_of_the_screen_says(tmp_path: Path) -> None:
+    found = optimization(two_winners())
+    said = headline(found).partition(". 5 settings tried")[0]
+    assert " a step if you run the program with these settings (" in said
+    assert page_text(found, [FUSED], tmp_path).splitlines()[2] == f"{said}."
+    assert f"{said}." in module_text(found, [FUSED])
+    open_result = replace(found, winner=replace(found.winner, alone=None, from_start=NOT_YET))
+    assert page_text(open_result, [FUSED], tmp_path).splitlines()[2].endswith("not yet run from the program's start.")
