@@ -26,7 +26,7 @@ from ..launch.worker import CORES_OF_THE_PROGRAM, WorkerPool, cores_of_this_proc
 from ..records.base import VERIFY, Failure
 from ..records.evidence import CountedCall, Evidence
 from ..records.request import BreakdownRequest
-from ..records.request_fields import COMMAND, COMPILED_HERE, PROGRAMS, recorded
+from ..records.request_fields import COMPILED_HERE, PROGRAMS, recorded
 from ..records.run import Capture, Environment, Run
 from ..report.run.run_document import load_libraries, write_report
 from ..source.labels import ModuleLabel
@@ -60,8 +60,9 @@ from .modules.program_run import (
     FoundModule,
     Looks,
     capture_program,
-    interpreter_of,
     labelled,
+    named_python,
+    python_of,
     read_program,
 )
 from .modules.targets import (
@@ -264,12 +265,11 @@ class Breakdown:
         self._listed = listed
         self._folder = folder
         self._progress = progress
-        interpreter = interpreter_of(request.arguments) if request.kind == COMMAND else None
-        self._python = request.python or interpreter or default_python()
+        self._python = python_of(request)
         self._stage = CAPTURE
         self._environment: Mapping[str, str] = {}
         self._redaction = redaction
-        shown = recorded(replace(request, arguments=redaction.words(request.arguments)))
+        shown = recorded(replace(request, arguments=redaction.words(request.arguments), python=named_python(request)))
         self._evidence = Evidence()
         self._begun: ModuleMeasurements | None = None
         self._is_concluded = False

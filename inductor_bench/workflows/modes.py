@@ -14,7 +14,7 @@ from ..analysis.mode_conclusion import conclude
 from ..devices.table import device_of
 from ..errors import ANOTHER_FOLDER, InductorBenchError, StoppedInFolder, UsageError
 from ..launch.marks import end_marked, tool_mark
-from ..launch.worker import WorkerPool, default_python
+from ..launch.worker import WorkerPool
 from ..records.base import Failure
 from ..records.comparison import (
     EAGER,
@@ -27,7 +27,7 @@ from ..records.comparison import (
     ModeSet,
 )
 from ..records.request import BatchRequest, BreakdownRequest, ModelRequest, ModesRequest
-from ..records.request_fields import COMMAND, PROGRAMS, options_by_field, recorded
+from ..records.request_fields import PROGRAMS, options_by_field, recorded
 from ..records.run import Environment
 from ..store.files import own_folder, refuse_link, sha256_of_file
 from ..store.folder import PAGE
@@ -37,7 +37,7 @@ from ..store.redaction import Redaction
 from ..version import __version__
 from .model_list import YAML, merge, read_list
 from .modules.module_measurements import take_survey
-from .modules.program_run import interpreter_of
+from .modules.program_run import python_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
 from .progress import Progress
 from .single_run import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, ProcessTurn, ProgramRunner, read_sets
@@ -160,8 +160,7 @@ class _Comparing:
         self._request, self._rows, self._folder = request, rows, folder
         self._redaction, self._progress = redaction, progress
         self._recorded = recorded(replace(program, mode=None, stop=True))
-        interpreter = interpreter_of(program.arguments) if program.kind == COMMAND else None
-        self._python = program.python or interpreter or default_python()
+        self._python = python_of(program)
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self.comparison = self._open(file)
         self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}

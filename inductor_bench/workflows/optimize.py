@@ -27,7 +27,6 @@ from ..launch.worker import (
     WorkerPool,
     WorkerSession,
     cores_of_this_process,
-    default_python,
     lost_at_start,
     worker_environment,
 )
@@ -60,7 +59,7 @@ from ..store.run_files import read_timeline
 from ..version import __version__
 from .batch import find_devices
 from .breakdown import StoppedBreakdown, run_breakdown
-from .modules.program_run import interpreter_of
+from .modules.program_run import named_python, python_of
 from .modules.targets import folder_title_of, is_command, resolve_target, title_of
 from .optimizing.optimized_files import write_optimized
 from .optimizing.trial_rounds import TrialRounds
@@ -308,8 +307,7 @@ class _Searching:
         program = request.program
         self._request, self._own, self._run, self._folder = request, own, run, folder
         self._redaction, self._progress, self._before_s = redaction, progress, before_s
-        interpreter = interpreter_of(program.arguments) if program.kind == COMMAND else None
-        self._python = program.python or interpreter or default_python()
+        self._python = python_of(program)
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self._found: Optimization | None = None
         self._search: OptimizationSearch | None = None
@@ -399,6 +397,7 @@ class _Searching:
             program,
             target=self._redaction.text(program.target),
             arguments=self._redaction.words(program.arguments),
+            python=named_python(program),
         )
 
     def _begin(self, earlier: Optimization | None) -> Optimization:

@@ -10,6 +10,7 @@ import step_runs
 
 from inductor_bench.analysis import step_costs
 from inductor_bench.analysis.batch_aggregation import retunes_of
+from inductor_bench.analysis.findings.finding import program_words
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.step_phrases import line_words
 from inductor_bench.analysis.step_costs import calls_differ, pace_setter, weight_s, whole_time_s
@@ -136,6 +137,16 @@ def test_the_next_command_fits_the_pace() -> None:
     assert "--sort calls" in next_commands(step_runs.host_paced(), "runs/x")[0].command
     assert "--sort gain" in next_commands(step_runs.transformer(), "runs/x")[0].command
     assert retunes_of(step_runs.transformer()) is None
+
+
+def test_the_next_commands_name_the_interpreter_of_the_record() -> None:
+    run = step_runs.transformer()
+    module = run.modules[0]
+    written = replace(module, kernels=(replace(module.kernels[0], file="kernels/a.py"), *module.kernels[1:]))
+    for path, word in ((None, "python"), ("/else where/python", "'/else where/python'")):
+        again = replace(run, request=replace(run.request, python=path), modules=(written, *run.modules[1:]))
+        assert f"{word} runs/x/kernels/a.py" in [one.command for one in next_commands(again, "runs/x")]
+        assert program_words(again).startswith(f"{word} {run.request.target}")
 
 
 def test_the_rank_that_waits_least_in_collectives_sets_the_pace() -> None:

@@ -209,6 +209,13 @@ def test_a_longer_compilation_is_a_cost_only_of_what_changes_it(kind: str, said:
     assert ("10.0 s" in text) == said, "nor does a row have seconds of its own graphs"
 
 
+def test_the_command_names_the_interpreter_of_the_record(tmp_path: Path) -> None:
+    found = optimization(two_winners())
+    found = replace(found, request=replace(found.request, python="/else/where/python"))
+    text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
+    assert "optimized -- /else/where/python train.py" in text
+
+
 @pytest.mark.parametrize("form", ["json", "csv", *(row.name for row in FORMATS.rows if not row.is_data)])
 def test_each_format_names_all_rows(form: str) -> None:
     text = printed(FORMATS.get(form), optimization(two_winners()), View(columns=160))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import MutableMapping
 
 OURS = ("INDUCTOR_BENCH_GPU_RUN", "INDUCTOR_BENCH_PYTHON", "INDUCTOR_BENCH_BASE_PYTHON")
@@ -15,11 +16,13 @@ SETTINGS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR
 def settle(variables: MutableMapping[str, str], folder: str) -> None:
     """Removes the user's settings of the tool, torch, plots and terminal, and makes an empty folder the home.
 
+    The first ``python`` on ``PATH`` is the one that runs the tests: a command that is shown names any other one.
     What decides how torch computes (``ATEN_CPU_CAPABILITY``), the locale and the time zone stay: the suite has to pass
     under any of them.
     """
     for name in list(variables):
         if name not in OURS and (name in SETTINGS or name.startswith(FAMILIES)):
             del variables[name]
+    variables["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), variables.get("PATH", os.defpath)])
     variables["HOME"] = os.path.join(folder, "home")
     os.makedirs(variables["HOME"], exist_ok=True)

@@ -518,5 +518,5 @@ def program_words(run: Run) -> str:
     if request.kind == "command":
         return shlex.join(request.arguments)
     if request.kind == "script":
-        return shlex.join(["python", request.target, *request.arguments])
+        return shlex.join([request.python or "python", request.target, *request.arguments])
     return ""

@@ -186,7 +186,8 @@ def _kernel_commands(run: Run, place: str, files: Container[str] | None) -> Iter
         return
     if written:
         best, _ = max(written, key=_potential)
-        yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself")
+        python = shlex.quote(run.request.python or "python")
+        yield NextCommand(f"{python} {place}/{best.file}", "times that kernel by itself")
     if written and not run.retunes and kernels_save(run) and _is_worth_retuning(run, written):
         rest = "measures nothing else again"
         if _is_proven_here(run):

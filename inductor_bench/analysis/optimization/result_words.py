@@ -72,4 +72,4 @@ def program_command(found: Optimization) -> str:
     """The program of a search as it is typed, without secrets."""
     if found.request.kind == "command":
         return shlex.join(found.request.arguments)
-    return shlex.join(["python", found.target, *found.request.arguments])
+    return shlex.join([found.request.python or "python", found.target, *found.request.arguments])

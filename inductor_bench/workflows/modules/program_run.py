@@ -24,6 +24,7 @@ from ...launch.process import (
     remedy_of_end,
     run_process,
 )
+from ...launch.worker import default_python
 from ...messages.observed import COMPILE_CACHE, UNCOMPILED, Observation, Refusal, RunProgram
 from ...records.base import NO_PYTHON, Failure
 from ...records.code import CapturedCode
@@ -208,6 +209,27 @@ def interpreter_of(command: Sequence[str]) -> str | None:
     except OSError:
         return None
     return shutil.which(line[1].decode()) if line else None
+
+
+def python_of(request: BreakdownRequest) -> str:
+    """The interpreter of a request's program: the one that was asked for, the command's, or this tool's own."""
+    return (
+        request.python or (interpreter_of(request.arguments) if request.kind == COMMAND else None) or default_python()
+    )
+
+
+def named_python(request: BreakdownRequest) -> str | None:
+    """The interpreter that a command with the script of a request has to name; ``None`` for the first on ``PATH``.
+
+    That of the request comes first. The links of virtual environments lead to one file, so that folders count, too.
+    """
+    if request.python or request.kind != "script":
+        return request.python
+    first, own = shutil.which("python"), python_of(request)
+    if first is None:
+        return own
+    is_first = os.path.samefile(first, own) and os.path.samefile(os.path.dirname(first), os.path.dirname(own))
+    return None if is_first else own
 
 
 def typed(words: Sequence[str]) -> str:

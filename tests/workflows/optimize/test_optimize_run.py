@@ -29,6 +29,8 @@ from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.store.run_files import write_timeline
 from inductor_bench.workflows import optimize
 from inductor_bench.workflows.apply import read_environment
+from inductor_bench.workflows.modules import program_run
+from inductor_bench.workflows.modules.program_run import named_python
 from inductor_bench.workflows.modules.targets import resolve_target
 from inductor_bench.workflows.optimize import limit_of, look, run_optimize
 from inductor_bench.workflows.optimizing.tried_program import ProgramTrials
@@ -285,6 +287,42 @@ def test_the_result_is_shown_and_a_program_runs_with_it(
     asked = json.loads(told.read_text())
     assert asked["alternates"] is False and asked["most"] == 0
     assert [one["setting"] for one in asked["variants"][0]["switches"]] == ["triton.cudagraphs", "fused"]
+
+
+def test_the_commands_name_the_interpreter_that_ran_the_program_if_another_one_is_first(
+    run: Path, program: DrawnProgram, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bin").mkdir()
+    Path("bin/python").symlink_to(sys.executable)  # the file is the same, the virtual environment is another
+    monkeypatch.setenv("PATH", f"{Path('bin').resolve()}:/usr/bin:/bin")
+    assert main(["optimize", str(run)]) == 0
+    assert f"optimized -- {sys.executable} blocks.py" in capsys.readouterr().out.replace("\n          ", " ")
+    assert f"optimized -- {sys.executable} blocks.py  " in (run / "optimized" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (BreakdownRequest("train.py", "script"), None),
+        (BreakdownRequest("train.py", "script", python="/else/python"), "/else/python"),
+        (BreakdownRequest("", "command", arguments=("python", "train.py")), None),
+    ],
+)
+def test_the_first_python_on_the_path_needs_no_name(
+    asked: BreakdownRequest, named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("own", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "python").symlink_to(sys.executable)
+    own = str(tmp_path / "own" / "python")
+    monkeypatch.setattr(program_run, "default_python", lambda: own)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'own'}:{tmp_path / 'other'}")
+    assert named_python(asked) == named
+    monkeypatch.setenv("PATH", f"{tmp_path / 'other'}:{tmp_path / 'own'}")
+    by_default = asked.kind == "script" and not asked.python
+    assert named_python(asked) == (own if by_default else named)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert named_python(asked) == (own if by_default else named)
 
 
 def test_settings_need_no_proof_and_the_hint_has_the_programs_command(
