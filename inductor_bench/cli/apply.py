@@ -118,7 +118,13 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
             console.remark(f"without effect: {words}")
         if found.caveat:
             console.remark(f"these settings were {found.caveat} by optimize: a longer --budget of it does")
-        console.remark(f"ran with {', '.join(found.settings)}")
+        if found.exit_code:
+            seen = (
+                f"steps ran with {', '.join(found.applied)}" if found.applied else "no step with the settings was seen"
+            )
+            console.remark(f"the program failed with exit code {found.exit_code}; {seen}")
+        else:
+            console.remark(f"ran with {', '.join(found.settings)}")
     return found.exit_code
 
 

@@ -29,6 +29,7 @@ class OptimizedProcess:
 
     exit_code: int
     settings: tuple[str, ...]  # the settings
+    applied: tuple[str, ...]  # those with which steps were seen
     refused: tuple[str, ...]  # those that had no effect, each with its reason
     caveat: str = ""  # what the search has not yet done with them; empty if nothing is missing
 
@@ -48,7 +49,8 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
     candidate = TrialCandidate(name_of(found.winner.slugs), settings)
     work = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     try:
-        variant = ProgramVariant(candidate.slug, switches_of(candidate))
+        switches = switches_of(candidate)
+        variant = ProgramVariant(candidate.slug, switches)
         request = VariantsRequest((variant,), alternates=False, timed_s=0.0, least=0, most=0, checks=False)
         write_json(work / REQUEST, codec.encode(request))
         environment = users_environment()
@@ -61,7 +63,13 @@ def run_optimized(folder: Path, command: Sequence[str]) -> OptimizedProcess:
             **variables_of([candidate]),
         }
         code = run_in_terminal(command, environment)
-        refused = dict.fromkeys(said for one in read_tried(work) for state in one.variants for said in state.refused)
-        return OptimizedProcess(code, tuple(setting.words for setting in settings), tuple(refused), found.caveat)
+        states = [state for one in read_tried(work) for state in one.variants]
+        refused = dict.fromkeys(said for state in states for said in state.refused)
+        named = {name for state in states for name in state.applied}
+        words = tuple(setting.words for setting in settings)
+        applied = tuple(
+            said for said, one in zip(words, switches, strict=True) if f"{one.setting}={one.value}" in named
+        )
+        return OptimizedProcess(code, words, applied, tuple(refused), found.caveat)
     finally:
         shutil.rmtree(work, ignore_errors=True)

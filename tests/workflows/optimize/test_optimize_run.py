@@ -20,10 +20,12 @@ from inductor_bench.analysis.optimization.confirming import NOT_RUN
 from inductor_bench.analysis.optimization.trial_plans import TrialPlan
 from inductor_bench.cli.main import main
 from inductor_bench.errors import InductorBenchError, StoppedInFolder, UsageError
+from inductor_bench.messages.variant_requests import TRIED, TriedVariants, VariantState
 from inductor_bench.records.base import Failure
 from inductor_bench.records.optimization import CONFIRM, KEPT, Trial
 from inductor_bench.records.request import BreakdownRequest, OptimizeRequest
 from inductor_bench.records.run import Environment, Interval, Timeline
+from inductor_bench.store import codec
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.program_folders import OptimizationFolder
 from inductor_bench.store.run_files import write_timeline
@@ -287,6 +289,29 @@ def test_the_result_is_shown_and_a_program_runs_with_it(
     asked = json.loads(told.read_text())
     assert asked["alternates"] is False and asked["most"] == 0
     assert [one["setting"] for one in asked["variants"][0]["switches"]] == ["triton.cudagraphs", "fused"]
+
+
+@pytest.mark.parametrize("applied", [(), ("triton.cudagraphs=True", "fused=True")])
+def test_a_failed_program_is_said_to_have_failed(
+    applied: tuple[str, ...],
+    run: Path,
+    program: DrawnProgram,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    folder = run_optimize(request(run), Silent()).folder
+    tried = TriedVariants(1, "cpu", "timing", variants=(VariantState(0), VariantState(1, applied=applied)))
+    Path("tried.json").write_text(json.dumps(codec.encode(tried)))
+    writes = f'cp tried.json "$(dirname "$INDUCTOR_BENCH_VARIANTS")/1{TRIED}"\n' if applied else ""
+    Path("python").write_text(f"#!/bin/sh\n{writes}exit 3\n")
+    Path("python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path.cwd()}:/usr/bin:/bin")
+    capfd.readouterr()
+    assert main(["apply", str(folder), "--", "python", "blocks.py"]) == 3
+    said = " ".join(capfd.readouterr().err.split())
+    seen = "steps ran with inductor triton.cudagraphs=True, optimizer fused=True"
+    assert f"the program failed with exit code 3; {seen if applied else 'no step with the settings was seen'}" in said
+    assert ("ran with" in said) == bool(applied)
 
 
 def test_the_commands_name_the_interpreter_that_ran_the_program_if_another_one_is_first(
