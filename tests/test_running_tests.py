@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,8 @@ def test_settings_of_the_user_do_not_reach_the_tests(tmp_path: Path) -> None:
     kept = {"PATH": "/bin", "LANG": "C", "TZ": "UTC", "ATEN_CPU_CAPABILITY": "default", "INDUCTOR_BENCH_PYTHON": "/py"}
     variables = {**user, **kept, "HOME": "/nonexistent"}
     settle(variables, str(tmp_path))
-    assert variables == {**kept, "HOME": str(tmp_path / "home")} and list((tmp_path / "home").iterdir()) == []
+    made = {"PATH": f"{Path(sys.executable).parent}:/bin", "HOME": str(tmp_path / "home")}
+    assert variables == {**kept, **made} and list((tmp_path / "home").iterdir()) == []
 
 
 @pytest.mark.parametrize(
