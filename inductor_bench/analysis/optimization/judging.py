@@ -213,18 +213,26 @@ FEW_LEVELS = 1 / 3
 """The share of the processes up to which those at other levels are exceptions. If there are more, all count."""
 
 
-def at_usual_level(trial: Trial, trials: Iterable[Trial]) -> bool:
-    """Whether the original takes about as long in a process as in most of these processes on its device.
+def at_usual_level(trials: Iterable[Trial], every: Iterable[Trial]) -> list[Trial]:
+    """Those of some processes in which the original takes about as long as in most processes on their device.
 
-    What the variants take does not count.
+    What the variants take does not count. A process without the original is at no other level.
     """
-    own, every = _level(trial), [_level(one) for one in trials if one.gpu == trial.gpu]
-    known = [level for level in every if level is not None]
-    if own is None or not known:
-        return True
-    usual = statistics.median(known)
-    others = sum(abs(level - usual) > OTHER_LEVEL for level in known)
-    return abs(own - usual) <= OTHER_LEVEL or others > FEW_LEVELS * len(known)
+    levels: defaultdict[str, list[float]] = defaultdict(list)
+    for one in every:
+        if (level := _level(one)) is not None:
+            levels[one.gpu].append(level)
+    usual = {gpu: statistics.median(known) for gpu, known in levels.items() if _has_few_others(known)}
+    return [
+        one
+        for one in trials
+        if one.gpu not in usual or (level := _level(one)) is None or abs(level - usual[one.gpu]) <= OTHER_LEVEL
+    ]
+
+
+def _has_few_others(levels: Sequence[float]) -> bool:
+    usual = statistics.median(levels)
+    return sum(abs(level - usual) > OTHER_LEVEL for level in levels) <= FEW_LEVELS * len(levels)
 
 
 def _level(trial: Trial) -> float | None:
@@ -242,7 +250,7 @@ def judge(
     slug: str,
     base: str = ORIGINAL,
     noise: Sequence[Trial] = (),
-    others: Iterable[Sequence[float]] = (),
+    others: Iterable[str] = (),
 ) -> MeasuredGain | None:
     """What a variant saves against another one that ran in the same processes; ``None`` if none had both.
 
@@ -253,10 +261,10 @@ def judge(
         base: the variant that it is compared with.
         noise: all processes of the search that had a placebo, for the scatter between processes; the trials by
             themselves if there are none.
-        others: of other variants in these trials, what each process says of them; see :func:`scatter_of`.
+        others: further variants in these trials, of which what each process says tells of the scatter, too.
     """
     noise = noise or trials
-    trials, noise = ([one for one in some if at_usual_level(one, noise)] for some in (trials, noise))
+    trials, noise = (at_usual_level(some, noise) for some in (trials, noise))
     gains = process_gains(trials, slug, base)
     if not gains:
         return None
@@ -265,7 +273,8 @@ def judge(
     middle = statistics.fmean(middles)
     confidence = 1 - (1 - CONFIDENCE) / LOOKS
     low, high = median_interval(logs, confidence)
-    scatter = scatter_of(noise, [middles, *others])
+    groups = ([one.log for one in process_gains(trials, name)] for name in others)
+    scatter = scatter_of(noise, [middles, *groups])
     reach = scatter.reach(len(gains), confidence)
     low, high = min(low, middle - reach, middle), max(high, middle + reach, middle)
     placebo = max((abs(gain.placebo) for gain in gains if gain.placebo is not None), default=0.0)

@@ -46,7 +46,6 @@ from .judging import (
     judge_alone,
     lacks_memory,
     original_step_s,
-    process_gains,
     seems_faster,
     waterfall,
 )
@@ -345,15 +344,14 @@ class OptimizationSearch(ConfirmingSearch):
 
     def _judge_fresh(self, purpose: str, slug: str, base: str = ORIGINAL) -> MeasuredGain | None:
         trials = [trial for trial in self.trials if trial.purpose == purpose and trial.variant(slug)]
-        trials = [trial for trial in trials if at_usual_level(trial, self.trials)]
         names = {name for trial in trials for name in trial.slugs} - {slug, base, PLACEBO}
         names = {name for name in names if not times_kernels(self._candidate(*name.split("+")))}  # each is another one
-        others = [[gain.log for gain in process_gains(trials, name)] for name in sorted(names)]
-        return judge(trials, slug, base, self.trials, others)
+        return judge(trials, slug, base, self.trials, sorted(names))
 
     def _at_other_levels(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those of some processes that prove rows and do not count."""
-        return [one for one in trials if one.purpose == PROVE and not at_usual_level(one, self.trials)]
+        usual = {one.name for one in at_usual_level(trials, self.trials)}
+        return [one for one in trials if one.purpose == PROVE and one.name not in usual]
 
     def _is_decided(self, slug: str) -> bool:
         gain = self._rows[slug].proven
