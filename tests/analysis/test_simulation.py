@@ -395,9 +395,9 @@ def test_a_graph_call_takes_what_it_takes_without_the_profiler(
 def called_s(queue: StepQueue, host: HostModel) -> float:
     """What the host takes in the graph calls of a step."""
     pieces = [piece for action in queue.actions for piece in action.pieces if piece.call >= 0]
-    alone = [HostAction(LAUNCH, (piece,)) for piece in pieces]
-    alone += [action._replace(pieces=()) for action in queue.actions if action.call >= 0]
-    return math.fsum(host.time_of(one.before) + host.time_of(one.own) for one in alone) / queue.steps
+    launches = [action for action in queue.actions if action.call >= 0]
+    times = [*(piece.times for piece in pieces), *(action.own for action in launches)]
+    return math.fsum(map(host.time_of, times)) / queue.steps
 
 
 def test_a_graph_call_that_waits_for_the_device_is_not_taken_for_the_hosts_time(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def _places_in(actions: Sequence[HostAction], calls: Collection[int]) -> list[in
 
 
 def _times_in(action: HostAction, calls: Collection[int]) -> Iterator[PieceTimes]:
-    yield from (PieceTimes(piece.time_s, piece.events) for piece in action.pieces if piece.call in calls)
+    yield from (piece.times for piece in action.pieces if piece.call in calls)
     if action.call in calls:
         yield action.own
 
@@ -176,9 +176,7 @@ def _host_of(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
 def _known(action: HostAction, calls: Collection[int], host: HostModel) -> HostAction:
     """The action whose parts in these calls take the times of a host, and are known."""
     pieces = tuple(
-        piece._replace(time_s=host.time_of(PieceTimes(piece.time_s, piece.events)), is_known=True)
-        if piece.call in calls
-        else piece
+        piece._replace(time_s=host.time_of(piece.times), is_known=True) if piece.call in calls else piece
         for piece in action.pieces
     )
     if action.call not in calls:

@@ -29,6 +29,11 @@ class HostPiece(NamedTuple):
     call: int = -1  # the graph call that it is a part of, by its number; else -1
     is_known: bool = False  # whether it takes this time without the profiler
 
+    @property
+    def times(self) -> PieceTimes:
+        """Its time, with the profiler or without it."""
+        return PieceTimes(0.0, 0, self.time_s) if self.is_known else PieceTimes(self.time_s, self.events)
+
 
 class PieceTimes(NamedTuple):
     """Times of the host: with the profiler, which recorded some ranges in them, and those known without it."""
@@ -54,11 +59,11 @@ class HostAction(NamedTuple):
     @property
     def before(self) -> PieceTimes:
         """The times of the host's own work."""
-        slowed = [piece for piece in self.pieces if not piece.is_known]
+        times = [piece.times for piece in self.pieces]
         return PieceTimes(
-            math.fsum(piece.time_s for piece in slowed),
-            sum(piece.events for piece in slowed),
-            math.fsum(piece.time_s for piece in self.pieces if piece.is_known),
+            math.fsum(one.slowed_s for one in times),
+            sum(one.events for one in times),
+            math.fsum(one.known_s for one in times),
         )
 
     @property
