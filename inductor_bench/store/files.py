@@ -204,12 +204,8 @@ def read_text(path: Path) -> str:
     Raises:
         InductorBenchError: the file is missing or cannot be read.
     """
-    try:
+    with _telling_unreadable(path):
         return path.read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError) as error:
-        raise InductorBenchError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", name="unreadable"
-        ) from error
 
 
 def read_bytes(path: Path) -> bytes:
@@ -218,10 +214,16 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         InductorBenchError: the file is missing, cannot be read, or is no plain file.
     """
-    try:
+    with _telling_unreadable(path):
         if path.exists() and not path.is_file():  # reading a pipe would block
             raise InductorBenchError(f"{path} is not a file", name="unreadable")
         return path.read_bytes()
+
+
+@contextlib.contextmanager
+def _telling_unreadable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise InductorBenchError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}", name="unreadable"
