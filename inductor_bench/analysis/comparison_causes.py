@@ -56,7 +56,7 @@ from .comparison_sides import (
     same_calls,
     text_similarity,
 )
-from .comparison_words import INTERPRETER, TORCH
+from .comparison_words import INTERPRETER, TORCH, type_name
 from .findings.finding import join_words, plural, short_paths
 
 COUNTED = (CALLS, ADDED, REMOVED)
@@ -177,7 +177,7 @@ def _library(match: Match, delta: float) -> tuple[dict[str, float], str]:
 
 
 def _product_words(a: SideKernel, b: SideKernel) -> str:
-    return f"float32 products in {' → '.join(one.float32_products for one in (a, b))}".replace("tf32", "TF32")
+    return f"float32 products in {type_name(a.float32_products)} → {type_name(b.float32_products)}"
 
 
 def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:

@@ -168,7 +168,12 @@ def _text(value: object) -> str:
 
 
 def _products(run: Run) -> str:
-    return join_words(sorted({module.float32_products.replace("tf32", "TF32") for module in run.modules}))
+    return join_words(sorted({type_name(module.float32_products) for module in run.modules}))
+
+
+def type_name(dtype: str) -> str:
+    """The name of an element type as its makers write it: ``TF32``, ``bfloat16``."""
+    return "TF32" if dtype == "tf32" else dtype
 
 
 def _methods(run: Run) -> str:
