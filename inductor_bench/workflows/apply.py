@@ -234,7 +234,7 @@ def _apply_run(folder: RunFolder, request: ApplyRequest, progress: Progress) -> 
             progress.note(note)
     if not request.command:
         written = tuple(write_tuned(run, folder, pinned))
-        return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run))
+        return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run.request))
     progress.stage("looking at the machine")
     require_same(pinned.pins, run.environment, read_environment(_python(request)))
     if not request.verify:

@@ -185,7 +185,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
     where = f"{plain(device or '')} with {plain(versions)}"
-    program, edits = program_words(run), pinned.pins.edits
+    program, edits = program_words(run.request), pinned.pins.edits
     place = shlex.quote(f"{folder.path.name}/tuned" if edits else folder.path.name)
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
     what = "kernels" if edits else "configs"

@@ -146,7 +146,7 @@ def test_the_next_commands_name_the_interpreter_of_the_record() -> None:
     for path, word in ((None, "python"), ("/else where/python", "'/else where/python'")):
         again = replace(run, request=replace(run.request, python=path), modules=(written, *run.modules[1:]))
         assert f"{word} runs/x/kernels/a.py" in [one.command for one in next_commands(again, "runs/x")]
-        assert program_words(again).startswith(f"{word} {run.request.target}")
+        assert program_words(again.request).startswith(f"{word} {run.request.target}")
 
 
 def test_the_rank_that_waits_least_in_collectives_sets_the_pace() -> None:

@@ -200,7 +200,7 @@ def test_a_right_edit_is_followed_by_what_proves_it_in_the_program_of_its_run(
         archive.extractall("runs/my train")
     assert _origin(read_edit(written(edit.parent, run="runs/gone"))) == {}
     origin = _origin(read_edit(written(edit.parent, run="runs/my train")))
-    program = program_words(RunFolder(Path("runs/my train")).load())
+    program = program_words(RunFolder(Path("runs/my train")).load().request)
     assert program and origin == {"run": "runs/my train", "program": program}
     command = f"inductor-bench apply 'runs/my train' --kernel mine.py --verify -- {program}"
     for verdict, said in (("faster", command), ("same", command), ("slower", ""), ("refused", "")):

@@ -512,9 +512,8 @@ def apply_command(place: str, program: str, *options: str) -> str:
     return " ".join(["inductor-bench apply", place, *options, "--", program or "python train.py"])
 
 
-def program_words(run: Run) -> str:
-    """The command line of a run's program; empty if it is a factory, a named model or no program."""
-    request = run.request
+def program_words(request: BreakdownRequest) -> str:
+    """The command line of a request's program; empty if it is a factory, a named model or no program."""
     if request.kind == "command":
         return shlex.join(request.arguments)
     if request.kind == "script":

@@ -116,7 +116,7 @@ def _largest_trial(
 
 def applying_command(run: Run, folder: str, search: Optimization) -> str:
     """The command that runs the program with what a search in a RUN has proven; empty if there is none."""
-    program = program_words(run) if search.winner is not None else ""
+    program = program_words(run.request) if search.winner is not None else ""
     return apply_command(shlex.quote(f"{folder}/optimized"), program) if program else ""
 
 
@@ -126,7 +126,7 @@ def _search_report(folder: str) -> str:
 
 def _compiling_commands(run: Run) -> Iterator[NextCommand]:
     """Suggests what to run for a program that compiled nothing, and whose step is explained."""
-    program = program_words(run)
+    program = program_words(run.request)
     if run.capture.graph_breaks and program:
         yield NextCommand(f"TORCH_LOGS=graph_breaks {program}", "prints the whole stack of each graph break")
     if again := command_again(run, elsewhere=True):
@@ -221,7 +221,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     cannot_be_proven = any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures)
     if cannot_be_proven or all(retune.row.left_to_user for retune in winners):
         return
-    program = program_words(run)
+    program = program_words(run.request)
     if run.verification is None and _is_proven_here(run):
         again = retune_command(place, RetuneRequest(winners[0].method, top=1))  # all winners are compared
         yield NextCommand(again, "says what the faster configs save in the model's steps")

@@ -6,6 +6,7 @@ import shlex
 
 from ... import units
 from ...records.optimization import MeasuredGain, Optimization
+from ..findings.finding import program_words
 
 CONFIDENCE = "99.9%"
 NO_INTERVAL = -1
@@ -70,6 +71,4 @@ def processes(count: int) -> str:
 
 def program_command(found: Optimization) -> str:
     """The program of a search as it is typed, without secrets."""
-    if found.request.kind == "command":
-        return shlex.join(found.request.arguments)
-    return shlex.join([found.request.python or "python", found.target, *found.request.arguments])
+    return program_words(found.request) or shlex.join(["python", found.target, *found.request.arguments])

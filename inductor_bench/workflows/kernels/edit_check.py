@@ -530,7 +530,7 @@ def _origin(edit: KernelEdit) -> dict[str, str]:
     place = str(edit.facts.get("run") or "")
     with contextlib.suppress(InductorBenchError):
         if place and (Path(place) / RECORD).is_file():
-            return {"run": place, "program": program_words(RunFolder(Path(place)).load())}
+            return {"run": place, "program": program_words(RunFolder(Path(place)).load().request)}
     return {}
 
 

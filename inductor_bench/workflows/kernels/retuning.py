@@ -95,7 +95,7 @@ def describe_interruption(
 
 def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) -> str:
     """The command that finishes the retunes of an interrupted run, or their proof."""
-    program = program_words(run)
+    program = program_words(run.request)
     if stage == VERIFY and program:
         return apply_command(place, program, "--verify")
     return retune_command(place, retune)
