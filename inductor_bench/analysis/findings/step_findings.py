@@ -455,7 +455,7 @@ def data_loading(evidence: RunEvidence) -> Iterator[Finding]:
         advice = "the step's thread loads it by itself: num_workers=1 or more loads it beside the step"
     if (threads := _threads_on_all_cores(run)) and WORKERS not in functions:
         advice = (
-            "batches that are prepared beforehand; workers of the DataLoader would take cores from the step, which "
+            "prepare the batches beforehand; workers of the DataLoader would take cores from the step, which "
             f"uses all of them ({plural(threads, 'thread')})"
         )
     text = (

@@ -26,8 +26,8 @@ LEAST_VARIANTS = 3
 """The least number of variants that are compiled ahead: fewer are compiled where they are timed."""
 
 LONG_WORDS = ("autotune", "coordinate_descent")
-"""Parts of the names of settings with which torch times many configs of each kernel while it compiles. That of a
-UNet took longer than 144 s on an H200, 8 s for each product."""
+"""Parts of the names of settings with which torch times many configs of each kernel while it compiles. A UNet
+compiled for longer than 144 s on an H200 with one of them: 8 s for each product."""
 
 TIMING_WORDS = (*LONG_WORDS, "multi_kernel", "benchmark")
 """Parts of the names of settings with which torch times kernels while it compiles."""

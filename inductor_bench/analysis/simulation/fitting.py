@@ -165,7 +165,7 @@ def _host_of(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
         return math.fsum(host.time_of(one) for one in profiled)
 
     off_s = FITTED * wanted_s
-    if time_of(0.0) < wanted_s - off_s:  # as after a sleep, from which the profiler's own threads keep the machine
+    if time_of(0.0) < wanted_s - off_s:  # it is slower without the profiler, as was seen in a program that sleeps
         return HostModel(0.0, solve(lambda scale: time_of(0.0, scale), wanted_s, 1.0, MOST_SCALE, off_s))
     cost_s = -solve(lambda cost: time_of(-cost), wanted_s, -MOST_COST_S, 0.0, off_s)
     if time_of(cost_s) <= wanted_s + off_s:
