@@ -139,15 +139,12 @@ def _run(given: list[str]) -> int:
     except click.ClickException as error:
         return _refuse(given, error)
     except (click.Abort, KeyboardInterrupt) as stop:
-        # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
-        said = str(stop.__cause__ or stop) or "interrupted"
-        again = _same_command(given)
-        if interruption.was_terminated():
-            return _fail(given, "terminated", said, again, EXIT_TERMINATED)
-        return _fail(given, "interrupted", said, again, EXIT_INTERRUPTED)
+        return _stop(given, stop.__cause__ or stop)  # click raises an Abort from the KeyboardInterrupt
     except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 raises a RuntimeError from it in a class body
+            return _stop(given, error.__cause__)
         if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
             message, hint = MACHINE_ERRORS[error.errno]
             elsewhere = hint == FULL[1] and not _takes_output(given)
@@ -155,6 +152,14 @@ def _run(given: list[str]) -> int:
             name = "disk-full" if hint == FULL[1] else "unwritable"
             return _fail(given, name, f"{message}: {error}{where}", ELSEWHERE if elsewhere else hint, EXIT_FAILURE)
         return _fail(given, "bug", *_report_bug(error, given), EXIT_BUG)
+
+
+def _stop(given: Sequence[str], stop: BaseException) -> int:
+    """Says that the command was stopped; the message of ``stop`` may say which results are kept."""
+    said, again = str(stop) or "interrupted", _same_command(given)
+    if interruption.was_terminated():
+        return _fail(given, "terminated", said, again, EXIT_TERMINATED)
+    return _fail(given, "interrupted", said, again, EXIT_INTERRUPTED)
 
 
 def _fail(given: Sequence[str], name: str, message: str, hint: str, code: int) -> int:

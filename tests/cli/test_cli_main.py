@@ -276,6 +276,17 @@ sys.exit(entry.main(["doctor"]))
     assert "interrupted" in errors and "Traceback" not in errors
 
 
+def test_ctrl_c_in_a_class_body_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As Python 3.11 tells of one that came while a class of an import was made: in a RuntimeError."""
+
+    def stop() -> None:
+        raise RuntimeError("Error calling __set_name__ on 'Field' instance") from KeyboardInterrupt()
+
+    plant_verb(monkeypatch, stop)
+    assert entry.main(["doctor"]) == 130
+    assert capsys.readouterr().err.strip() == "Error: interrupted"
+
+
 @pytest.mark.parametrize("terminated", [False, True])
 def test_an_interrupted_command_prints_json_on_stdout_whether_or_not_it_has_a_result(
     terminated: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
