@@ -142,7 +142,7 @@ def interrupt(
     own_program: bool = False,
 ) -> Done:
     """Runs a breakdown and sends it one or more signals as soon as ``when`` is true of its output on stderr."""
-    words = command("breakdown", *arguments, "-o", folder, "--no-plots")
+    words = command("breakdown", "-o", folder, "--no-plots", *arguments)
     stderr_file = folder.with_name(f"{folder.name}.stderr")
     settings = environment(**forks(own_program))
     with stderr_file.open("w") as stderr:

@@ -46,7 +46,8 @@ def test_what_is_known_is_shown_at_each_moment(number: int, moment: tuple[str, i
     said, graphs, missing = moment
     last = "time.sleep(300)" if said == "the program goes on" else ""
     sent, code = ((signal.SIGINT, 130), (signal.SIGTERM, 143))[number % 2]
-    words = (write(tmp_path, last), "-v")
+    plots = ["--plots"] if said == "writing the report" else []  # without them it is written before the signal comes
+    words = (write(tmp_path, last), "-v", *plots)
     done = runs.interrupt(tmp_path / "run", *words, when=lambda text: said in text, number=sent)
     assert done.code == code and "interrupted; what was measured until then is in" in done.stderr
     record = done.record
