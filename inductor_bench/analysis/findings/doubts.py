@@ -389,6 +389,13 @@ def _outliers(module: ModuleRecord) -> str:
 # Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 
 
+METHOD_WORDS = {
+    "-p": "run alone in a fresh process",
+    "live": "run alone in the program's process, with its inputs",
+    "trace": "read from a trace recorded elsewhere",
+}
+"""How a graph was measured beside the program's step."""
+
 _INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
 
 
@@ -396,13 +403,8 @@ def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports graphs that were profiled by another method than their own harness in a fresh process, and the reason."""
     run = evidence.run
     for name, reason, modules in methods(run):
-        how = {
-            "live": "run alone in the program's process, with the inputs that the program gave",
-            "trace": "read from a trace",
-            "-p": "run alone in a fresh process",
-        }.get(name, f"profiled by {name}")
         verb = "was" if len(modules) == 1 else "were"
-        text = f"{labels(modules)} {verb} {how}" + (f": {reason}" if reason else "")
+        text = f"{labels(modules)} {verb} {METHOD_WORDS.get(name, name)}" + (f": {reason}" if reason else "")
         yield Finding("method", text, slugs(modules), level=NOTE, about=f"{name} {reason}")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import units
+from ...analysis.findings.doubts import METHOD_WORDS
 from ...analysis.findings.finding import ADVICE, CAUTION, FINE, Finding, join_words
 from ...analysis.findings.finding import NOTE as NOTE_LEVEL
 from ...analysis.findings.first_line import headline
@@ -71,7 +72,6 @@ from .retune_document import proof_section, retune_section
 from .run_summary import commands_of, few_findings, run_summary, search_of, trial_of
 from .run_tables import anchor, kernel_section, rows_text, source_file, write_tables
 from .run_words import (
-    METHODS,
     Entry,
     bar_parts,
     failure_text,
@@ -391,7 +391,7 @@ def _graphs(run: Run) -> Section:
 
 def _graph_row(run: Run, module: ModuleRecord, in_step: bool, runs: bool, as_graph: bool) -> Row:
     times, use = module.times, graph_use(run, module)
-    method = METHODS.get(module.measurement.method, module.measurement.method)
+    method = METHOD_WORDS.get(module.measurement.method, module.measurement.method)
     reason = f": {module.measurement.method_reason}" if module.measurement.method_reason else ""
     how = f"{method}{reason}; {len(times.wall_samples_s)} wall times"
     step = (

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ... import units
-from ...analysis.findings.doubts import methods
+from ...analysis.findings.doubts import METHOD_WORDS, methods
 from ...analysis.findings.finding import ADVICE, Finding, join_words, plural
 from ...analysis.findings.next_commands import proven_rows, searched_rows
 from ...analysis.optimization.result_words import result_words
@@ -185,20 +185,12 @@ def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
-METHODS = {
-    "-p": "run alone in a fresh process",
-    "live": "run alone in the program's process, with its inputs",
-    "trace": "read from a trace recorded elsewhere",
-}
-"""How a graph was measured beside the program's step."""
-
-
 def method_notes(run: Run) -> list[str]:
     """Returns one sentence per reason about the graphs that were profiled by another method than their own harness."""
     notes = []
     for name, reason, modules in methods(run):
         who = "all graphs" if len(modules) == len(run.modules) > 1 else ", ".join(module.label for module in modules)
-        notes.append(names.clean(f"{METHODS.get(name, name)}: {who}" + (f" ({reason})" if reason else "")))
+        notes.append(names.clean(f"{METHOD_WORDS.get(name, name)}: {who}" + (f" ({reason})" if reason else "")))
     return notes
 
 
