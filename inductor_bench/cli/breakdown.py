@@ -87,7 +87,10 @@ def command(context: click.Context, /, **values: Any) -> int:
             if stop.outcome.run.program is not None or stop.outcome.run.modules:
                 show(form, stop.outcome.run, place_view(view, stop.outcome.folder, console), console)
             raise
-        show(form, outcome.run, place_view(view, outcome.folder, console), console)
+        try:
+            show(form, outcome.run, place_view(view, outcome.folder, console), console)
+        except KeyboardInterrupt as stop:
+            raise StoppedBreakdown(outcome) from stop
         if not form.names_folder and not form.is_data:
             console.remark(f"Written: {outcome.folder}")
     return exit_code(outcome.run)

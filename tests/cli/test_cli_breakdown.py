@@ -9,10 +9,12 @@ import pytest
 import step_runs
 
 from inductor_bench.cli import breakdown as verb
+from inductor_bench.cli.main import main
 from inductor_bench.cli.presentation import make_request
 from inductor_bench.records.base import Failure
 from inductor_bench.records.request import BreakdownRequest
 from inductor_bench.records.run import Environment, Run
+from inductor_bench.workflows import breakdown as workflow
 
 
 def parse(*arguments: str) -> BreakdownRequest:
@@ -92,3 +94,16 @@ def test_a_module_that_cannot_run_by_itself_is_no_failure_of_an_explained_step()
     assert verb.exit_code(replace(step_runs.transformer(), failures=(alone,))) == 0
     assert verb.exit_code(replace(step_runs.transformer(), failures=(alone, replace(alone, stage="survey")))) == 1
     assert verb.exit_code(replace(step_runs.transformer(), failures=(alone,), program=None)) == 1
+
+
+def test_a_stop_while_the_result_is_printed_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    outcome = workflow.BreakdownOutcome(step_runs.transformer(), tmp_path / "run")
+    monkeypatch.setattr(workflow, "run_breakdown", lambda *_: outcome)
+    monkeypatch.setattr(verb, "show", stop)
+    assert main(["breakdown", "train.py"]) == 130
+    assert f"interrupted; what was measured until then is in {tmp_path / 'run'}" in capsys.readouterr().err
