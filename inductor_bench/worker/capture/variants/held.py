@@ -110,5 +110,5 @@ class HeldSettings:
         return {name: switch.value for name, switch in self._by_kind.get(kind, {}).items()}
 
     def _apply(self, kind: str, name: str = "") -> None:
-        names = [name_of(one) for one in self._by_kind[kind].values() if name in ("", one.setting)]
+        names = [name_of(one) for one in self._by_kind.get(kind, {}).values() if name in ("", one.setting)]
         self._settings.applied += [each for each in names if each not in self._settings.applied]
