@@ -135,3 +135,18 @@ def test_launches_from_cpp_train(tmp_path: Path, alternates: bool) -> None:
     assert (found.state, found.variants[1].failure) == ("done", "")
     assert sum(one.variant == 1 for one in found.samples) >= 24
     assert not [check for check in found.checks if check.reason]
+
+
+@pytest.mark.parametrize("kind", ["replay", "replay-train"])
+def test_a_program_that_replays_cuda_graphs_is_compared_without_them(tmp_path: Path, kind: str) -> None:
+    variants = (
+        ProgramVariant("placebo", is_placebo=True),
+        ProgramVariant("tf32", (TF32,)),
+        ProgramVariant("wrong", (WRONG,)),
+    )
+    found = try_variants(tmp_path, kind, *variants)
+    assert (found.state, [state.failure for state in found.variants]) == ("done", [""] * 4)
+    assert found.checks and all(check.is_compared for check in found.checks)
+    assert {check.variant for check in found.checks if check.reason} == {3}
+    timed = {number: sum(one.variant == number for one in found.samples) for number in range(4)}
+    assert all(timed[number] >= 24 for number in range(3)) and timed[3] == 0

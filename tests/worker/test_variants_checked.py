@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._inductor import compile_fx  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from inductor_bench.messages.variant_requests import (  # noqa: E402
@@ -27,6 +28,7 @@ from inductor_bench.records.optimization import (  # noqa: E402
     COMPILE,
     INDUCTOR,
     LOADER,
+    MEMORY_FORMAT,
     OPTIMIZER,
     TORCH,
 )
@@ -35,6 +37,7 @@ from inductor_bench.worker.capture.output_comparison import coarsest_eps  # noqa
 from inductor_bench.worker.capture.variants import settings as variant_settings  # noqa: E402
 from inductor_bench.worker.capture.variants import turns as variant_turns  # noqa: E402
 from inductor_bench.worker.capture.variants.checks import check_graph, coarse_eps  # noqa: E402
+from inductor_bench.worker.capture.variants.held import HeldSettings  # noqa: E402
 from inductor_bench.worker.capture.variants.turns import Turns, VariantGraph  # noqa: E402
 from inductor_bench.worker.upstream import graph_variants as upstream  # noqa: E402
 from inductor_bench.worker.upstream.graph_variants import values_within  # noqa: E402
@@ -63,6 +66,23 @@ def test_equal_functions_agree_in_outputs_and_gradients(tmp_path: Path) -> None:
     found = compare(tmp_path, lambda w, v: (v @ w,), lambda w, v: (torch.matmul(v, w),), weight, values, changed=())
     assert (found.reason, found.outputs, found.gradients, found.is_compared) == ("", 1, 1, True)
     assert weight.grad is None and values.grad is None and found.graph == "0/0"
+
+
+def test_what_the_program_replays_is_compared_kernel_by_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_fx, "cudagraphify", lambda model, **_: lambda inputs: [inputs[0] * 0])
+    turns = turns_of(tmp_path)
+    turns.replays = upstream.ReplaySwitch()
+    replayed = compile_fx.cudagraphify(lambda inputs: [inputs[0] * 2], static_input_idxs=())
+
+    def own(*inputs: Any) -> Any:
+        return replayed(list(inputs))
+
+    values = torch.ones(3)
+    for other, worst in ((lambda v: (v * 2,), 0.0), (lambda v: (v * 0,), 1.0)):
+        graph = VariantGraph(0, "0/0", own, [own, other], {1: other}, uses_cuda_graphs=True)
+        (found,) = check_graph(turns, graph, (values,))
+        assert found.is_compared and (found.worst > 1) == bool(worst)
+    assert own(values)[0].tolist() == [0, 0, 0]
 
 
 def test_a_wrong_output_a_wrong_gradient_and_a_dropped_one_are_told_apart(tmp_path: Path) -> None:
@@ -421,3 +441,12 @@ def test_launches_from_cpp_have_their_options_in_backward_graphs_too(
     with config.patch(cpp_wrapper=from_cpp):
         assert upstream._inner_compile(around)() is from_cpp
     assert not config.triton.store_cubin
+
+
+def test_a_layout_holds_if_the_arguments_of_compile_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = variant_settings.VariantSettings(1, "layout")
+    monkeypatch.setattr(torch, "compile", lambda model, **keywords: (model, keywords))
+    HeldSettings(settings, (VariantSwitch(MEMORY_FORMAT, "channels_last", True),)).change_torch(torch)
+    net = torch.nn.Conv2d(4, 4, 3)
+    assert torch.compile(net, dynamic=False) == (net, {"dynamic": False})
+    assert net.weight.is_contiguous(memory_format=torch.channels_last) and settings.applied == ["channels_last=True"]

@@ -184,6 +184,39 @@ def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
     return made
 
 
+class ReplaySwitch:
+    """Lets compiled graphs that are replayed as CUDA graphs launch their kernels one by one for a while.
+
+    Made before the graphs are compiled. (2.11, 2.13; 2.9 read only)
+    """
+
+    def __init__(self) -> None:
+        from torch._inductor import compile_fx
+
+        self._is_off = False
+        original = compile_fx.cudagraphify
+
+        @functools.wraps(original)
+        def cudagraphify(model: Callable[..., Any], *positional: Any, **keywords: Any) -> Callable[..., Any]:
+            replayed = original(model, *positional, **keywords)
+
+            def run(inputs: Any) -> Any:
+                return model(inputs) if self._is_off else replayed(inputs)
+
+            return run
+
+        compile_fx.cudagraphify = cudagraphify
+
+    @contextlib.contextmanager
+    def off(self) -> Iterator[None]:
+        """Replays nothing inside, in no thread: autograd runs backward graphs in another one."""
+        self._is_off = True
+        try:
+            yield
+        finally:
+            self._is_off = False
+
+
 def compile_function(function: Callable[..., Any], compile_graph: Compile) -> Callable[..., Any]:
     """A function as ``torch.compile`` makes it, with another compilation of its graphs."""
     import torch

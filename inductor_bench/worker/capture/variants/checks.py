@@ -6,6 +6,7 @@ program's tensors are as before afterwards, and none of its gradients is touched
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -72,8 +73,14 @@ class GraphCheck:
         call = self._graph.own if number == ORIGINAL else self._graph.compiled[number]
         leaves: dict[int, Any] = {}
         arguments = [self._argument(place, leaves, coarsest) for place in range(len(self._arguments))]
+        switch = self._turns.replays if self._graph.uses_cuda_graphs else None
         try:
-            with self._turns.in_place_of(number), self._runtime.preserve_random_state(), without_compiled_autograd():
+            with (
+                switch.off() if switch is not None else contextlib.nullcontext(),
+                self._turns.in_place_of(number),
+                self._runtime.preserve_random_state(),
+                without_compiled_autograd(),
+            ):
                 result = call(*arguments[: self._passed])
                 outputs = list(result) if isinstance(result, tuple | list) else [result]
                 values = [_copy_of(value) for value in outputs]
@@ -183,8 +190,6 @@ def _check(
     """Compares one variant. The values of the placebo, which is the original, become further ones of the original."""
     settings = turns.settings[number]
     replays = settings.options.get("triton.cudagraphs") and not check.runs_on_host
-    if graph.uses_cuda_graphs and not check.runs_on_host:
-        return _not_compared(number, graph, "the program runs it as a CUDA graph")
     try:
         for _ in range(CUDA_GRAPH_RUNS if replays else 1):
             values = check.run(number)

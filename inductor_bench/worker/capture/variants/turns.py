@@ -95,6 +95,8 @@ class Turns:
         self._undo_changes: Undo = _undo_nothing
         self._in_place = ORIGINAL  # the variant whose changes are in place
         self._is_prepared = False
+        self.replays: upstream.ReplaySwitch | None = None
+        """Lets graphs that are replayed run kernel by kernel, to be compared."""
         self._waits_for_functions = self.held != ORIGINAL and bool(self.settings[self.held].functions)
         self._folder, self._journal = folder, -1
         self._compiling = 0
@@ -287,6 +289,8 @@ class Turns:
         if self._is_prepared:
             return
         self._is_prepared = True
+        if self.request.checks:
+            self.replays = upstream.ReplaySwitch()
         if self.held != ORIGINAL and not self.failed(self.held):
             self._put_in_place(self.held)  # what the program has set since its start gives way
         for settings in self.settings[1:]:
