@@ -70,7 +70,8 @@ TIED_ENOUGH = 0.995
 
 
 LEAST_REPETITIONS = 3
-"""Least number of repetitions that make a loop."""
+"""Least number of repetitions of one call that make a loop; several calls do if they come twice, as in a step of two
+micro-batches."""
 
 LONGEST_UNIT = 64
 """Maximum number of calls in one repetition."""
@@ -102,7 +103,8 @@ def fold(graphs: Sequence[int]) -> list[RepeatedCalls]:
             times = 1
             while tuple(graphs[place + times * size : place + (times + 1) * size]) == unit:
                 times += 1
-            if times >= LEAST_REPETITIONS and times * size > len(best.unit) * best.repetitions:
+            least = LEAST_REPETITIONS if size == 1 else 2
+            if times >= least and times * size > len(best.unit) * best.repetitions:
                 best = RepeatedCalls(unit, place, times)
         if best.repetitions == 1 and found and found[-1].repetitions == 1:
             found[-1] = RepeatedCalls((*found[-1].unit, *best.unit), found[-1].begin, 1)

@@ -15,6 +15,7 @@ from inductor_bench.records.traced import GraphCall, StepWindow, Work
     [
         ("P" + "D" * 24, [RepeatedCalls((ord("P"),), 0, 1), RepeatedCalls((ord("D"),), 1, 24)]),
         ("FBFBFB", [RepeatedCalls((ord("F"), ord("B")), 0, 3)]),
+        ("FBFB", [RepeatedCalls((ord("F"), ord("B")), 0, 2)]),
         ("FFFBBB", [RepeatedCalls((ord("F"),), 0, 3), RepeatedCalls((ord("B"),), 3, 3)]),
         ("ABC", [RepeatedCalls(tuple(map(ord, "ABC")), 0, 1)]),
         ("FFFBFFFBFFFB", [RepeatedCalls(tuple(map(ord, "FFFB")), 0, 3)]),
