@@ -14,6 +14,7 @@ from .queue import (
     CompiledQueue,
     HostAction,
     HostModel,
+    PieceColumns,
     PieceTimes,
     SimulatedSteps,
     StepQueue,
@@ -160,9 +161,10 @@ def _times_in(action: HostAction, calls: Collection[int]) -> Iterator[PieceTimes
 def _host_of(profiled: Sequence[PieceTimes], wanted_s: float) -> HostModel:
     """The host that takes a time for these, or the nearest time that it can take."""
 
+    columns = PieceColumns.of(profiled)
+
     def time_of(cost_s: float, scale: float = 1.0) -> float:
-        host = HostModel(cost_s, scale)
-        return math.fsum(host.time_of(one) for one in profiled)
+        return math.fsum(HostModel(cost_s, scale).times_of(columns))
 
     off_s = FITTED * wanted_s
     if time_of(0.0) < wanted_s - off_s:  # it is slower without the profiler, as was seen in a program that sleeps

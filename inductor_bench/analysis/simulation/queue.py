@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 # The queue: what the host does in order, and the works that it launches.
 
@@ -41,6 +43,19 @@ class PieceTimes(NamedTuple):
     slowed_s: float
     events: int
     known_s: float = 0.0
+
+
+class PieceColumns(NamedTuple):
+    """Many :class:`PieceTimes`, an array for each field."""
+
+    slowed_s: np.ndarray[Any, Any]
+    events: np.ndarray[Any, Any]
+    known_s: np.ndarray[Any, Any]
+
+    @classmethod
+    def of(cls, times: Sequence[PieceTimes]) -> PieceColumns:
+        """The columns of these times."""
+        return cls(*(np.array([one[field] for one in times], float) for field in range(3)))
 
 
 class HostAction(NamedTuple):
@@ -95,9 +110,17 @@ class StepQueue:
         return sum(action.kind == BOUNDARY for action in self.actions)
 
     @cached_property
-    def times(self) -> tuple[tuple[PieceTimes, PieceTimes], ...]:
-        """``before`` and ``own`` of each action, which are asked for with many hosts."""
-        return tuple((action.before, action.own) for action in self.actions)
+    def times(self) -> tuple[PieceColumns, PieceColumns]:
+        """``before`` and ``own`` of all actions, which are asked for with many hosts."""
+        return (
+            PieceColumns.of([action.before for action in self.actions]),
+            PieceColumns.of([action.own for action in self.actions]),
+        )
+
+    @cached_property
+    def rows(self) -> _RowColumns:
+        """What of the rows of a simulation is the same with each host."""
+        return _RowColumns(self)
 
 
 # The host without the profiler.
@@ -120,6 +143,12 @@ class HostModel(NamedTuple):
         slowed_s = self.scale * max(LEAST_HOST * time_s, time_s - self.event_cost_s * events)
         return slowed_s + self.known_scale * known_s
 
+    def times_of(self, times: PieceColumns) -> np.ndarray[Any, Any]:
+        """The same of many times, in their order."""
+        time_s, events, known_s = times
+        slowed_s = self.scale * np.maximum(LEAST_HOST * time_s, time_s - self.event_cost_s * events)
+        return slowed_s + self.known_scale * known_s
+
 
 AS_PROFILED = HostModel()
 AT_ONCE = HostModel(scale=0.0, known_scale=0.0)
@@ -128,7 +157,8 @@ AT_ONCE = HostModel(scale=0.0, known_scale=0.0)
 
 def host_time_s(queue: StepQueue, host: HostModel) -> float:
     """The host's own time in a step, without waiting."""
-    return math.fsum(host.time_of(before) + host.time_of(own) for before, own in queue.times) / queue.steps
+    before, own = queue.times
+    return math.fsum(host.times_of(before) + host.times_of(own)) / queue.steps
 
 
 # Runs the queue.
@@ -205,26 +235,52 @@ class _QueueState:
 def compile_queue(queue: StepQueue, host: HostModel = AS_PROFILED) -> CompiledQueue:
     """The queue with the times of a host."""
     return CompiledQueue(
-        tuple(_rows(queue, host)),
+        tuple(queue.rows.of(host)),
         tuple(work.duration_s for work in queue.works),
         1 + max((work.lane for work in queue.works), default=0),
         queue.left_out,
     )
 
 
-def _rows(queue: StepQueue, host: HostModel) -> Iterator[_Row]:
-    for action, times in zip(queue.actions, queue.times, strict=True):
-        before, own = host.time_of(times[0]), host.time_of(times[1])
-        if action.kind == LAUNCH and action.works:
-            for number, place in enumerate(action.works):
-                work = queue.works[place]
-                inside = min(work.latency_s, action.own_s)
-                latency = work.latency_s - inside + (inside * own / action.own_s if inside else 0.0)
-                yield work.lane, -1.0 if number else before, own, latency, work.gap_s, place, work.after
-        elif action.kind == BOUNDARY:
-            yield -2, before, own, 0.0, 0.0, -1, ()
-        else:
-            yield -1, before, own, action.return_s, 0.0, -1, action.works
+class _RowColumns:
+    """The rows of a queue, without the times that differ between hosts."""
+
+    def __init__(self, queue: StepQueue) -> None:
+        # of each row: action, lane, whether it is its action's first, gap, place, works to wait for, and its latency
+        # in three parts: the rest, and how much of it lies in a call of which time
+        rows: list[tuple[int, int, bool, float, int, tuple[int, ...], float, float, float]] = []
+        for number, action in enumerate(queue.actions):
+            if action.kind == LAUNCH and action.works:
+                for nth, place in enumerate(action.works):
+                    work = queue.works[place]
+                    inside = min(work.latency_s, action.own_s)
+                    rest, of = work.latency_s - inside, action.own_s if inside else 1.0
+                    rows.append((number, work.lane, not nth, work.gap_s, place, work.after, rest, inside, of))
+            elif action.kind == BOUNDARY:
+                rows.append((number, -2, True, 0.0, -1, (), 0.0, 0.0, 1.0))
+            else:
+                rows.append((number, -1, True, 0.0, -1, action.works, action.return_s, 0.0, 1.0))
+        columns = list(zip(*rows, strict=True)) or [()] * 9
+        self._action, self._first = np.array(columns[0], int), np.array(columns[2], bool)
+        self._lane, self._gap, self._place, self._after = columns[1], columns[3], columns[4], columns[5]
+        self._rest, self._inside, self._of = (np.array(column, float) for column in columns[6:])
+        self._times = queue.times
+
+    def of(self, host: HostModel) -> Iterator[_Row]:
+        """The rows with the times of a host."""
+        before, own = (host.times_of(times)[self._action] for times in self._times)
+        latency = self._rest + self._inside * own / self._of
+        before = np.where(self._first, before, -1.0)
+        return zip(
+            self._lane,
+            before.tolist(),
+            own.tolist(),
+            latency.tolist(),
+            self._gap,
+            self._place,
+            self._after,
+            strict=True,
+        )
 
 
 def _pass(rows: Sequence[_Row], durations: Sequence[float], state: _QueueState) -> list[float]:
