@@ -67,6 +67,9 @@ LOSSES = (
 """The losses of ``torch.nn.functional``, and what names each in an operator's label or in the line that calls it."""
 
 
+ENTRY = "main"
+"""The name of the function with which a program begins."""
+
 _OF_STEPS = re.compile(r"\.(backward|step)\(")
 """What a line of a training step calls."""
 
@@ -193,7 +196,8 @@ class StepFacts:
     def eager_functions(self) -> tuple[EagerFunction, ...]:
         """The program's functions that call eager operators, the one with most of them first.
 
-        Those that run the backward or the optimizer are the step itself, and are none.
+        Those that run the backward or the optimizer are the step itself, and are none. Nor is ``main``: a program
+        calls it once, and it holds the loop.
         """
         every = [part.source for part in parts_of(self.run, EAGER, OPTIMIZER) if part.source is not None]
         steps = {(one.file, one.function) for one in every if _OF_STEPS.search(one.code)}
@@ -203,7 +207,9 @@ class StepFacts:
         found += [(one.source, one.time_s) for one in (host.stretches if host else ()) if one.label == DISPATCHING]
         lines: dict[tuple[str, str], dict[SourceLine, float]] = {}
         for source, time_s in found:
-            if source is not None and source.function.isidentifier() and (source.file, source.function) not in steps:
+            if source is None or not source.function.isidentifier() or source.function == ENTRY:
+                continue
+            if (source.file, source.function) not in steps:
                 known = lines.setdefault((source.file, source.function), {})
                 known[source] = known.get(source, 0.0) + time_s
         functions = [
