@@ -56,6 +56,19 @@ def test_a_figure_from_too_few_processes_has_no_interval_and_a_longer_step_is_lo
     assert "(+2.0%, 4 processes, too few for an interval); its proof, " in said
 
 
+def test_the_smaller_saving_comes_first() -> None:
+    found = optimization(two_winners())
+    assert found.winner is not None and found.winner.alone is not None
+    winner, more = found.winner, replace(found.winner.alone, share=found.winner.gain.share + 0.1)
+    got, _, start = headline(replace(found, winner=replace(winner, alone=more))).partition(
+        "; from the program's start: "
+    )
+    before, after = units.seconds(winner.gain.before_s), units.seconds(winner.gain.after_s)
+    assert got.startswith(f"{before} → {after} a step (\N{MINUS SIGN}")
+    assert got.endswith(f"{interval(winner.gain)}), proven in turns with the original in one process")
+    assert start.startswith(f"{units.seconds(more.before_s)} → {units.seconds(more.after_s)} (\N{MINUS SIGN}")
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

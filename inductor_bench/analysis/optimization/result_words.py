@@ -14,23 +14,21 @@ NO_INTERVAL = -1
 
 
 def result_words(found: Optimization) -> str:
-    """The step from the program's start, as the user runs it, and then the proof; empty if there is no result.
+    """What a result saves from the program's start, as the user runs it, and by the proof: the smaller saving first.
 
-    Each has its own interval. A result that was not run from the program's start has the proof alone.
+    Each has its own interval. A result that was not run from the program's start has the proof alone. Empty if there is
+    no result.
     """
     winner = found.winner
     if winner is None:
         return ""
-    where = where_measured(found)
-    if winner.alone is None:
-        return f"{whole_step(winner.gain)} ({_change(winner.gain)}, {interval(winner.gain)}), proven {where}"
+    gain, alone, where = winner.gain, winner.alone, where_measured(found)
+    if alone is None or gain.share < alone.share:
+        said = f"{whole_step(gain)} {_saving(gain)}, proven {where}"
+        return f"{said}; from the program's start: {_step(alone)} {_saving(alone)}" if alone is not None else said
     those = "this setting" if len(winner.slugs) == 1 else "these settings"
-    said = f"{whole_step(winner.alone)} if you run the program with {those}"
-    proof = f"{units.seconds(winner.gain.before_s)} → {units.seconds(winner.gain.after_s)}"
-    return (
-        f"{said} ({_change(winner.alone)}, {interval(winner.alone)}); "
-        f"its proof, {where}: {proof} ({_change(winner.gain)}, {interval(winner.gain)})"
-    )
+    said = f"{whole_step(alone)} if you run the program with {those} {_saving(alone)}"
+    return f"{said}; its proof, {where}: {_step(gain)} {_saving(gain)}"
 
 
 def where_measured(found: Optimization) -> str:
@@ -51,13 +49,18 @@ def interval(gain: MeasuredGain) -> str:
     return f"{CONFIDENCE} interval {gain.low * 100:.1f} to {gain.high * 100:.1f}%"
 
 
-def _change(gain: MeasuredGain) -> str:
+def _saving(gain: MeasuredGain) -> str:
     sign = "+" if gain.share < 0 else "\N{MINUS SIGN}"
-    return f"{sign}{exact_percent(abs(gain.share))}"
+    return f"({sign}{exact_percent(abs(gain.share))}, {interval(gain)})"
 
 
 def whole_step(gain: MeasuredGain) -> str:
-    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)} a step"
+    """The step before and after."""
+    return f"{_step(gain)} a step"
+
+
+def _step(gain: MeasuredGain) -> str:
+    return f"{units.seconds(gain.before_s)} → {units.seconds(gain.after_s)}"
 
 
 def exact_percent(share: float) -> str:
