@@ -48,7 +48,7 @@ ROUGHLY = 0.03
 """The share of the step by which a fitted one may be off where the device explains it."""
 
 OFF = 0.25
-"""The least uncertainty, as a share of the saving. Of 49 changes that were really made on an H200, 47 were within it or
+"""The least uncertainty, as a share of the saving. Of 60 changes that were really made on an H200, 59 were within it or
 0.25 ms (``scripts/benchmark_simulation.py``)."""
 
 _ROUNDS = 16
