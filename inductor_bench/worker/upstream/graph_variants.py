@@ -187,7 +187,7 @@ def _options_of_cpp_wrapper() -> AbstractContextManager[Any]:
 class ReplaySwitch:
     """Lets compiled graphs that are replayed as CUDA graphs launch their kernels one by one for a while.
 
-    Made before the graphs are compiled. (2.11, 2.13; 2.9 read only)
+    Made before the graphs are compiled. (2.11; 2.13, 2.15 read only)
     """
 
     def __init__(self) -> None:
