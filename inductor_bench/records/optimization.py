@@ -53,7 +53,7 @@ class ProgramSetting:
 GROUPS = (
     *("cudagraphs", "optimizer", "attention", "max-autotune", "kernels", "padding", "convolutions", "layout"),
     *("cpp-wrapper", "freezing", "dynamic", "loader", "allocator", "tf32", "reduced-precision", "threads", "pins"),
-    *("functions", "memory", "bf16"),
+    *("functions", "memory", "bf16", "graph-breaks"),
 )
 """The names of groups of settings that ``--allow`` and ``--deny`` take."""
 

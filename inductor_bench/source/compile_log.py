@@ -262,6 +262,15 @@ _ATTEMPT = re.compile(
     r"^(?:Encountered graph break when attempting to trace|Failed to handle graph break gracefully)[^\n]*\n*"
 )
 _EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
+HINT = " Hint: "
+"""What stands before Dynamo's hint in a message on a graph break."""
+
+_HINT = re.compile(r"^\s*Hint: (.+)$", re.MULTILINE)
+_OF_MANY_BREAKS = re.compile(
+    r"Your code may result in an error|Dynamo has detected that|This is likely to be a Dynamo bug"
+    r"|This graph break |It may be possible to write Dynamo tracing rules"
+)
+"""How hints begin that Dynamo gives for whole classes of graph breaks. They do not say what to change."""
 
 
 def read_source_line(stack: str) -> SourceLine | None:
@@ -289,18 +298,23 @@ def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:
 
 
 def read_graph_break(text: str) -> str:
-    """Dynamo's message on a graph break as one line, ``file:line: reason``."""
+    """Dynamo's message on a graph break as one line, ``file:line: reason``, and its first hint that says what to do."""
     place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
     user_part = text.partition("\nTraceback (most recent call last)")[0]
     frame = read_source_line(user_part)
     where = f"{place.group(1)}:{place.group(2)}" if place else f"{frame.file}:{frame.line}" if frame else ""
-    said = _headline(reason.group(1)) if reason else text.strip().partition("\n")[0]
+    said = _headline(reason.group(1)) + _hint(reason.group(1)) if reason else text.strip().partition("\n")[0]
     return f"{where}: {said}" if where else said
 
 
 def _headline(reason: str) -> str:
     first, explanation = _kind_of_break(reason)
     return f"{first}: {explanation}" if explanation else first
+
+
+def _hint(reason: str) -> str:
+    hints = (match.group(1).strip() for match in _HINT.finditer(reason))
+    return next((HINT + hint for hint in hints if not _OF_MANY_BREAKS.match(hint)), "")
 
 
 def _kind_of_break(reason: str) -> tuple[str, str]:

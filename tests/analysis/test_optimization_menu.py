@@ -170,6 +170,15 @@ def test_functions_that_call_eager_operators_and_eager_losses_are_compiled() -> 
     assert denied["compile-1-augment"].reason == "denied by --deny"
 
 
+def test_an_option_of_dynamo_is_tried_if_a_hint_names_it() -> None:
+    run = recorded("train")
+    hint = "/x/train.py:3: Unsupported Tensor.item() Hint: Set `torch._dynamo.config.capture_scalar_outputs = True`"
+    rows = menu_after(run, replace(run.capture, graph_breaks=(hint,)))
+    row = rows["capture-scalars"]
+    assert row.settings == (ProgramSetting("dynamo", "capture_scalar_outputs", "True"),) and not row.reason
+    assert rows["allow-rnn"].reason == "no graph break's hint names it"
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

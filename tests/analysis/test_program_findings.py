@@ -12,6 +12,7 @@ from inline import change
 
 from inductor_bench.analysis.findings.finding import ADVICE, CAUTION, FINE, NOTE, Assumption, Finding
 from inductor_bench.analysis.findings.first_line import headline
+from inductor_bench.analysis.findings.next_commands import try_command
 from inductor_bench.analysis.findings.rule_table import STEP_RULES, findings, saving_s
 from inductor_bench.analysis.findings.step_phrases import step_words
 from inductor_bench.records.code import CompilePhase, MachineLoad, SourceLine
@@ -325,6 +326,21 @@ def test_a_backward_graph_is_not_blamed_for_guards() -> None:
 def test_graphs_on_a_cpu_are_not_blamed_for_guards() -> None:
     program = with_parts([*SMALL_GRAPHS], device="cpu").program
     assert "small-graphs" not in kinds(replace(step_runs.cpu(), program=program))
+
+
+def test_equal_graph_breaks_are_told_once_with_what_dynamo_hints_at() -> None:
+    why = "Unsupported Tensor.item() call Hint: Set `torch._dynamo.config.capture_scalar_outputs = True`."
+    capture = Capture(graph_breaks=(f"/x/train.py:3: {why}", f"/x/train.py:5: {why}"))
+    run = replace(step_runs.host_paced(), capture=capture)
+    found = the(run, "graph-breaks")
+    assert found.text.startswith(
+        "2 graph breaks: /x/train.py:3 and /x/train.py:5: Unsupported Tensor.item() call. Dynamo's hint: Set "
+        "`torch._dynamo.config.capture_scalar_outputs = True`"
+    )
+    assert [change.setting for change in found.changes] == ["torch._dynamo.config.capture_scalar_outputs"]
+    assert try_command(run, found, "runs/a") == "inductor-bench optimize runs/a"
+    own = replace(run, capture=Capture(graph_breaks=("/x/train.py:3: print",)))
+    assert "hint" not in the(own, "graph-breaks").text and not the(own, "graph-breaks").changes
 
 
 def test_graph_breaks_have_the_cost_of_python_between_graphs() -> None:

@@ -11,7 +11,7 @@ from source_data import CPU, GPU, text_of
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code import SourceLine
-from inductor_bench.source.compile_log import read_source_line
+from inductor_bench.source.compile_log import read_graph_break, read_source_line
 from inductor_bench.source.structured_trace import printed_module_paths, read_structured_trace
 
 TRAINING = CPU / "structured"
@@ -67,12 +67,25 @@ def test_cpp_wrapper_gets_its_role_from_the_trace() -> None:
 
 def test_graph_breaks_have_place_and_reason() -> None:
     assert read_structured_trace(BREAKS).graph_breaks == (
-        "/home/user/brk.py:4: Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None",
+        "/home/user/brk.py:4: Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None"
+        " Hint: Remove the `torch._dynamo.graph_break()` call.",
         "/home/user/brk.py:9: Failed to trace builtin operator: Dynamo does not know how to trace builtin operator "
-        "`print` with argument types ['str'] (has_kwargs False)",
+        "`print` with argument types ['str'] (has_kwargs False) Hint: Avoid calling builtin `print` with argument "
+        "types ['str']. Consider using an equivalent alternative function/method to `print`.",
         "/home/user/brk.py:10: Data-dependent branching: Detected data-dependent branching (e.g. "
-        "`if my_tensor.sum() > 0:`). Dynamo does not support tracing dynamic control flow.",
+        "`if my_tensor.sum() > 0:`). Dynamo does not support tracing dynamic control flow. Hint: For the common "
+        "pattern `if tensor_cond: x = transform(x)` (e.g. clamping inf/nan values), consider making the code "
+        "branchless by always applying the transform. Operations like torch.clamp, torch.nan_to_num, and torch.where "
+        "are typically no-ops on well-behaved inputs and compile without graph breaks.",
     )
+
+
+def test_a_hint_for_a_whole_class_of_graph_breaks_is_none() -> None:
+    reason = "Graph Break Reason: Attempted to wrap RNN\n  Explanation: Dynamo does not.\n"
+    general = "  Hint: It may be possible to write Dynamo tracing rules for this code.\n"
+    assert read_graph_break(reason + general) == "Attempted to wrap RNN: Dynamo does not."
+    named = read_graph_break(f"{reason}{general}  Hint: Set torch._dynamo.config.allow_rnn=True\n")
+    assert named == "Attempted to wrap RNN: Dynamo does not. Hint: Set torch._dynamo.config.allow_rnn=True"
 
 
 def test_recompiles_have_place_and_most_recent_reason() -> None:

@@ -12,6 +12,7 @@ from ... import units
 from ...devices.table import device_of
 from ...records.base import Category
 from ...records.run import COPY, COPYING, GUARDS, PYTHON, Part, ProgramChange, Run
+from ...source.compile_log import HINT
 from ..step_costs import idle_labels, is_uncompiled, parts_of, runs_on_host
 from .finding import (
     ADVICE,
@@ -372,21 +373,41 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
 # Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 
 
-MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
+MOST_REASON, MOST_HINT = 150, 200  # largest numbers of characters of Dynamo's reason for one graph break, and its hint
 
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
 
 
+DYNAMO_CONFIG = "torch._dynamo.config."
+HINTED = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops", "allow_rnn")
+"""Options of Dynamo that its hints name, and that ``optimize`` tries."""
+
+
+def hinted_options(run: Run) -> tuple[str, ...]:
+    """Those of them that a hint of the run's graph breaks names."""
+    return tuple(name for name in HINTED if any(f"config.{name}" in text for text in run.capture.graph_breaks))
+
+
 def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports graph breaks and their reasons."""
+    """Reports graph breaks, their reasons, and what Dynamo hints at."""
     breaks = evidence.run.capture.graph_breaks
     if breaks:
         # The user cannot remove a break in torch's code; torch's optimizers have one.
         own = [text for text in breaks if "/site-packages/torch/" not in text.replace("\\", "/").partition(": ")[0]]
         inside = "" if own else ", in torch's code"
-        reasons = join_words([_short_reason(text) for text in own or breaks], 2)
-        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{_cost_between_graphs(evidence)}"
-        yield Finding("graph-breaks", text, level=CAUTION if own else NOTE)
+        places: dict[str, list[str]] = {}
+        for text in own or breaks:
+            place, reason = _short_reason(text)
+            places.setdefault(reason, []).append(place)
+        reasons = join_words([": ".join(filter(None, (join_words(at, 3), reason))) for reason, at in places.items()], 2)
+        hints = list(dict.fromkeys(_short(text.partition(HINT)[2].rstrip("."), MOST_HINT) for text in own))
+        said = join_words([hint for hint in hints if hint][:2], 2)
+        hinted = f". Dynamo's hint: {said}" if said else ""
+        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{hinted}{_cost_between_graphs(evidence)}"
+        changes = tuple(
+            ProgramChange("setting", f"{DYNAMO_CONFIG}{name}", "True") for name in hinted_options(evidence.run)
+        )
+        yield Finding("graph-breaks", text, level=CAUTION if own else NOTE, changes=changes)
 
 
 def _cost_between_graphs(evidence: RunEvidence) -> str:
@@ -416,14 +437,17 @@ def threads(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("threads", text, slugs(single), level=CAUTION)
 
 
-def _short_reason(text: str) -> str:
-    """Returns ``file:line: reason`` with a short path and without Dynamo's placeholders."""
+def _short_reason(text: str) -> tuple[str, str]:
+    """Returns ``file:line`` with a short path, if there is one, and the reason without Dynamo's placeholders."""
     place, colon, reason = short_paths(" ".join(text.split())).partition(": ")
     reason = _REASON_NOISE.sub("", reason).strip()
     # The reason may be a headline, a colon and an explanation. Either may hold the information, so both are kept.
     kept = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
-    kept = kept if len(kept) <= MOST_REASON else kept[:MOST_REASON] + "…"
-    return f"{place}: {kept}" if colon and kept else place + kept
+    return (place, _short(kept, MOST_REASON)) if colon else ("", _short(place, MOST_REASON))
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"
 
 
 MOST_LINES = 3

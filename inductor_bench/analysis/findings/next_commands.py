@@ -41,6 +41,7 @@ from .finding import (
     retune_command,
 )
 from .first_line import headline
+from .kernel_findings import DYNAMO_CONFIG
 from .rule_table import findings, saving_s
 
 _TUNED = "max-autotune-no-cudagraphs"
@@ -300,6 +301,7 @@ SEARCHED = {
     "unaligned-products": ("padding",),
     "padded-products": ("padding",),
     "short-kernels": ("kernels",),
+    "graph-breaks": ("graph-breaks",),
 }
 """The groups of settings in which ``optimize`` tries what a finding says, by the finding's kind."""
 
@@ -355,7 +357,8 @@ def try_command(
         return command
     allowed = _allowed(finding)
     set_by_it = bool(allowed or finding.kind in OPTIMIZED_KINDS) or any(
-        one.setting in OPTIMIZED or one.setting.endswith(".fused") for one in finding.changes
+        one.setting in OPTIMIZED or one.setting.endswith(".fused") or one.setting.startswith(DYNAMO_CONFIG)
+        for one in finding.changes
     )
     if set_by_it and run.request.kind in PROGRAMS:
         again = f"inductor-bench optimize {shlex.quote(folder)}{f' --allow {allowed}' if allowed else ''}"

@@ -23,6 +23,7 @@ from ...records.optimization import (
     ProgramSetting,
 )
 from ..findings.finding import plural
+from ..findings.kernel_findings import hinted_options
 from .step_facts import GENERATED, PRODUCTS, REDUCTIONS, StepFacts
 
 Bound = Callable[[StepFacts], "float | None"]
@@ -82,6 +83,10 @@ def _needs_limit(facts: StepFacts) -> str:
     return "" if facts.reached_limit else "no function was compiled so often that Dynamo gave it up"
 
 
+def _needs_hint(option: str) -> Callable[[StepFacts], str]:
+    return lambda facts: "" if option in hinted_options(facts.run) else "no graph break's hint names it"
+
+
 def _needs_memory(facts: StepFacts) -> str:
     if not facts.trains:
         return "it is for training"
@@ -127,6 +132,25 @@ class MenuEntry:
 
 def _set(kind: str, **settings: object) -> tuple[ProgramSetting, ...]:
     return tuple(ProgramSetting(kind, name.replace("__", "."), repr(value)) for name, value in settings.items())
+
+
+SIZES_OF_DATA = "sizes that only data decides cannot be guarded: a graph may fail to compile"
+
+
+def _hinted(slug: str, title: str, option: str, fails: str) -> MenuEntry:
+    """An option of Dynamo that a graph break's hint names."""
+    return MenuEntry(
+        slug,
+        f"{title} ({option})",
+        _set(DYNAMO, **{option: True}),
+        "graph-breaks",
+        SUMS,
+        "a graph break, and what runs uncompiled because of it",
+        lambda facts: None,
+        _needs_hint(option),
+        fails,
+        "https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html",
+    )
 
 
 def _inductor(**settings: object) -> tuple[ProgramSetting, ...]:
@@ -472,6 +496,9 @@ MENU = (
         "compilation takes as much longer",
         "https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",
     ),
+    _hinted("capture-scalars", "numbers read from tensors stay in the graph", "capture_scalar_outputs", SIZES_OF_DATA),
+    _hinted("capture-shapes", "shapes that data decides", "capture_dynamic_output_shape_ops", SIZES_OF_DATA),
+    _hinted("allow-rnn", "RNN, GRU and LSTM compiled", "allow_rnn", "experimental: the graph may become very large"),
     MenuEntry(
         "memory-budget",
         "half of the memory for activations (activation_memory_budget=0.5)",
