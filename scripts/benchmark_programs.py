@@ -366,6 +366,7 @@ def run_again(command: Sequence[str], row: Mapping[str, Any], folder: Path, left
     if second["note"]:
         return {"note": f"{row['note']} second: {second['note']}".strip()}
     found = {"again_s": second["seconds"], "again_step_s": read_record(folder / "second").get("step_time_s")}
+    found["again_line"] = second["first_line"]
     caches = environment_of(command) | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "caches")}
     for _ in ("cold", "warm"):
         begin_s = time.perf_counter()
@@ -402,6 +403,8 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     print()
     for row in rows:
         print(f"{row['program']}: {row.get('first_line') or '-'}")
+        if row.get("again_line"):
+            print(f"  the second time: {row['again_line']}")
 
 
 def print_cells(cells: Sequence[Sequence[str]]) -> None:
