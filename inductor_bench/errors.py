@@ -18,14 +18,14 @@ EXIT_TERMINATED = 143
 
 
 JSON_ERRORS = "json"
-"""The format of results with which errors are JSON, too."""
+"""The name of the result format in which errors are also JSON."""
 
 ERROR_IDS = {
     # the command line
     "bad-word": "a verb, an option or a value is unknown, or is missing",
     "missing-target": "no target is given, or no program",
-    "missing-option": "an option is given without the one that it needs",
-    "misplaced-option": "an option is not for this target, or not for this kind of result",
+    "missing-option": "an option is given without another option that it needs",
+    "misplaced-option": "an option does not apply to this target, or to this kind of result",
     "conflicting-options": "two options exclude each other",
     "usage": "the request cannot be carried out as typed, for a reason that has no id of its own",
     # targets
@@ -36,15 +36,15 @@ ERROR_IDS = {
     "no-fitting-kernel": "no kernel fits the selection",
     "refused-edit": "an edited kernel was refused when it was checked",
     "no-fitting-model": "no model of the list fits the selection",
-    "bad-list": "a list of models is no list, or has a line that cannot be read",
+    "bad-list": "a file is not a list of models, or has a line that cannot be read",
     # files that are read
     "unreadable": "a file or a folder cannot be read",
-    "damaged": "a file of a result holds something else than what was written",
+    "damaged": "a file of a result does not hold what was written",
     "newer-format": "a newer version of this tool wrote the result",
-    "older-format": "an old version of this tool wrote the result, and this one cannot read it",
+    "older-format": "an old version of this tool wrote the result, and this version cannot read it",
     "too-large": "a file or the arguments of a tool are larger than the limit",
-    "bad-trace": "a file is no trace of torch.profiler, or not one of this module",
-    "no-module": "a file is no compiled module, or one that is cut short",
+    "bad-trace": "a file is not a trace of torch.profiler, or not a trace of this module",
+    "no-module": "a file is not a compiled module, or it is cut short",
     "no-kernel-file": "a file is no standalone kernel file",
     "bad-edit": "an edited kernel cannot take the place of its original",
     "nothing-compiled": "a log or a trace names no compiled module",
@@ -70,10 +70,10 @@ ERROR_IDS = {
     "no-steps": "the program has no steps that could be compared",
     "nothing-measured": "a result to compare holds no measurement",
     "not-repeatable": "the program of the RUN cannot be run again",
-    "kernel-failed": "a kernel could not be measured, so that there is no result",
+    "kernel-failed": "a kernel could not be measured, so there is no result",
     "worker-lost": "a process that measures crashed, or gave no answer in time",
     # configs and settings
-    "no-retunes": "the RUN has no retunes, whose configs could be applied",
+    "no-retunes": "the RUN has no retunes with configs to apply",
     "elsewhere": "the configs or edits are for another torch, Triton or device",
     "nothing-applied": "no config and no edit could be put into the program",
     "applied-already": "the process has the configs of a RUN already",
@@ -82,7 +82,7 @@ ERROR_IDS = {
     "no-duckdb": "a query needs DuckDB, which is not installed",
     "bad-query": "DuckDB refuses the query",
     # the server of `inductor-bench mcp`
-    "not-allowed": "a tool runs programs, and the server was started without `--allow-run`",
+    "not-allowed": "the tool runs programs, but the server was started without `--allow-run`",
     "outside-root": "a path leads out of the folder of the server",
     "busy": "another job of the server measures, or too many run",
     "no-such-job": "the server knows no job of this number",
@@ -92,7 +92,7 @@ ERROR_IDS = {
     "failed": "something failed that has no id of its own",
     "bug": "a bug in this tool; the hint names a file with the details",
 }
-"""The ids of errors, which stay, and what they mean."""
+"""The ids of errors, which do not change, and their meanings."""
 
 
 class InductorBenchError(Exception):

@@ -20,7 +20,7 @@ GAP_S = 0.5
 group; the second one would interrupt the code that saves and shows the results."""
 
 AGAIN_S = 0.02
-"""Seconds until an interruption that Python dropped comes again."""
+"""Seconds until an interruption that Python lost is raised again."""
 
 
 class _State:

@@ -26,10 +26,12 @@ NAMES = (
 _SURE = re.compile(
     r"(?:password|passwd|passphrase|passcode|secret|apikey|(?:access|auth|secret|private)(?:key|token))s?$"
 )
-"""Certain ends of a last word: they count inside a longer word too, as in ``PGPASSWORD``, and for a number as value."""
+"""Endings that surely name a secret: they also count inside a longer word, as in ``PGPASSWORD``, and if the value is a
+number."""
 
 _DOUBTFUL = frozenset({"key", "signature", "sig", "pass", "auth", "bearer"})
-"""Last words of names that often hold no secret in source code. Beside them a literal has to look like one."""
+"""Last words of names that often hold no secret in source code. After them a literal is masked only if it looks like a
+secret."""
 
 _ORDINARY = frozenset(
     {
@@ -37,7 +39,7 @@ _ORDINARY = frozenset(
         *("sep", "cls", "image", "special", "start", "end", "stop", "next"),
     }
 )
-"""Words before ``key`` or ``token`` that make it one of a table or of a vocabulary."""
+"""Words before ``key`` or ``token`` that show that it is a key of a table or a token of a vocabulary."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _SWITCH = re.compile(r"true|false|yes|no|on|off|none|null|auto|", re.IGNORECASE)
@@ -91,7 +93,7 @@ _SHAPE_BEGINS = (
     "eyJ",
 )
 _LONG = 100_000
-"""Number of characters from which one pattern for each first letter is faster than to look for each beginning."""
+"""The number of characters from which one pattern for each first letter is faster than a search for each beginning."""
 
 _PEM = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END|\Z)", re.DOTALL)
 

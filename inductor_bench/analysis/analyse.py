@@ -52,8 +52,8 @@ from .step_costs import is_shared
 
 DISTURBED = 1.1
 UNSEEN_S = 1e-3
-"""A profiler slows a run down. One that took so many times as long without it was disturbed, unless the difference is
-no more than what a run may do before and after the operations that a trace shows."""
+"""The profiler slows a run. A run that took this many times as long without the profiler was disturbed, unless the
+difference is small enough to be work before and after the operations in the trace."""
 
 
 @dataclass(frozen=True)
@@ -456,7 +456,7 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "registers": _count(lambda kernel: kernel.compiled.registers),
     "costs in the step": _count(lambda kernel: kernel.step_time_s),
 }
-"""What a row is worse without: a count of each."""
+"""What makes a row worse if it is missing: a count of each."""
 
 
 def _refuse_loss(old: ModuleRecord | None, new: ModuleRecord | None) -> None:

@@ -114,7 +114,7 @@ DTYPES = {
     "c10::complex<double>": ("c128", "complex128"),
     "bool": ("b8", "bool"),
 }
-"""Names of element types: the profiler's name to the name in tables and torch's name."""
+"""Names of element types: for the profiler's name, the name in tables and torch's name."""
 
 
 def describe_arguments(arguments: TensorArguments) -> str:
@@ -158,7 +158,7 @@ HELPER_KERNELS = re.compile(
 )
 """Matches the names of helper kernels, which libraries launch before or after the kernel that does the work.
 
-Among them are copies without an inner operator: ``addmm`` copies what it adds into its output.
+Copies without an inner operator are among them: ``addmm`` copies its addend into its output.
 """
 
 _MASK = 10  # index of output_mask among the arguments of aten::convolution_backward
@@ -513,7 +513,7 @@ BY_INDEX = frozenset(
         *("_index_put_impl_", "index_add_", "index_copy_", "index_put_", "scatter_", "scatter_add_"),
     )
 )
-"""Operators that access in their first tensor only what an index selects."""
+"""Operators that access only the indexed part of their first tensor."""
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,8 @@ def _shown(kernels: Iterable[SideKernel]) -> tuple[KernelSide, ...]:
 
 
 NEGLIGIBLE = 1e-9
-"""Share of the step up to which the difference between it and the sum of its parts is a rounding error."""
+"""The largest difference between a step and the sum of its parts that counts as a rounding error, as a share of the
+step."""
 
 
 LEFT_WORDS = "only roughly known: it is the unprofiled step minus the profiled work, which in some run leaves nothing"

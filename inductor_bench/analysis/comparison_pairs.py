@@ -39,18 +39,19 @@ from .step_costs import idle_share
 LEAST_GRAPH = 0.5
 """Smallest similarity of two graphs that are paired. Equal labels are enough to reach it."""
 ALIKE = 0.95
-"""Likeness of two kernels from which each is reliably the other's counterpart."""
+"""The smallest similarity with which two kernels are surely counterparts."""
 SHARED = 0.5
-"""Share of the smaller kernel's origin that two kernels share, from which they do parts of the same work."""
+"""The smallest share of the smaller kernel's origin that two kernels have in common if they do parts of the same
+work."""
 LOST = 0.95
-"""Ratio of the time of a kernel and its counterpart from which neither lost a part of its work."""
+"""The smallest ratio of the times of two counterparts with which neither has lost a part of its work."""
 MOST_PAIRS = 40_000
 """Most pairs of unequal kernels whose similarity is computed; beyond that only equal code is paired."""
 
 Texts = tuple[Sources, Sources]
 """The texts of the kernels of A, and of those of B."""
 Scores = Mapping[tuple[int, int], float]
-"""The similarity of a kernel of A and one of B, by their identities."""
+"""The similarity of a kernel of A and a kernel of B, by their identities."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ def _remove(kernels: list[SideKernel], taken: Iterable[SideKernel]) -> None:
 
 SMALL = 0.004
 """Share of the longer step below which an eager operator may be one of :data:`OTHERS` in another run: the ledger lists
-operators of a line from 0.2% on, so that one of about that time is listed in some runs only."""
+the operators of a line if they take at least 0.2%, so operators of about this time are listed only in some runs."""
 LEFT = "unlabelled"
 """The label of a host's idle time if some run has none."""
 
@@ -358,10 +359,10 @@ PACED_NOISE, PACED_FROM, PACED = 0.5, 0.1, 0.3
 """The same for steps whose pace the host sets on both sides. It grows from the first share of idle time to the second.
 A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on machines of one kind."""
 DEVICE_PART_NOISE, HOST_PART_NOISE = 0.02, 0.25
-"""The least noise of one part of the step that is no kernel: on a CPU the same operator took 24 and 76 µs, 166 and
-132 µs in two runs of one program."""
+"""The smallest noise of a part of the step that is not a kernel: in two runs of one program on a CPU an operator took
+24 and 76 µs, and another 166 and 132 µs."""
 IDLE_NOISE = 0.25
-"""The same for one label of idle time: the labels are taken from the few profiled steps, and flow into each other."""
+"""The same for one label of idle time: the labels come from the few profiled steps, and their limits are not sharp."""
 IDLE_SOURCE = "the change of idle time included, which on a CPU is the unprofiled step minus the profiled work"
 LEAST_MEASURED = 0.5
 """The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
@@ -370,14 +371,16 @@ NO_CAUSE = "as large as the difference, because nothing else that the records ho
 DISTURBED = "as large as the difference, because a busy machine disturbed figures of one of the runs"
 SHARED_GPU = "as large as the difference, because other processes used the GPU during one of the runs"
 INTERRUPTION = 0.1
-"""Share of the step's noise that may fall on a single part: an interrupted process stretches what it did just then."""
+"""The share of the step's noise that a single part may have: an interruption of the process lengthens the part that
+runs."""
 DRIFT_FACTOR = 2.0
-"""The half-width of the noise divided by the change of the unchanged kernels, which is a single draw of it."""
+"""The half-width of the noise, divided by the change of the unchanged kernels, which is one random sample of the
+noise."""
 HOST_DRIFT = 0.4
 """The largest change of unchanged kernels that counts as noise between single runs on a CPU even if something
 differs around the program: two runs of one training program took 109 and 173 ms a step on two shared cores."""
 ENOUGH = 0.2
-"""Share of the step of the unchanged kernels from which their change says what the whole step's noise is."""
+"""If unchanged kernels take at least this share of the step, their change tells the noise of the whole step."""
 SMALLEST_SHARE = 0.002
 """Share of the step below which a part's difference gets no verdict."""
 

@@ -65,16 +65,17 @@ from .step_costs import is_shared, step_of
 
 Row = TypeVar("Row", PartChange, KernelChange)
 NO_STEP = (
-    "the figures are those of one iteration of each graph, outside of the program: no step was profiled in {}, so that "
-    "eager operators, copies and the calls of graphs are not compared"
+    "the figures are per iteration of each graph, outside of the program: no step was profiled in {}, so eager "
+    "operators, copies and the calls of graphs are not compared"
 )
 ONE_PROFILE = (
-    "the kernels of {} are known for one side only, because the other's profile failed; all of its time is in the part "
+    "the kernels of {} are known for one side only, because the profile of the other side failed; all of the graph's "
+    "time is in the part "
     "'graphs, outside of their kernels'"
 )
 ONE_RUN = (
     "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
-    "TARGET` makes several of each side, interleaved"
+    "TARGET` makes several runs of each side, in turn"
 )
 
 

@@ -23,7 +23,8 @@ from .step_costs import cost_of, graph_use, module_time_s, runs_on_host, step_of
 
 
 SAME_CALLS = 0.01
-"""Relative difference of two numbers of calls per step up to which they are the same: means over few steps."""
+"""The largest relative difference of two numbers of calls per step that count as equal: they are means over few
+steps."""
 
 Key = TypeVar("Key", bound=Hashable)
 Row = TypeVar("Row")
@@ -267,7 +268,7 @@ Sources = Mapping[tuple[str, str], str]
 _NUMBER = re.compile(r"_\d+$")
 _KIND = re.compile(r"^(?:triton_[a-z]{3}|triton|cpp)_(?:fused_+)?")
 FAMILY = 0.95
-"""Likeness from which on kernels of one family lie, which differ in sizes only."""
+"""The smallest similarity of kernels of one family, which differ only in sizes."""
 
 
 def is_library(side: SideKernel) -> bool:

@@ -71,7 +71,7 @@ _LIBRARIES = (
 TORCH, TRITON = "torch", "triton"
 """Names of the differences of their versions."""
 INTERPRETER = "interpreter"
-"""Name of the difference of what runs the program, if it was changed on purpose."""
+"""The name of a difference that was made on purpose in how the program runs."""
 PROGRAM_FILE = "the program's file"
 """Name of the difference of its contents."""
 SHOWN_DIGITS = 12
@@ -79,14 +79,14 @@ _COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
 _COMPILATION = ("mode", "dynamic")
 
 NOT_COMPLETE = " is not complete: "
-"""Stands in a note between a side and what failed in its run."""
+"""The words of a note between a side and the failure in its run."""
 
 BUSY = 0.25
 """Share of its running time for which a process waited for a core, from which the machine counts as busy."""
 COMMON = 0.1
-"""Share of the kernels' time below which programs of different names have too little in common to be compared."""
+"""If programs with different names share less of their kernels' time than this, they are not comparable."""
 MOST_PARTS = 0.01
-"""Relative difference of a step and the sum of its parts, above which a record is not what the tool wrote."""
+"""If a step and the sum of its parts differ by more than this share, somebody has edited the record."""
 
 
 def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]:
@@ -194,7 +194,7 @@ def _reasons(a: Run, b: Run) -> Iterator[str]:
         yield f"A is {a.request.target}, B is {b.request.target}: two models"
     elif a.request.batch_size != b.request.batch_size:
         sizes = [_text(run.request.batch_size) or "the default" for run in (a, b)]
-        yield f"the batch size of A is {sizes[0]}, that of B {sizes[1]}: a step does not do the same work"
+        yield f"the batch size is {sizes[0]} in A and {sizes[1]} in B: a step does not do the same work"
     if None not in (a.request.training, b.request.training) and a.request.training != b.request.training:
         kinds = ["training" if run.request.training else "inference" for run in (a, b)]
         yield f"A is {kinds[0]}, B is {kinds[1]}"
@@ -208,7 +208,7 @@ def _nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[s
         programs = [PurePath(side.runs[0].request.target).name for side in (a, b)]
         share = max(_share(a, (match.a for match in equal)), _share(b, (match.b for match in equal)))
         if programs[0] != programs[1] and share < COMMON:
-            same = f"{units.whole_percent(share)} of their kernels' time at most is in kernels that both have"
+            same = f"at most {units.whole_percent(share)} of their kernels' time is in kernels of both"
             yield f"A is {programs[0]}, B is {programs[1]}, and {same}: two programs"
         return
     families = [{kernel.kernel.family_id for kernel in side.kernels if kernel.kernel.family_id} for side in (a, b)]
@@ -485,7 +485,7 @@ def next_commands(comparison: RunComparison) -> list[NextCommand]:
         found.append(
             NextCommand(
                 f"inductor-bench kernel {_file(comparison.b.name, config.b[0].file)} --autotune",
-                "times this config against others side by side, which the two runs could not",
+                "times both configs side by side, which the two runs could not do",
             )
         )
     return found

@@ -10,9 +10,8 @@ from ..records.run import IDLE, QUEUED, OtherWork, RankSteps
 from .roofline import HELD_BYTES
 
 UNNAMED_BUSY = 0.25
-"""By how much the GPU is busy for a larger share of the time than with this program, from which unnamed ones used it.
-
-The driver may count gaps between kernels, which the profile does not."""
+"""If the driver's busy share of the GPU exceeds this program's busy share by this much, unnamed programs used the GPU.
+The driver may count gaps between kernels as busy; the profile does not."""
 
 
 def named_work(sharing: GpuSharing | None) -> OtherWork | None:

@@ -60,7 +60,7 @@ LOADERS = re.compile(
     r"/torch/utils/data/|/site-packages/(?:PIL|datasets|webdataset|tokenizers|torchdata|decord|av|cv2|soundfile|ffcv"
     r"|torchvision/(?:io|transforms|datasets)|torchaudio)/|/transformers/tokenization_|/imageio/"
 )
-"""Files of libraries that load data: whatever they call is loading."""
+"""Files of libraries that load data: everything that they call counts as loading."""
 
 _COMPREHENSION = re.compile(r"(?:\.<locals>\.<(?:genexpr|\w+comp)>)+$")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
@@ -97,7 +97,7 @@ CALLS = tuple(
         (r".*\.empty_cache", ALLOCATING),
     )
 )
-"""What a call does that is no Python, by its name in the user's line."""
+"""What a call of a function that is not written in Python does, by the function's name in the user's line."""
 
 
 WAITS = frozenset({FOR_LOCK, FOR_PROCESS, FOR_SOCKET})
@@ -113,10 +113,10 @@ _MODULES = re.compile(
     r".*/torch/nn/modules/module\.py:(?:.*\.)?(?:zero_grad|train|eval|_named_members"
     r"|(?:named_)?(?:modules|children|parameters|buffers))"
 )
-"""Methods of modules that only walk through them."""
+"""Methods of modules that only walk through their submodules."""
 
 _OPTIMIZERS = re.compile(r".*/torch/optim/optimizer\.py:(?:.*\.)?(?:wrapper|_use_grad|step)")
-"""The frame around the step of an optimizer, whosever class that is."""
+"""The frame around the step of any optimizer."""
 
 
 @dataclass(frozen=True)
@@ -273,10 +273,11 @@ LARGEST_ERROR = 0.15
 """Largest standard error, as a share of the idle time, with which samples divide it: that of 12 samples."""
 
 SEVERAL = 3
-"""Number of collections from which their measured time is that of a usual step."""
+"""The smallest number of collections from which their time per step is computed."""
 
 MUCH_LONGER = 2.0
-"""How many times as long as the profile's operators of its line a sampled call takes that is none of them."""
+"""If a sampled call takes this many times as long as the operators of its line in the profile, it is not one of
+them."""
 
 
 def host_stretches(samples: HostSamples, lines: LineKinds, graphs: Mapping[str, str], step_s: float) -> HostShares:
@@ -420,7 +421,7 @@ class HostShares:
 
 
 SEVERAL_SAMPLES = 3
-"""Number of samples that name what a profile only has a kind for."""
+"""The number of samples that are needed to name a function, if the profile only knows the kind of work."""
 
 _NAMED_BY_GRAPH = frozenset({LAUNCHING, DISPATCHING, BACKWARD, GUARDS, QUEUED})
 

@@ -18,7 +18,7 @@ from .call_work import OperatorPart, classify, describe_arguments, dtype_of, fin
 from .roofline import TimedWork, judge_groups
 
 OUTLIER_FACTOR = 1.5
-"""Ratio to the lower quartile of the iteration times above which an iteration counts as disturbed."""
+"""An iteration counts as disturbed if it takes more than this many times the lower quartile of all iterations."""
 
 TF32_NAME = re.compile(r"tf32|tensorop_s?(1688|16816)")
 """Matches the names of library kernels that multiply float32 data on tensor cores."""

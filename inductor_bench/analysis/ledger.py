@@ -104,16 +104,16 @@ def _in_order(spans: Sequence[Span]) -> Iterable[int]:
 
 
 ROUNDING = 1e-9
-"""The share of the step up to which a difference of sums is one of their rounding."""
+"""The largest difference of sums that counts as a rounding error, as a share of the step."""
 
 SMALL = 0.002
 """The share of the step below which eager parts are merged."""
 
 WITH_LINES = frozenset({SYNCHRONISING, CPU_OPERATORS, COPYING})
-"""What the host did whose line a profile tells: each is one operator, and not the time between several."""
+"""The kinds of host work whose line a profile shows, because each is one operator and not the time between several."""
 
 SMALL_IDLE = 0.01
-"""The share of the step below which idle parts of one label are merged, whatever their lines are."""
+"""Idle parts of one label that take less than this share of the step are merged, also if their lines differ."""
 
 _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
 
@@ -374,7 +374,7 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
 
 
 CERTAIN = 2.0
-"""Standard errors of the samples' share of idle time, above which they are believed and not the profile."""
+"""If samples and profile differ by more than this number of the samples' standard errors, the samples are believed."""
 
 
 def _sampled(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> Iterator[HostStretch]:

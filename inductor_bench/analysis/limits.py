@@ -70,18 +70,18 @@ def above_limit(found: Slowdown, limit: float) -> str:
 
 
 def limit_words(found: Slowdown, limit: float) -> str:
-    """The same in words: ``Limit of 5%: passed, as the whole interval, -1.0% to +2.0%, is at most that``."""
+    """The same in words: ``Limit of 5%: passed, because the whole interval, -1.0% to +2.0%, is at most the limit``."""
     said, judged = f"Limit of {100 * limit:g}%", above_limit(found, limit)
     if not math.isfinite(found.low + found.high):
-        return f"{said}: undecided, as nothing that was measured allows a comparison"
+        return f"{said}: undecided, because nothing that was measured allows a comparison"
     interval = f"{_signed(found.low)} to {_signed(found.high)},"
     if not judged:
-        return f"{said}: passed, as the whole interval, {interval} is at most that"
+        return f"{said}: passed, because the whole interval, {interval} is at most the limit"
     if judged == SLOWER:
-        return f"{said}: failed, as the whole interval, {interval} is above it"
+        return f"{said}: failed, because the whole interval, {interval} is above the limit"
     if found.low <= limit < found.high:
-        return f"{said}: undecided, as the interval, {interval} reaches above it"
-    return f"{said}: undecided, as a difference of less than {percent(found.effect)} does not count"
+        return f"{said}: undecided, because the interval, {interval} includes the limit"
+    return f"{said}: undecided, because a difference of less than {percent(found.effect)} does not count"
 
 
 def _signed(share: float) -> str:

@@ -42,7 +42,7 @@ from .statistics import EFFECT, judge_ratio
 
 
 SHOWN, DECIDING = 0.95, 0.99
-"""Confidence of the intervals that are shown, and of those that decide which row is faster."""
+"""The confidence of the intervals that are shown, and of the intervals that decide which row is faster."""
 
 _QUANTILES = {
     SHOWN: (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
@@ -122,7 +122,7 @@ def decide(interval: LogInterval, effect: float = EFFECT) -> str:
 
 
 DECISIVE_ROUNDS = 2
-"""Rounds of a row without which nothing is said about its order."""
+"""The smallest number of rounds of a row for a statement about its order."""
 
 
 COMPILE_NOISE = 1.5
@@ -130,7 +130,7 @@ COMPILE_NOISE = 1.5
 
 
 ACCEPTED = 0.1
-"""The most that the advised row may be slower than the fastest one, at the upper end of the interval."""
+"""How much slower than the fastest row the advised row may be at most, at the upper end of the interval."""
 
 
 def conclude(comparison: ModeComparison) -> ModeComparison:

@@ -63,7 +63,7 @@ NOT_CLOSED = 1.01
 """Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
 
 TIED_ENOUGH = 0.995
-"""The share of the graphs' device time that is tied to kernels below which a note says so."""
+"""If less than this share of the graphs' device time is tied to kernels, a note says so."""
 
 
 # Finds the loops within a step: calls of compiled graphs that repeat, as the tokens of a request do.
@@ -77,7 +77,7 @@ LONGEST_UNIT = 64
 """Maximum number of calls in one repetition."""
 
 MOST_STRETCHES = 8
-"""Maximum number of stretches of a step; a step of more is no loop that helps to read it."""
+"""The largest number of stretches of a step; a step with more is not shown as a loop."""
 
 
 class RepeatedCalls(NamedTuple):

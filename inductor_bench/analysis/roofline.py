@@ -32,10 +32,8 @@ SPREAD = 1.03
 """Largest ratio of a rate to its roof that counts as at the roof. Both are medians that repeat within a few percent."""
 
 WRITE_SPREAD = 1.1
-"""The same ratio for DRAM.
-
-The roof is that of kernels that read and write. Kernels that write most of their bytes ran up to 3.4% above it on an
-H200, whose data sheet allows 10%.
+"""The same ratio for DRAM. The roof was measured with kernels that read and write. Kernels that write most of their
+bytes ran up to 3.4% above it on an H200, whose data sheet allows 10%.
 """
 
 MATRIX_SPREAD = 1.05
@@ -199,7 +197,8 @@ BEYOND = 1.1
 """Ratio of a kernel's rate to its peak above which the peak is too low."""
 
 BEYOND_TIME = 0.02
-"""Share of the time of all kernels that those beyond a peak take at least; fewer may do less work than was counted."""
+"""The smallest share of all kernels' time that kernels above a peak have to take; less may come from kernels whose work
+was overcounted."""
 
 Roof = tuple[str, str]
 """A bound, and for ``compute`` the element type of the products; else empty."""

@@ -24,8 +24,8 @@ VERDICT_CONFIDENCE = 0.995
 EFFECT = 0.01
 SHORT_EFFECT = 0.03
 SHORT_S = 5e-6
-"""Smallest relative difference that counts: ``EFFECT``, and ``SHORT_EFFECT`` for kernels shorter than ``SHORT_S``
-seconds, whose times have the coarse steps of the clock."""
+"""The smallest relative difference that counts: ``EFFECT``, and ``SHORT_EFFECT`` for kernels shorter than ``SHORT_S``
+seconds, because the clock is too coarse for them."""
 
 DRIFT = 0.03
 """Smallest relative change from the first to the last third of the samples that counts as drift."""
@@ -237,7 +237,7 @@ SPREADS = 2.0
 """Smallest difference between processes that counts, in ranges of processes that ran the same."""
 
 DEVICE_SHARE = 0.5
-"""Smallest share of such a difference of the step that the device has to show, too."""
+"""The smallest share of this difference that the device's time has to show, too."""
 
 
 def device_confirms(step: Saving, device: Saving | None) -> bool:
@@ -257,7 +257,7 @@ APART = 0.2
 """Gap between two groups of steps, as a share of their median, from which their steps are of two kinds."""
 
 SMALLEST_GROUP = 0.2
-"""Share of the steps that a group has at least."""
+"""The smallest share of the steps that forms a group."""
 
 MIDDLE_HALF = 1.0
 """Width of the middle half of the steps, as a share of their median, from which the median is not the usual step."""
@@ -272,7 +272,7 @@ ROUNDING = 1e-9
 """Relative error of a sum of distances."""
 
 CHANCE = 0.001
-"""Probability below which a change of level is no chance."""
+"""The largest probability with which a change of level is not explained by chance."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,13 @@ HOST_SETS_PACE = 0.1
 """Share of the step in which the device waits for the host, above which the host determines the step's time."""
 
 FAR_OFF = 0.25
-"""Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
+"""The smallest difference between a call's time by itself and in the program that is reported, as a share of its time
+in the program."""
 
 
 SLOWED = 1.5
-"""Ratio of profiled steps to others up to which a profile says how the others divide their idle time."""
+"""If profiled steps take at most this many times as long as others, the profile also tells how the others divide their
+idle time."""
 
 EQUAL_STEPS = 0.02
 """Smallest difference of a compiled and an eager step, as a share of the compiled one, from which one is faster."""

@@ -387,7 +387,7 @@ class ThreadVariants(CpuSpace):
 
     now: Config
     axes: Axes
-    no_variants_reason: str = "there is one CPU here, so that a library call has no other way to run"
+    no_variants_reason: str = "this machine has one CPU, so there is no other way to run a library call"
 
     def change(self, config: Config) -> VariantChange:
         return VariantChange(threads=config["threads"])

@@ -119,13 +119,13 @@ METHODS = {
 
 
 UNKNOWN_HEADROOM = 0.5
-"""Share of a kernel's time that counts as its most possible gain if no roof is known."""
+"""The largest possible gain of a kernel without a known roof, as a share of its time."""
 
 SLACK = 0.03
 """Share of a kernel's time that is added to its gain limit: its time in the step and its roof are not exact."""
 
 LEFT_AT_LEAST = 0.05
-"""Share of a candidate's time that may be left to win whatever the roof says."""
+"""The share of a candidate's time that may still be saved, even if its roof says less."""
 
 NEGLIGIBLE = 0.02
 """Kernels are not retuned if together they can save at most this share of what all kernels can save."""
@@ -143,7 +143,8 @@ LIBRARY_COST_S = 20.0
 """Usual seconds for the search of a generated kernel, and of a library call, whose choices Inductor compiles first."""
 
 LIBRARY_PRIOR = 0.2
-"""Expected gain of a library call as a share of that of a generated kernel with the same gain limit."""
+"""The expected gain of a library call, as a share of the expected gain of a generated kernel with the same gain
+limit."""
 
 
 @dataclass(frozen=True)
@@ -367,13 +368,14 @@ QUICK_SCREENING = RacePlan(
     final_rounds=3,
     most_final_rounds=3,
 )
-"""The screening of one kernel of many: it decides what is tried next, and the final decides who wins."""
+"""The screening of one of many kernels: it decides what is tried next; the final decides which candidate is the
+best."""
 
 QUICK_FINAL = RacePlan(first_rounds=0, final_rounds=VERDICT_ROUNDS, most_final_rounds=2 * VERDICT_ROUNDS)
-"""The final of one kernel of many: its candidates are those of the screenings that are near the fastest."""
+"""The final of one of many kernels, with the candidates that were near the fastest in the screenings."""
 
 HOPELESS_FINAL = RacePlan(finalists=1, first_rounds=0, final_rounds=VERDICT_ROUNDS, most_final_rounds=VERDICT_ROUNDS)
-"""The final of one kernel of many whose candidates were no faster than the default in the screenings."""
+"""The final of one of many kernels, if no candidate was faster than the default in the screenings."""
 
 NEAR = 1.02
 """Ratio to the fastest candidate of the screenings up to which another candidate enters the final of one of many."""

@@ -49,7 +49,8 @@ class Variants(Space, Protocol):
 
 
 Questions = Generator[Numbered[Any], Any, Variants]
-"""The way to the variants of a kernel: yields requests about the kernel, and receives the worker's answers."""
+"""A generator that finds the variants of a kernel: it yields requests about the kernel, and receives the worker's
+answers."""
 
 FindVariants = Callable[[VariantFacts], Questions]
 """Finds the variants of a kernel from the worker's facts.

@@ -53,15 +53,14 @@ def command(context: click.Context, /, run: Path | None, known: bool, fail_above
     inductor-bench apply RUN/tuned -- python train.py      with what RUN/tuned holds, on another day
     inductor-bench apply --known -- python train.py        with the tunings of all RUNs so far
 
-    An edited kernel (`inductor-bench kernel RUN#NAME --edit mine.py`) runs in the place of Inductor's.
-    RUN/tuned has the edits, the configs also in the form that Inductor reads, a module with one line to add, and a page
-    about them. Another torch, Triton or device than the RUN's is refused.
-    RUN may also be the folder RUN/optimized of a search: the program runs with the settings that `optimize` found.
+    An edited kernel (`inductor-bench kernel RUN#NAME --edit mine.py`) replaces Inductor's kernel. RUN/tuned gets the
+    edits, the configs (also in Inductor's own form), a module with one line to add, and a page about them. The command
+    refuses another torch, Triton or device than the RUN's. RUN may also be the folder RUN/optimized of a search: the
+    program runs with the settings that `optimize` found.
 
-    Exit code: that of the program; 0 or 1 without one, and with --verify, 1 also if a kernel does not run its edit; 2
-    for a request that cannot be carried out.
-    With --fail-above 0 only if all of the interval of the step's change is at most that, 4 if all of it is above, else
-    5: undecided.
+    Exit code: the program's; 0 or 1 without a program, or with --verify; with --verify 1 also if a kernel does not run
+    its edit; 2 for a request that cannot be carried out. With --fail-above: 0 only if the whole interval of the step's
+    change is at most the limit, 4 if the whole interval is above it, else 5 (undecided).
     """
     from ..workflows.apply import run_apply
 
@@ -107,7 +106,7 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
 
     example = f"inductor-bench apply {shlex.quote(str(folder))} -- {program_command(OptimizationFolder(folder).load())}"
     if not request.command:
-        raise UsageError(f"{folder} has settings for a program, and no program was given", example, "missing-target")
+        raise UsageError(f"{folder} has settings for a program, but no program was given", example, "missing-target")
     if request.verify:
         raise UsageError(
             "--verify is for the configs of kernels: optimize has proven its settings", example, "misplaced-option"
@@ -117,7 +116,7 @@ def _run_optimized(request: ApplyRequest, folder: Path, console: Console) -> int
         for words in found.refused:
             console.remark(f"without effect: {words}")
         if found.caveat:
-            console.remark(f"these settings were {found.caveat} by optimize: a longer --budget of it does")
+            console.remark(f"these settings were {found.caveat}: optimize with a longer --budget runs them")
         if found.exit_code:
             seen = (
                 f"steps ran with {', '.join(found.applied)}" if found.applied else "no step with the settings was seen"

@@ -58,8 +58,8 @@ TARGET is one of
 {help_lines(20)}
 
 With --autotune, kernels that are not retuned yet are retuned; an earlier run is not measured again. Then the program
-runs with and without the faster configs, which measures what they save. For an earlier run this needs a model that this
-tool runs (a factory or a named model).
+runs with and without the faster configs, to measure what they save. For an earlier run this is possible only if its
+program is a factory or a named model, which this tool runs itself.
 
 Exit code: 0, 1 if something failed (what was measured is still shown), 2 for a request that cannot be carried
 out as typed, 3 for a bug in this tool, 130 after Ctrl-C and 143 after SIGTERM (what was measured until then is shown).

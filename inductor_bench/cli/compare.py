@@ -50,13 +50,13 @@ inductor-bench compare train.py --python old/bin/python --python new/bin/python
 inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1
 inductor-bench compare runs/compare-train            # the same runs again
 
-With one TARGET the runs are made here, interleaved (A B B A), each as `breakdown` makes it. A runs under the first
---python, B under the second; only B has the variables of --env. With neither option, A and B are the
-same, and the difference is noise.
+With one TARGET `compare` makes the runs, in turn (A B B A), each as `breakdown` makes it. A runs under the first
+--python, B under the second; only B has the variables of --env. With neither option, A and B are the same, and the
+difference is noise.
 
-Exit code: 0. With --fail-above 0 only if all of the interval of B's slowdown is at most that, 4 if all of it is above,
-else 5: undecided; and 1 if it is not comparable, or a batch B lacks a model that A ran; of several models the first of
-1, 4 and 5. Otherwise as `breakdown`.
+Exit code: 0. With --fail-above: 0 only if the whole interval of B's slowdown is at most the limit, 4 if the whole
+interval is above it, else 5 (undecided); 1 if the two are not comparable, or if batch B lacks a model that A ran. With
+several models: the first of 1, 4 and 5 that applies to a model. Otherwise as `breakdown`.
 """
 
 

@@ -22,7 +22,7 @@ from .presentation import complete_path, console_for, format_option, make_reques
 def command(**values: Any) -> int:
     """Write every kernel as a separate file, with the arguments that it had.
 
-    Each runs with plain `python FILE`, without this tool.
+    Each file runs with plain `python FILE`, without this tool.
 
     SOURCE is a RUN folder, one or more compiled modules, a log that lists them, or a TORCH_TRACE folder. A RUN knows
     the arguments that the kernels really had; a module is run once to see them.

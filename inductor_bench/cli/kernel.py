@@ -48,14 +48,14 @@ def command(fail_above: float | None, **values: Any) -> int:
     inductor-bench kernel runs/train-1#aten_mm_out_0..triton_poi_fused_relu_1 --edit mine.py
     inductor-bench kernel mine.py --check
 
-    --edit writes the source of a kernel of a RUN as a file to edit; for a library call, or for FIRST..LAST, one kernel
-    in the place of these calls. A file of that kind is checked, whether it is right, and then timed in turn with the
-    original; --compare RUN#NAME takes the original and its launches from a RUN.
+    --edit writes the source of a RUN's kernel as a file to edit. For a library call, or for FIRST..LAST, it writes one
+    kernel that replaces these calls. If FILE is such an edit, it is checked, and then timed in turn with the original;
+    --compare RUN#NAME takes the original and its launches from a RUN.
 
-    Exit code: 0, 1 if a kernel could not be measured or retuned (the others are), computes something else than
-    its reference or than the other, or is an edit that is refused, 2 for a request that cannot be carried out as
-    typed, 130 if it was interrupted (what was measured until then is shown). With --fail-above, for --compare and
-    edits, 0 only if all of the interval of the slowdown is at most that, 4 if all of it is above, else 5: undecided.
+    Exit code: 0, 1 if a kernel could not be measured or retuned (the others are), differs in its outputs from its
+    reference or from OTHER, or is an edit that is refused, 2 for a request that cannot be carried out as typed, 130 if
+    it was interrupted (what was measured until then is shown). With --fail-above, for --compare and edits: 0 only if
+    the whole interval of the slowdown is at most the limit, 4 if the whole interval is above it, else 5 (undecided).
     """
     from ..workflows.kernel import KernelsInterrupted, run_kernel
     from ..workflows.kernels.edit_files import is_edit_file, run_edit

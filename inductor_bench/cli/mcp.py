@@ -385,7 +385,7 @@ def show_kernel(permissions: Permissions, given: Mapping[str, Any]) -> dict[str,
 
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Tells the client how far a call is: seconds, their whole number if it is known, and words."""
+"""Tells the client the progress of a call: seconds until now, all seconds if they are known, and words."""
 
 
 class Service:
@@ -496,8 +496,8 @@ def make_server(service: Service) -> Any:
 
 ABOUT = (
     "Where the time of a torch.compile'd program goes, and what makes it faster, proven. Begin with breakdown, or with "
-    "what_next of a RUN. A claim counts if the verdict is passed, or if optimize makes it. While the state is running, "
-    "ask job."
+    "what_next of a RUN. A saving is proven if the verdict is passed, or if optimize claims it. While the state is "
+    "running, call job."
 )
 NO_RUNS = "This server runs no programs: it was started without --allow-run."
 
@@ -531,10 +531,11 @@ def _bare(schema: Any) -> Any:
 def command(root: Path, allow_run: bool) -> int:
     """Serve the verbs to a coding agent as tools, over the Model Context Protocol.
 
-    The client starts it and speaks on stdin and stdout. Answers are brief, with a schema; long jobs report their
-    progress and can be cancelled; at the end of the client all of them end. Without --allow-run it only reads results.
+    The client starts the server and communicates through its stdin and stdout. Answers are brief, and have a schema.
+    Long jobs report their progress and can be cancelled. If the client ends, all jobs end, too. Without --allow-run it
+    only reads results.
 
-    What a program writes that is run is the program's, and the caches of this tool stay where they are.
+    The server does not limit where programs write, and does not move the caches of this tool.
     """
     try:
         import anyio

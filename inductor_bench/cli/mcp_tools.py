@@ -243,7 +243,7 @@ class Permissions:
             UsageError: it leads out of the folder, or runs a program that may not be run.
         """
         if (tool.runs or names_program(tool, given)) and not self.allow_run:
-            raise UsageError(f"{tool.name} runs programs, and this server may run none", START, "not-allowed")
+            raise UsageError(f"{tool.name} runs programs, but this server may not run any", START, "not-allowed")
         for name, one in parameters(tool).items():
             is_path = isinstance(one, click.Argument) or isinstance(one.type, click.Path) or name in ALSO_PATHS
             if is_path and name not in ELSEWHERE and given.get(name) is not None:

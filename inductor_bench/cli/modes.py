@@ -39,9 +39,8 @@ HELP = f"""Say which mode of torch.compile is fastest for a program, and when it
 TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --; or a list of
 models as `batch` takes it (.txt, .yaml): the modes are compared for each model in turn.
 
-The program runs several times in each mode, in processes that take turns; a script is ended once its steps are
-measured. In a script the settings of its calls of torch.compile are replaced. The same command continues after an
-interruption.
+The program runs several times in each mode, in processes in turn; a script is ended once its steps are measured. The
+settings of a script's calls of torch.compile are replaced. The same command continues after an interruption.
 
 There is a row for eager, one for each mode of torch.compile, and one for each --with, --env and --option. --with
 takes several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8), or one of these:

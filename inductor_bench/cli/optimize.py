@@ -27,17 +27,18 @@ inductor-bench optimize --budget 5m --allow tf32 --deny cudagraphs -- torchrun â
 
 TARGET is a RUN of a program, a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --.
 
-The program is broken down first, unless TARGET is a RUN: its step says what each setting can save at most. Then the
-settings that may pay run beside the program as it is, in turn, step by step. Outputs and gradients are compared.
-What seems faster is proven in fresh processes, and stays only if the step becomes longer without it. The program
-itself is not changed; the weights are trained on by all variants, so do not keep what these runs save.
+The program is broken down first, unless TARGET is a RUN: its step says how much each setting can save at most. Then
+steps with the settings that may help alternate with steps of the unchanged program. Outputs and gradients are compared.
+A setting that seems faster is proven in fresh processes, and stays only if the step becomes longer without it. The
+program's files are not changed. All variants train the same weights, so do not keep what the program saves in these
+runs.
 
 The result, the lines to paste and what did not help are in RUN/optimized. The same command continues after an
 interruption.
 
 Exit code: 0, also if nothing is faster, 1 if nothing could be measured, 2 for a request that cannot be carried out as
-typed, 5 for a result on which two fresh processes agree and that there was no time to run from the program's start, 130
-after Ctrl-C, which shows what was proven until then.
+typed, 5 if two fresh processes agree on a result, but there was no time to run it from the program's start, 130 after
+Ctrl-C, which shows what was proven until then.
 """
 
 

@@ -127,7 +127,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "type of device": {"type": click.Choice(list(DEVICES))},
     "compared mode": {"type": click.Choice(MODES)},
 }
-"""What click is told about the value of an option, by ``Option.kind``."""
+"""What click has to know about the value of an option, by ``Option.kind``."""
 
 
 # Options from fields, and a request from click's values.
@@ -287,8 +287,8 @@ def format_option(formats: Formats[Any]) -> Callable[[F], F]:
 def fail_above_option(when: str) -> Callable[[F], F]:
     """Adds ``--fail-above``, a share of 1 or ``None``; ``when`` says what must not be slower. See `limit_code`."""
     said = (
-        f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_OK} if it surely is not, and with {EXIT_UNDECIDED} if the "
-        "interval of the difference reaches from below this limit to above it."
+        f"Exit with {EXIT_SLOWER} if {when}, with {EXIT_OK} if it certainly is not, and with {EXIT_UNDECIDED} if the "
+        "interval of the difference includes this limit."
     )
     return click.option("--fail-above", metavar="PERCENT", callback=_read_percent, help=said)
 
@@ -325,22 +325,22 @@ def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
             type=click.Choice(["time", "gain", "calls"]),
             default="time",
             show_default=True,
-            help="What the kernels are sorted by: device time, gain (what the step, else the whole graph, would win if "
-            "the kernel ran at the hardware's limit) or calls.",
+            help="Sort the kernels by device time, by gain (what the step, or without a step the "
+            "graph, would save if the kernel ran at the hardware's limit), or by calls.",
         )
         by = click.option(
             "--by",
             type=click.Choice(["kernel", "layer", "line"]),
             default="kernel",
             show_default=True,
-            help="What the step's device time is divided by: kernels, the model's own modules as a tree, or the lines "
-            "of the program.",
+            help="Divide the step's device time by kernels, by the model's modules (as a tree), "
+            "or by the lines of the program.",
         )
         brief = click.option(
             "--brief",
             is_flag=True,
-            help="Of a run: only what answers what to do next, in under 2,000 tokens: the step, its parts, kernels, "
-            "findings with the commands that try them, and what to type. With --format json the same as data.",
+            help="For a run: only what to do next, in under 2,000 tokens: the step, its parts, "
+            "kernels, findings with the commands that try them, and what to type. With --format json the same as data.",
         )
         return format_option(formats)(brief(by(sort(top_option("How many kernels.")(function)))))
 
@@ -359,7 +359,7 @@ def take_view(values: dict[str, Any]) -> tuple[str, View]:
 
 
 PROGRESS = "INDUCTOR_BENCH_PROGRESS"
-"""Environment variable: the stages of a command are printed on stderr, whoever reads it."""
+"""Environment variable: the stages of a command are printed on stderr, even if it is not a terminal."""
 
 
 def console_for(values: Mapping[str, Any], form: Format[Any], *, brief: bool = False) -> Console:

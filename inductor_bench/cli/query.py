@@ -19,9 +19,9 @@ from .presentation import ResultFolder, console_for, format_option, place_view, 
 def command(folder: Path, sql: str, format: str) -> int:
     """Query the tables of a batch or a run with SQL.
 
-    They are models, graphs, categories, kernels, families, retunes and settings, and what the screens of the runs say:
-    headline, parts, findings and next_commands. Without SQL they and their columns are listed.
-    DuckDB answers in memory: no query changes the folder.
+    The tables are models, graphs, categories, kernels, families, retunes and settings. The tables headline, parts,
+    findings and next_commands hold what the screens of the runs say. Without SQL, all tables and their columns are
+    listed. DuckDB answers in memory: no query changes the folder.
 
     \b
     inductor-bench query batches/timm

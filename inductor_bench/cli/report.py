@@ -41,7 +41,7 @@ PROGRAM_FORMATS: tuple[tuple[type[ProgramFolder[Any]], Formats[Any]], ...] = (
 def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed.
 
-    It also draws the folder of `modes`, and RUN/optimized. With --brief it writes nothing.
+    It also draws the folder of `modes` and RUN/optimized. With --brief it writes nothing.
     """
     name, view = take_view(values)
     if (folder / BATCH).is_file():
@@ -68,9 +68,9 @@ def _refuse_order(view: View, folder: Path, what: str) -> None:
     if view.brief:
         raise UsageError(f"--brief is for a run, and {folder} is {what}", "give a run", "misplaced-option")
     if view.by != "kernel":
-        raise UsageError(f"--by {view.by} is for a run, and {folder} is {what}", "give a run", "misplaced-option")
+        raise UsageError(f"--by {view.by} is for a run, but {folder} is {what}", "give a run", "misplaced-option")
     if view.sort != "time":
-        raise UsageError(f"--sort {view.sort} is for a run, and {folder} is {what}", "give a run", "misplaced-option")
+        raise UsageError(f"--sort {view.sort} is for a run, but {folder} is {what}", "give a run", "misplaced-option")
 
 
 def _report_batch(folder: Path, name: str, view: View) -> int:

@@ -23,8 +23,8 @@ WORKERS = "PYTEST_XDIST_WORKER_COUNT"
 """The variable in which pytest-xdist tells the number of its processes."""
 
 SHARED = (
-    "{count} processes of pytest-xdist share this machine's cores and devices, so that no time would be right: run "
-    "this test with -n 0"
+    "{count} processes of pytest-xdist share this machine's cores and devices, so no time would be right: run this "
+    "test with -n 0"
 )
 MOST_S = 60.0
 LEAST_STEPS = 3

@@ -140,7 +140,7 @@ OMP_THREADS = "OMP_NUM_THREADS"
 """Environment variable: the number of threads of operators on the CPU."""
 
 CORES_OF_A_JOB = 4
-"""Cores per device and job below which compiling would take cores from the process that is timed."""
+"""With fewer cores per device and job, compilation would take cores from the process that is timed."""
 
 MOST_AT_ONCE = 4
 """Maximum number of jobs that overlap on a device. Each holds device memory, and its timing takes at least a fifth of

@@ -156,10 +156,10 @@ REAP_S = 10.0
 """Seconds to wait for a process that was sent SIGKILL and is still in a system call."""
 
 POLLS_S = (0.001, 0.05)
-"""Shortest and longest time in seconds between two looks at whether a process has ended."""
+"""The shortest and the longest time in seconds between two checks whether a process has ended."""
 
 WAKE_S = 0.5
-"""Seconds between two questions whether a wait may end early."""
+"""Seconds between two checks whether a wait may end early."""
 
 SIGNALLED = 128
 """Added to the number of the signal that ended a command, as shells do."""

@@ -69,7 +69,7 @@ UNCOMPILED = "uncompiled"
 """Name of the folder in the capture's folder, in which a process observes its steps until it has a compiled graph."""
 
 COMPILE_USE = ".compile.json"
-"""What ends the name of the file of a :class:`CompileUse` in that folder, after the process's id."""
+"""The suffix of the file of a :class:`CompileUse` in that folder, after the process's id."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class CompileUse:
 
 
 OBJECTS = ".objects.json"
-"""What ends the name of the file of :class:`CompiledObjects` in the capture's folder, after the process's id."""
+"""The suffix of the file of :class:`CompiledObjects` in the capture's folder, after the process's id."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class ComparedSteps:
 
 CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
 PROCESS_MARK = "INDUCTOR_BENCH_PROCESS"
-"""The mark of a process that this tool started: those of its ancestors, and its own, each 32 hexadecimal digits."""
+"""The mark of a process that this tool started: its ancestors' marks and its own, each 32 hexadecimal digits."""
 
 REQUEST = "INDUCTOR_BENCH_REQUEST"
 """The text of the request of the run, by :func:`request_text`; empty for the usual one without samples."""

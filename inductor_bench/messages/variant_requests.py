@@ -14,19 +14,18 @@ from ..records.code import MachineLoad
 from ..records.optimization import StepDigest
 
 TRIED = ".variants.json"
-"""What ends the name of the file of :class:`TriedVariants`, after the process's id."""
+"""The suffix of the file of :class:`TriedVariants`, after the process's id."""
 
 JOURNAL = ".variants.journal"
-"""What ends the name of the file that says what a process was about to do for the first time, after its id.
-
-The last line is ``<slug> <what>``; it is ``-`` while the original runs. A process that died has the culprit there.
+"""The suffix, after the process's id, of the file that says what a process is about to do for the first time. Its last
+line is ``<slug> <what>``, or ``-`` while the original runs. If a process dies, this line names the culprit.
 """
 
 ORIGINAL = 0
 """The number of the program as it is; the variants of a request follow, from 1."""
 
 INCOMPARABLE = 1e9
-"""In place of an error that has no number: other shapes, or infinity at another place."""
+"""The value of an error that has no number: the shapes differ, or infinities are in different elements."""
 
 
 @dataclass(frozen=True)

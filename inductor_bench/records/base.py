@@ -70,12 +70,12 @@ AnyFloat = Annotated[float, Form("a finite number", _is_finite)]
 StepTime = Annotated[
     float, Form("the time of a step, from 1e-12 to 1e9 seconds", lambda time_s: 1e-12 <= time_s <= 1e9)
 ]
-"""Seconds of which a logarithm is taken, and of whose logarithms a multiple is raised again."""
+"""Seconds whose logarithms are computed, and multiples of these logarithms raised again."""
 
 INLINE = "inline"
 
 Inline = Annotated[T, INLINE]
-"""A dataclass that has no JSON object of its own: its fields are keys of the object that holds it, at its place."""
+"""A dataclass without its own JSON object: its fields are keys of the object that contains it, at its place."""
 
 IN_RECORD = "in record"
 """Key of the metadata of a field: false for a field that records leave out."""
@@ -91,7 +91,7 @@ ELSEWHERE = "elsewhere"
 """The ``kind`` of a failure whose step is possible only on the machine that measured the run."""
 
 NO_CANDIDATES = "no-candidates"
-"""The ``kind`` of the failure of a retune that finds nothing to choose from, as another retune would too."""
+"""The ``kind`` of the failure of a retune that has no candidates. Another retune would fail in the same way."""
 
 NO_PYTHON = "no-python"
 """The ``kind`` of the failure of a program or a worker that started no Python."""
@@ -235,7 +235,7 @@ class Category(Enum):
 
 
 _WORDS = re.compile(r"[a-z0-9][a-z0-9_ -]{0,39}")
-"""What the value of a category looks like. Anything else in a record is damage."""
+"""The pattern of a category's value. A record with anything else is damaged."""
 
 _TITLES = {
     Category.TEMPLATE: "template (Triton)",

@@ -50,7 +50,7 @@ class Batch:
     created: str  # the time at which the batch began (ISO 8601)
     command: str  # the command line, without secrets
     source: str  # the list of models
-    models: tuple[BatchModel, ...] = field(default=())  # all models that were ever requested for it, in order
+    models: tuple[BatchModel, ...] = field(default=())  # all models that were ever requested for the batch, in order
 
     def count(self, *states: str) -> int:
         """The number of models in one of these states."""
@@ -71,7 +71,8 @@ OUTSIDE = "outside of graphs"
 class RetuneResult(NamedTuple):
     """The result of a kernel's retune; see ``records.retune.RetuneRow``.
 
-    A library kernel has that of its most expensive call, without a saving, because that call runs other kernels too.
+    For a library kernel it is the retune of its most expensive call, without a saving, because this call runs other
+    kernels, too.
     """
 
     tuned_default_s: float | None = None
@@ -82,10 +83,10 @@ class RetuneResult(NamedTuple):
 
 
 class KernelResult(NamedTuple):
-    """A kernel of one graph. All fields but the last are those of the same name in the record, of whatever part of it.
+    """A kernel of one graph. All fields but the last have the names that they have in the record.
 
-    ``calls``, ``time_s``, the amounts and the gain are those of the program's step if it was profiled; ``step_calls``
-    and ``step_time_s`` then repeat the first two. It is one flat tuple, because a batch may have a hundred thousand.
+    ``calls``, ``time_s``, the amounts and the gain are per step of the program if it was profiled; ``step_calls`` and
+    ``step_time_s`` then repeat the first two. It is one flat tuple, because a batch may have a hundred thousand.
     """
 
     name: str
@@ -115,8 +116,8 @@ class GraphResult:
     """A graph of a model, or the rest of the program's step. Figures are per step if one was profiled.
 
     Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time. ``wall_time_s``
-    is always that of the graph's own run. ``host_idle_share`` is the share of the step in which the device waits for
-    the host; ``None`` without a step.
+    is always from the run of the graph by itself. ``host_idle_share`` is the share of the step in which the device
+    waits for the host; ``None`` without a step.
     """
 
     label: str

@@ -110,14 +110,14 @@ class ModuleSource:
 
 FORWARD, BACKWARD, RECOMPUTED = "forward", "backward", "recomputed"
 DIRECTIONS = (FORWARD, BACKWARD, RECOMPUTED)
-"""``recomputed``: the backward computes again what the forward has computed before, and not kept."""
+"""``recomputed``: the backward computes again what the forward computed but did not keep."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShare:
     """The part of a kernel's call that belongs to one module, direction and line."""
 
-    # the object at the root and the names from there on: ``Llama.layers.3.mlp.up_proj``; empty outside of modules
+    # the path of the module from the root object: ``Llama.layers.3.mlp.up_proj``; empty outside of modules
     layer: str
     direction: str  # ``forward``, ``backward`` or ``recomputed``
     line: int  # the place of the line in :attr:`LayerMap.lines`; -1 if it is unknown
@@ -129,7 +129,7 @@ class LayerShare:
 class LayerMap:
     """The modules and lines that the kernels of one compiled module come from: ``modules/SLUG.layers.json``."""
 
-    classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others
+    classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of layers that contain others
     lines: tuple[SourceLine, ...] = ()
     # the shares of one call of a kernel, by its provenance handle; they add up to 1
     kernels: dict[str, tuple[LayerShare, ...]] = field(default_factory=dict)
@@ -165,11 +165,11 @@ class CompiledFunction:
     """A function that Dynamo compiled."""
 
     place: str  # ``file:line name`` of its first line
-    recompilations: int = 0  # the number of its compilations after the first one, of all objects
-    guards: int = 0  # the most guards of one of its compilations
-    reached_limit: bool = False  # whether Dynamo gave up compiling it again, so that it runs uncompiled
+    recompilations: int = 0  # the number of its compilations after the first one, for all objects together
+    guards: int = 0  # the largest number of guards of one of its compilations
+    reached_limit: bool = False  # whether Dynamo no longer compiles it, so that it runs uncompiled
     dynamic: bool | None = None  # what the program passed as ``dynamic`` to ``torch.compile``; ``None`` for nothing
-    wrapped: int = 0  # the number of times that the program gave it to ``torch.compile``
+    wrapped: int = 0  # the number of times that the program passed it to ``torch.compile``
 
 
 # The buffers that the calls of a compiled module touch. Sizes are bytes.
@@ -184,8 +184,8 @@ class BufferUse:
     buffer: str
     size: int  # the bytes that all calls of the module touch: the whole buffer, or less if they take slices of it
     touched: int  # the part that the call reads or writes
-    read: int = 0  # the part that the call reads, and the part that it writes
-    written: int = 0  # the part that the call reads, and the part that it writes
+    read: int = 0  # the part that the call reads
+    written: int = 0  # the part that the call writes
 
 
 @dataclass(frozen=True)
@@ -335,12 +335,12 @@ class MachineLoad:
     load: float | None = None  # the system's load average of the last minute
     time_s: float = 0.0  # elapsed seconds
     cpu_time_s: float = 0.0  # CPU seconds of all threads of the measuring process
-    # seconds in which its threads were ready but had no processor, summed over the threads; ``None`` if unknown
+    # seconds for which its threads waited for a processor, summed over the threads; ``None`` if unknown
     waited_s: float | None = None
-    # seconds that the hypervisor took from ``cores``, summed over them; ``None`` if unknown
+    # seconds that the hypervisor took from ``cores``, summed over the cores; ``None`` if unknown
     stolen_s: float | None = None
     switches: int = 0  # the number of involuntary context switches of the measuring process
-    # CPU seconds on ``cores`` of processes that are neither the measuring one nor below it; ``None`` if unknown
+    # CPU seconds on ``cores`` of processes other than the measuring process and its children; ``None`` if unknown
     others_s: float | None = None
 
     @property

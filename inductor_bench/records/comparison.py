@@ -19,13 +19,13 @@ NOT_COMPARABLE = "not comparable"
 CODE, CONFIG, SPLIT, MERGED = "changed code", "changed config", "fusion split", "fusion merged"
 LIBRARY, PRECISION, CALLS = "library call replaced", "float32 precision", "other calls per step"
 ADDED, REMOVED, UNCHANGED = "new kernel", "removed kernel", "same code and config"
-"""The causes of a kernel's difference. ``UNCHANGED``: its code, its config and its calls are the same, so that what
-differs is the clock, noise, or what lies around the program."""
+"""The causes of a kernel's difference. ``UNCHANGED``: its code, its config and its calls are the same, so the
+difference comes from the clock, noise, or something around the program."""
 KERNEL_CAUSES = (CODE, CONFIG, SPLIT, MERGED, LIBRARY, PRECISION, CALLS, ADDED, REMOVED, UNCHANGED)
 
 GRAPH_REST, REST = "graphs, outside of their kernels", "rest"
-"""Further kinds of parts, beside the causes of kernels and the kinds of ``records.run``. ``REST`` is what the parts
-of the two records do not account for."""
+"""Further kinds of parts, beside the causes of kernels and the kinds of ``records.run``. ``REST`` is the part of the
+step that the parts of the two records do not explain."""
 
 STEP, ITERATION = "step", "iteration"
 """What the seconds of a comparison refer to: the program's step, or one iteration of each graph."""
@@ -48,7 +48,7 @@ class EnvironmentDifference:
 
     name: str  # the fact: a version, the device, a variable or an option
     a: str  # its value in A; empty for a variable or an option that is unset
-    b: str  # its value in B; the same
+    b: str  # its value in B; empty for a variable or an option that is unset
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Change:
 
     a_s: float  # seconds of A
     b_s: float  # seconds of B
-    delta_s: float  # seconds of B minus those of A
+    delta_s: float  # seconds of B minus seconds of A
     # lower end of the interval of the difference in seconds; ``None`` if no uncertainty is known
     low_s: float | None
-    high_s: float | None  # upper end of that interval
+    high_s: float | None  # upper end of the interval
     verdict: str  # the verdict on B: ``faster``, ``slower``, ``same`` or ``undecided``
 
 
@@ -68,35 +68,35 @@ class Change:
 class StepChange(Change):
     """The difference of the step."""
 
-    currency: str = STEP  # ``step`` or ``iteration``
+    currency: str = STEP  # what the seconds refer to: ``step`` or ``iteration``
     noise: float = 0.0  # the assumed or measured relative difference between two runs of one program
     noise_source: str = ""  # where ``noise`` comes from, in words
 
 
 @dataclass(frozen=True)
 class PartChange(Change):
-    """A part of the difference. The differences of all parts add up to that of the step."""
+    """A part of the difference. The differences of all parts add up to the difference of the step."""
 
     cause: str = REST  # a cause of kernels, or a kind of part of the step
     label: str = ""  # the operator, the label of idle time, …; empty for a cause of kernels
     detail: str = ""  # what is known about the part, in words
-    kernels: int = 0  # the number of rows of kernels behind it
+    kernels: int = 0  # the number of rows of ``kernels`` that belong to this part
     a_calls: float | None = None  # the number of calls in a step of A; ``None`` for causes of kernels and for idle time
-    b_calls: float | None = None  # the number of calls in a step of B; ``None`` likewise
+    b_calls: float | None = None  # the number of calls in a step of B; ``None`` for causes of kernels and for idle time
 
 
 @dataclass(frozen=True)
 class GraphChange:
     """A compiled graph of A and its counterpart in B."""
 
-    a: str | None  # its label in A; ``None`` if only B has it
-    b: str | None  # its label in B; ``None`` if only A has it
+    a: str | None  # the graph's label in A; ``None`` if only B has the graph
+    b: str | None  # the graph's label in B; ``None`` if only A has the graph
     a_s: float  # seconds in A
     b_s: float  # seconds in B
-    delta_s: float  # seconds of B minus those of A
+    delta_s: float  # seconds of B minus seconds of A
     a_calls: float  # the number of its calls in A
     b_calls: float  # the number of its calls in B
-    alike: float  # the share of their kernels' time, 0 to 1, in kernels that both have
+    alike: float  # the share of the graphs' kernel time, 0 to 1, that is in kernels of both
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,13 @@ class KernelSide:
 
 @dataclass(frozen=True)
 class KernelChange:
-    """Kernels of A and those of B that do their work; several if a fusion or a library call changed."""
+    """Kernels of A, and the kernels of B that do the same work; several if a fusion or a library call changed."""
 
     a: tuple[KernelSide, ...]  # the kernels of A
     b: tuple[KernelSide, ...]  # the kernels of B
-    delta_s: float  # seconds of B minus those of A
+    delta_s: float  # seconds of B minus seconds of A
     low_s: float  # lower end of the interval of the difference in seconds
-    high_s: float  # upper end of that interval
+    high_s: float  # upper end of the interval
     verdict: str  # the verdict on B: ``faster``, ``slower``, ``same`` or ``undecided``
     cause: str  # the cause of most of the difference
     seconds: dict[str, float] = field(default_factory=dict)  # the difference in seconds by its cause
@@ -133,9 +133,9 @@ class KernelChange:
 class RunComparison:
     """The comparison of two runs."""
 
-    comparable: bool  # whether the verdict says something about one change
-    reasons: tuple[str, ...]  # why it says nothing about one change; empty if it does
-    verdict: str  # that of the step, or ``not comparable``
+    comparable: bool  # whether the two runs can be compared, so that there is a verdict
+    reasons: tuple[str, ...]  # why they cannot be compared; empty if they can
+    verdict: str  # the verdict on the step, or ``not comparable``
     environment_differences: tuple[EnvironmentDifference, ...]  # the facts that differ between the runs
     a: SideSummary  # the side A
     b: SideSummary  # the side B
@@ -158,7 +158,7 @@ class Pairing:
     first_s: float | None = None  # the first kernel's median; ``None`` if the kernels could not be timed
     # the second kernel's median in the same rounds; ``None`` if the kernels could not be timed
     second_s: float | None = None
-    ratio: Ratio | None = None  # the second kernel's time over the first's
+    ratio: Ratio | None = None  # the second kernel's time divided by the first's
     verdict: str = ""  # the verdict on the second kernel
     reason: str = ""  # the reason why they could not be timed
 
@@ -170,8 +170,8 @@ class TimedPair:
     first: MeasuredKernel  # the first kernel's own measurement
     second: MeasuredKernel  # the second kernel's own measurement
     state: str  # the times that were compared: ``cold`` or ``warm``
-    as_they_stand: Pairing  # both in their own configurations
-    # the second in the configuration of the first, so that the rest of the difference is due to the code. It equals
+    as_they_stand: Pairing  # the times of both in their own configurations
+    # the times of both in the configuration of the first: the difference is then due to the code. Equal to
     # ``as_they_stand`` if both have the same configuration.
     same_config: Pairing
     best_of_each: Pairing | None = None  # both in their best configurations, if they were retuned
@@ -191,7 +191,7 @@ class ModelComparison:
     name: str  # the name of the model
     comparison: RunComparison | None = None  # the comparison of its runs; ``None`` if there is none
     problem: str = ""  # why there is no comparison
-    lost: bool = False  # whether A has a run of a model that cannot be compared: B may have broken it
+    lost: bool = False  # whether A has a run of the model, but the model cannot be compared: B may have broken it
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class BatchComparison:
     a: str  # the path of A, as it was typed
     b: str  # the path of B, as it was typed
     ratio: float | None  # the geometric mean of the ratios of B's steps to A's; ``None`` if no model is comparable
-    models: tuple[ModelComparison, ...]  # the models of A in order, then those that only B has
+    models: tuple[ModelComparison, ...]  # the models of A in order, then the models that only B has
 
     def count(self, verdict: str) -> int:
         """The number of models with a verdict."""
@@ -213,7 +213,7 @@ class BatchComparison:
 
 EAGER, DEFAULT = "eager", "default"
 MODES = (EAGER, DEFAULT, "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
-"""The modes that are compared if none is chosen; all but the first are those of ``torch.compile``."""
+"""The modes that are compared if none is chosen; all but the first are modes of ``torch.compile``."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class ModeSet:
 
 
 AGREES, DIFFERS, UNKNOWN = "agrees", "differs", "unknown"
-"""States of the comparison of outputs with those without compilation."""
+"""The states of the comparison of outputs with and without compilation."""
 
 NOT_TIMED = "not-timed"
 """Kind of the failure of a row that cannot be timed for this program, although nothing went wrong."""
@@ -278,10 +278,12 @@ NOT_TIMED = "not-timed"
 
 @dataclass(frozen=True)
 class Agreement:
-    """The comparison of the first outputs with those of the same program without compilation, from the same seed."""
+    """The comparison of the first outputs with the outputs of the same program without compilation, from the same
+    seed."""
 
     state: str  # ``agrees``, ``differs`` or ``unknown``
-    # the root mean square of the difference divided by that of the uncompiled output: the largest of all output tensors
+    # the root mean square of the difference, divided by the root mean square of the uncompiled output: the largest of
+    # all output tensors
     error: float | None = None
     reason: str = ""  # why the state is unknown, or how the outputs differ
 
@@ -297,22 +299,23 @@ class DeviceWork:
 
 @dataclass(frozen=True)
 class ModeProcess:
-    """What one process of the program measured. Figures of a distributed program are those of its slowest rank."""
+    """What was measured in one process of the program. In a distributed program the figures are from the slowest
+    rank."""
 
     round: int  # the number of the round, from 0. The first one compiles with empty caches.
     step_time_s: StepTime  # the mean step of the timed window
-    step_times_s: tuple[float, ...]  # its steps, in order
+    step_times_s: tuple[float, ...]  # the times of the steps of this window, in order
     source: str  # what delimits the steps: ``marks``, ``optimizer`` or ``pattern``
     device: str  # the type of the device whose work a step waits for
-    # the time from the first compilation to the timed window without that of the steps in it; ``None`` without
-    # compilation and if it is unknown
+    # the time from the first compilation to the timed window, without the time of the steps between them; ``None``
+    # without compilation, and if it is unknown
     compile_time_s: float | None = None
-    # the most memory that torch allocated on the device; on a CPU the most that the process had
+    # the largest number of bytes that torch allocated on the device; on a CPU the largest resident size of the process
     peak_memory_bytes: int | None = None
     threads: int | None = None  # the number of torch's threads in the program
     graph_breaks: tuple[str, ...] = ()  # torch's reasons, one for each break
     calls: int = 0  # the number of calls of ``torch.compile`` whose settings were replaced
-    kept_calls: tuple[str, ...] = ()  # the reasons why other calls were left as they are
+    kept_calls: tuple[str, ...] = ()  # the reasons why the settings of other calls were not replaced
     codes: tuple[str, ...] = ()  # names of the files of generated code, made from their content; sorted
     configs: str = ""  # a hash of the configs of all Triton kernels that ran; empty without any
     compiled_graphs: int = 0  # the number of graphs that the process compiled; others came from the caches of the row
@@ -330,7 +333,7 @@ class StepRatio:
 
     ratio: float  # the geometric mean of the rounds' ratios
     low: float  # lower end of its confidence interval
-    high: float  # upper end of that interval
+    high: float  # upper end of the interval
     rounds: int  # the number of rounds
     verdict: str  # ``faster``, ``slower``, ``same`` or ``undecided``
 
@@ -341,7 +344,7 @@ class ModeFigures:
 
     step_time_s: float  # the geometric mean of the processes' steps
     low_s: float | None = None  # lower end of its 95% confidence interval over the processes; ``None`` for a single one
-    high_s: float | None = None  # upper end of that interval; ``None`` for a single process
+    high_s: float | None = None  # upper end of the interval; ``None`` for a single process
     # the compile time of the first round; 0 without compilation, ``None`` if it is unknown
     compile_time_s: float | None = None
     recompile_time_s: float | None = None  # the smallest compile time of later rounds, whose caches were filled

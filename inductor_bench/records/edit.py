@@ -21,19 +21,20 @@ class EditCheck:
     # the values of the inputs: ``recorded``, ``other`` (drawn anew), ``nudged`` (the recorded ones with a few elements
     # changed), ``rounded``, ``large``, ``small``, ``zero``, ``infinite`` or ``nan``
     values: str
-    # what the buffers that are only written held before: ``nan``, ``pattern``, or ``stale`` (the results of the call
-    # before)
+    # what the buffers that are only written held before the call: ``nan``, ``pattern``, or ``stale`` (the results of
+    # the previous call)
     fill: str
-    launch: int  # the number of the launch, from 0; the one with most calls is first
+    launch: int  # the number of the launch, from 0; the launch with most calls has number 0
     when: str  # ``first``, ``repeated`` (the same call again) or ``after`` (after it was timed)
-    outcome: str  # ``passed``, ``refused``, or ``skipped`` (the original cannot be run so)
+    outcome: str  # ``passed``, ``refused``, or ``skipped`` (the original cannot run with these values)
     words: str = ""  # why it was refused or skipped
     # the largest error of an element, as a share of the element and of the root mean square of its tensor; ``None``
     # without floating-point results
     error: float | None = None
-    original_error: float | None = None  # that of the original, if the results in float64 are known
+    original_error: float | None = None  # the same for the original, if the results in float64 are known
     limit: float | None = None  # the largest error that is not refused
-    # what it was compared with: ``float64`` (the same computed in float64) or ``original`` (the original kernel)
+    # what the result was compared with: ``float64`` (the same computation in float64) or ``original`` (the original
+    # kernel)
     against: str = ""
 
 
@@ -45,7 +46,7 @@ class EditHashes:
     original: str  # the original source
     inputs: str  # the memory before each call, in order
     tool: str  # the files of this tool that run, time and judge kernels
-    device: str  # what is known of the device and its driver
+    device: str  # the facts about the device and its driver
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,12 @@ class EditVerdict:
     language: str  # ``triton`` or ``cpp``
     device: str  # the name of the device
     torch: str  # the version of torch
-    triton: str | None  # that of Triton; ``None`` for C++
+    triton: str | None  # the version of Triton; ``None`` for C++
     tool_version: str  # the version of inductor-bench
     # ``faster``, ``slower``, ``same``, ``undecided``, or ``refused`` for a kernel that is wrong, or cannot be judged
     verdict: str
     hashes: EditHashes  # what the verdict is about
-    changed: bool = True  # whether the source is another one than the original
+    changed: bool = True  # whether the edited source differs from the original
     # the id of the reason of a refusal: ``no-compile``, ``crashed``, ``hung``, ``raised``, ``not-written``, ``stale``,
     # ``outside``, ``input-changed``, ``special-values``, ``wrong``, ``precision``, ``not-repeatable``, ``clock`` or
     # ``above-roof``
@@ -71,14 +72,15 @@ class EditVerdict:
     words: str = ""  # the reason in words
     hint: str = ""  # what to do about it
     checks: tuple[EditCheck, ...] = ()  # the checks, in order
-    launches: int = 1  # the number of different launches that it was checked with
+    launches: int = 1  # the number of different launches with which it was checked
     state: str = "cold"  # the times that were compared: ``cold`` or ``warm``
     original: Timing | None = None  # the times of the original; ``None`` if they were not timed
     edited: Timing | None = None  # the times of the edited kernel, taken in turn
     ratio: Ratio | None = None  # the edited kernel's time divided by the original's
     method: str = ""  # the method of timing
     moved_bytes: int | None = None  # bytes that one call must move
-    roof: float | None = None  # bytes per second at which the device can move them at most; ``None`` if it is unknown
+    # the largest rate at which the device can move these bytes, in bytes per second; ``None`` if it is unknown
+    roof: float | None = None
     resources: Inline[Resources] = field(default_factory=Resources)  # the resources that the edited kernel occupies
     notes: tuple[str, ...] = ()  # what limits this verdict, in words
     run: str = ""  # the RUN that the file was written from, if it is still there

@@ -19,8 +19,9 @@ class ShapeGroup:
     # the number of operator calls that these launches represent. If several kernels do the work of one call, each
     # represents its share of their time. It is 0 for kernels that only rearrange or collect the data of others.
     operator_calls: float = 0.0
-    flops: float | None = None  # FLOPs of these launches; of several kernels for one call each has its share
-    moved_bytes: float | None = None  # the least bytes that these launches read and write; shared alike
+    flops: float | None = None  # FLOPs of these launches; if several kernels do one call, each has its share
+    # bytes that these launches have to read and write at least; if several kernels do one call, each has its share
+    moved_bytes: float | None = None
     dram_bytes: float | None = None  # predicted bytes between the cache and DRAM; ``None`` without a program
 
 
@@ -30,25 +31,25 @@ class LeastWork:
 
     moved_bytes: float | None = None  # bytes that it must read and write, each buffer once
     flops: float | None = None  # FLOPs of its matrix products
-    # the element type of these products; ``tf32`` for float32 data whose products may use TF32, ``bfloat16`` for
-    # float32 data whose products a processor may compute in it
+    # the element type of these products; ``tf32`` or ``bfloat16`` for float32 data whose products may be computed in
+    # this type
     dtype: str | None = None
 
 
 @dataclass(frozen=True)
 class RooflineResult:
-    """The comparison of a kernel with its roof, by the time of its calls in the program's step.
+    """The comparison of a kernel with its roof, with the time of its calls in the program's step.
 
-    Without a step, and for a kernel that the step does not run, it is by their time in the module's own run.
+    Without a step, and for a kernel that the step does not run, the time is from the run of the module by itself.
     """
 
     bandwidth: float | None = None  # the bytes moved per second
     flop_rate: float | None = None  # the rate of its matrix products
-    # the share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``, and for a rate
-    # above the roof, which then does not apply to this kernel
+    # the kernel's rate as a share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``,
+    # and if the rate is above the roof, because the roof then does not apply to this kernel
     peak_share: float | None = None
-    # the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into the cache, so that no
-    # share of the memory's peak is given), ``latency`` (too short for a roof) or ``unknown``
+    # the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into the cache, so there is no
+    # share of the memory's peak), ``latency`` (too short for a roof) or ``unknown``
     bound: str = "unknown"
     # seconds per iteration that would be saved at the roof, at least 0; ``None`` for an unknown roof
     gain_limit_s: float | None = None
@@ -72,16 +73,16 @@ class Origin:
     aten_ops: tuple[str, ...] = ()  # the ATen operators
     source_lines: tuple[SourceLine, ...] = ()  # the lines of the program
     layers: tuple[str, ...] = ()  # the modules of the model, such as ``Llama.layers.3.mlp.up_proj``
-    # of a generated kernel that only copies a matrix into a larger one, because Inductor pads matrices for faster
-    # products: each side that grows, before and after
+    # if the kernel only copies a matrix into a larger one, because Inductor pads matrices for faster products: the size
+    # of each padded side before and after
     padded_sides: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class StepSaving:
-    """What the program's step would save if a kernel ran at its roof, simulated; ``None`` if that is unknown."""
+    """What the program's step would save if a kernel ran at its roof, simulated; ``None`` if it is unknown."""
 
-    step_saving_s: float | None = None  # seconds of the step; 0 if the device waits for the host anyway
+    step_saving_s: float | None = None  # seconds that the step would save; 0 if the device waits for the host anyway
     step_saving_uncertainty_s: float | None = None  # the uncertainty of these seconds
     device_saving_s: float | None = None  # what the step would save if the host took no time
 
@@ -109,20 +110,22 @@ class Kernel:
     operator: str | None = None  # the library operator that launches it
     shapes: tuple[ShapeGroup, ...] = ()  # the launches of a library kernel by the arguments of their operator calls
     origin: Inline[Origin] = Origin()  # the program's operators and lines
-    unjudged: str = ""  # the reason, due to the kernel itself, why no roof applies
-    family_id: str = ""  # a hash that is the same for kernels of one structure with other sizes
-    # the number of launches in one step of the program, replays included; ``None`` without a program
+    unjudged: str = ""  # why no roof applies to this kernel; empty if one applies
+    family_id: str = ""  # a hash that is the same for kernels with the same structure but different sizes
+    # the number of launches in one step of the program, including replays; ``None`` without a program
     step_calls: float | None = None
-    step_time_s: float | None = None  # their time in that step; ``None`` without a program
-    step_share: float | None = None  # their share of that step's wall time; ``None`` without a program
+    step_time_s: float | None = None  # seconds of these launches in the step; ``None`` without a program
+    # ``step_time_s`` as a share of the step's wall time, 0 to 1; ``None`` without a program
+    step_share: float | None = None
     # predicted bytes between the cache and DRAM per call of the module in the program's step, for all calls of the
     # kernel together; ``None`` without a program
     dram_bytes: float | None = None
-    saving: Inline[StepSaving] = StepSaving()  # what the step would save if it ran at its roof
+    saving: Inline[StepSaving] = StepSaving()  # what the step would save if the kernel ran at its roof
 
     @property
     def step_slowdown(self) -> float | None:
-        """A call's time in the program's step divided by that in the module's own run; ``None`` without both."""
+        """A call's time in the program's step, divided by its time in the module's run by itself; ``None`` if one is
+        unknown."""
         if not (self.step_calls and self.step_time_s and self.calls and self.time_s):
             return None
         return self.step_time_s / self.step_calls / (self.time_s / self.calls)
@@ -183,7 +186,7 @@ class CategoryTotal:
 class IdleTime:
     """Wall time per iteration in which the device was idle, or on a CPU no kernel ran.
 
-    The gaps are those of the profiled runs, whose host side is slower than that of unprofiled runs.
+    The gaps are from the profiled runs, in which the host is slower than in unprofiled runs.
     """
 
     time_s: float  # the wall time minus the busy time, in seconds
@@ -210,9 +213,10 @@ class ModuleTimes:
     wall_samples_s: tuple[float, ...] = ()  # the times of the unprofiled iterations, in order
     profiled_time_s: float | None = None  # the time of a profiled iteration
     graph_time_s: float | None = None  # the time of one replay of the whole module as one CUDA graph
-    # the union of the device's intervals, on a CPU of the kernels'. The profiler can stretch it beyond the wall time.
+    # the time in which the device works, on a CPU the time in which kernels run; overlaps count once. Under the
+    # profiler it can be longer than the wall time.
     busy_time_s: float | None = None
-    busy_share: float | None = None  # the busy share of the wall time
+    busy_share: float | None = None  # ``busy_time_s`` as a share of the wall time
     idle: IdleTime | None = None  # the rest of the wall time
 
 
@@ -250,7 +254,7 @@ class InputShape:
     """The tensors of one type and shape among the inputs of a module."""
 
     dtype: str  # their element type, for example ``float32``
-    shape: tuple[int, ...]  # their sizes; of a module with dynamic shapes those for which it was compiled
+    shape: tuple[int, ...]  # their sizes; if shapes are dynamic, the sizes for which the module was compiled
     count: int = 1  # the number of them
 
 
@@ -269,7 +273,7 @@ class ModuleRecord:
     program_calls: int | None = None  # the number of the program's calls of the module
     times: Inline[ModuleTimes] = ModuleTimes()  # the wall time, the busy time and the idle time
     launches: float | None = None  # the number of device activities
-    # on a GPU the maximum of torch's allocated memory, on a CPU of the process's resident size
+    # on a GPU the largest number of bytes that torch allocated, on a CPU the largest resident size of the process
     peak_memory_bytes: int | None = None
     # the number of profiled iterations, and those that count
     profiled: Inline[ProfiledIterations] = ProfiledIterations()
@@ -277,10 +281,11 @@ class ModuleRecord:
     tf32: bool = False  # whether float32 matrix products may use TF32; GPU only
     # whether the processor may compute float32 matrix products in bfloat16; CPU only; older records do not know it
     bf16: bool = False
-    cuda_graphs: bool = False  # whether the program compiles it for CUDA graphs, without which it runs by itself
+    # whether the program compiles it for CUDA graphs; its run by itself is always without them
+    cuda_graphs: bool = False
     max_autotune: bool = False  # whether the program compiles it with max-autotune
-    # its inputs, weights among them: tensors of integers first, and then the largest; empty if its text has none, and
-    # in older records
+    # its inputs including weights: first tensors of integers, then the largest; empty if its text has none, and in
+    # older records
     inputs: tuple[InputShape, ...] = ()
     categories: tuple[CategoryTotal, ...] = ()  # the sums over the kernels of each category
     kernels: tuple[Kernel, ...] = ()  # the kernels

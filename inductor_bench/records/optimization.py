@@ -26,7 +26,7 @@ COMPILED = "compiled"
 """The flag of optimizers whose step is compiled."""
 
 ALTERNATING = (INDUCTOR, TORCH, OPTIMIZER, ATTENTION, FUNCTION)
-"""Kinds that can change between two steps of one process. The others hold from the process's start."""
+"""Kinds that can change between two steps of one process. The other kinds apply from the process's start."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class ProgramSetting:
     """One setting."""
 
     kind: str  # one of the kinds above
-    # an option of Inductor, an attribute of torch, a key of an optimizer, an argument, a variable, or the place of a
-    # function: ``FILE:LINE:NAME`` with a line in it, or its dotted path
+    # what is set: an option of Inductor, an attribute of torch, a key of an optimizer, an argument, or a variable; of a
+    # function its place, ``FILE:LINE:NAME`` with any of its lines, or its dotted path
     setting: str
     value: str  # its value as Python writes it
 
@@ -82,8 +82,8 @@ ORIGINAL, PLACEBO = "original", "placebo"
 """Names of the program as it is, and of the same program compiled once more under another cache key."""
 
 SCREEN, PROVE, COMBINE, CONFIRM = "screen", "prove", "combine", "confirm"
-"""What a process is run for: to rank all settings; to prove those that seem faster; to combine what is proven; to run
-the result as the user would, from the program's start."""
+"""The purposes of a process: to rank all settings; to prove settings that seem faster; to combine proven settings; to
+run the result as the user would, from the program's start."""
 
 WARMING = "warm"
 """The purpose of a process that only compiles variants, so that a later one finds them in its cache."""
@@ -95,13 +95,13 @@ RANKS = "ranks"
 
 @dataclass(frozen=True)
 class VariantCheck:
-    """The outputs and gradients of one compiled callable in a variant, against those of the original."""
+    """How far the outputs and gradients of one compiled callable differ between a variant and the original."""
 
     graph: str  # the callable
     outputs: int  # the number of compared outputs
     gradients: int  # the number of compared gradients
-    worst: float  # the largest difference as a multiple of what is tolerated
-    own: float  # the same of the original against itself
+    worst: float  # the largest difference, as a multiple of the tolerance
+    own: float  # the largest difference of the original from itself, as a multiple of the tolerance
     reason: str = ""  # why it differs, or was not compared; empty if it agrees
     where: str = ""  # the tensor that differs most
     is_compared: bool = True  # whether it was compared
@@ -116,13 +116,13 @@ class VariantCheck:
 class TrialVariant:
     """One variant in one process."""
 
-    slug: str  # its name; :data:`ORIGINAL`, :data:`PLACEBO`, that of a row, or those of several joined by ``+``
+    slug: str  # its name: ``original``, ``placebo``, the name of a row, or the names of several rows joined by ``+``
     times_s: tuple[StepTime, ...] = ()  # the timed steps, in order
-    places: tuple[int, ...] = ()  # the place of each among all steps of the process
-    compile_time_s: float = 0.0  # seconds in which its graphs were compiled
-    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+    places: tuple[int, ...] = ()  # the number of each timed step among all steps of the process
+    compile_time_s: float = 0.0  # seconds that the compilation of its graphs took
+    peak_memory_bytes: int | None = None  # the largest number of bytes that torch allocated in its steps
     refused: tuple[str, ...] = ()  # the settings that had no effect, each with its reason
-    failure: str = ""  # why it was given up; empty if it was not
+    failure: str = ""  # why the process stopped to run it; empty if it did not
     checks: tuple[VariantCheck, ...] = ()  # one for each compiled callable
 
 
@@ -141,11 +141,12 @@ class StepDigest:
 class Trial:
     """One process of the program, in which variants were timed, or compiled ahead. ``trials/NAME.json`` holds it."""
 
-    name: FileName  # of the files of this process
-    purpose: str  # :data:`SCREEN`, :data:`PROVE`, :data:`COMBINE`, :data:`CONFIRM` or :data:`WARMING`
-    alternates: bool  # whether the variants took turns in the process; else one variant held from its start
+    name: FileName  # the name of this process's files
+    # why it ran: ``screen`` (to rank), ``prove``, ``combine``, ``confirm`` (from the start) or ``warm`` (to compile)
+    purpose: str
+    alternates: bool  # whether the process switched between the variants; otherwise it ran one variant from its start
     slugs: tuple[str, ...]  # the variants that were asked for, without the original
-    variants: tuple[TrialVariant, ...] = ()  # what each did; the original first
+    variants: tuple[TrialVariant, ...] = ()  # what was measured of each variant; the original is the first
     digests: tuple[StepDigest, ...] = ()  # of the optimizer's first steps, if they were asked for
     time_s: float = 0.0  # seconds from the start of the process to its end
     device: str = ""  # the type of the device
@@ -154,7 +155,7 @@ class Trial:
     cold: bool = False  # whether it compiled with empty caches
     notes: tuple[str, ...] = ()  # what limits the figures
     load: MachineLoad | None = None  # the machine's load while its steps were timed; ``None`` without such steps
-    late: bool = False  # whether the time of the search was over before all was measured, so that it was ended
+    late: bool = False  # whether the search ended it, because its time was over before everything was measured
     gpu: str = ""  # the GPU, as ``CUDA_VISIBLE_DEVICES`` names it; empty if the program has all of them, or none
 
     @property
@@ -182,11 +183,11 @@ class MeasuredGain:
     low: float  # lower end of its interval
     high: float  # upper end of its interval
     before_s: float  # the step without the change: the mean of the processes' medians
-    after_s: float  # the same less the share
-    processes: int  # the number of processes that it comes from
-    samples: int  # the number of pairs of turns of the two
-    placebo: float  # the largest difference that a placebo showed in these processes, as a share
-    verdict: str  # :data:`FASTER`, :data:`SLOWER`, :data:`SAME` or :data:`UNDECIDED`
+    after_s: float  # the step with the change: ``before_s`` minus the saved share
+    processes: int  # the number of processes that were measured
+    samples: int  # the number of compared pairs: a block of steps with the change and its neighbour without
+    placebo: float  # the largest difference between placebo and original in these processes, as a share of the step
+    verdict: str  # ``faster``, ``slower``, ``same`` or ``undecided``
 
 
 KEPT, REDUNDANT, LOST, DIFFERS, FAILED, UNPROVEN, UNTRIED, SUGGESTED = (
@@ -204,8 +205,9 @@ class MenuRow:
     slug: str  # its name
     title: str  # what it is, in words
     settings: tuple[ProgramSetting, ...]  # what is set
-    group: str  # its name for ``--allow`` and ``--deny``
-    numbers: str  # what it may change in the numbers: :data:`NOTHING`, :data:`SUMS`, :data:`LAYOUT`, :data:`PRECISION`
+    group: str  # the name of its group for ``--allow`` and ``--deny``
+    # what it may change in the program's numbers: ``nothing``, ``order of sums``, ``layout`` or ``precision``
+    numbers: str
     alternates: bool  # whether it can change between two steps of one process
     why: str  # what in the program it may shorten
     bound: float | None = None  # the largest share of the step that it can save; ``None`` if nothing bounds it
@@ -213,12 +215,13 @@ class MenuRow:
     source: str = ""  # where it is described
     state: str = UNTRIED  # what became of it
     reason: str = ""  # why, in words
-    screened: MeasuredGain | None = None  # what it seemed to save when all rows were ranked
-    proven: MeasuredGain | None = None  # what it saves by itself, from fresh processes
-    own: MeasuredGain | None = None  # what is lost if it alone is taken out of the result
-    # seconds in which its own graphs were first compiled, with the caches of the search; ``None`` if it has none
+    screened: MeasuredGain | None = None  # what it saved in the ranking, which is not a proof
+    proven: MeasuredGain | None = None  # what it saves by itself, measured in fresh processes
+    # how much the result saves because of it: the saving that is lost if only this row is taken out
+    own: MeasuredGain | None = None
+    # seconds that the first compilation of its graphs took, with the caches of the search; ``None`` if it compiles none
     compile_time_s: float | None = None
-    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
+    peak_memory_bytes: int | None = None  # the largest number of bytes that torch allocated in its steps
 
     @property
     def changes_compilation(self) -> bool:
@@ -241,16 +244,17 @@ class OptimizedProgram:
 
     slugs: tuple[str, ...]  # the names of the rows
     gain: MeasuredGain  # what they save together
-    steps: tuple[tuple[str, float], ...]  # the step after each row was added, from the original's: for a waterfall
-    peak_memory_bytes: int | None = None  # the most that torch allocated in its steps
-    original_peak_memory_bytes: int | None = None  # the same of the program as it is
-    # seconds that it compiles with empty caches, in a process of its own; ``None`` if it and the original did not both
-    # run so
+    # the step's time after each row was added, beginning with the original: for a waterfall plot
+    steps: tuple[tuple[str, float], ...]
+    peak_memory_bytes: int | None = None  # the largest number of bytes that torch allocated in its steps
+    original_peak_memory_bytes: int | None = None  # the same without the rows
+    # seconds that its compilation takes with empty caches, in a separate process; ``None`` unless both it and the
+    # original ran with empty caches
     compile_time_s: float | None = None
-    original_compile_time_s: float | None = None  # the same of the program as it is
-    # the number of steps after which a longer compilation has paid; ``None`` if no row changes what is compiled
+    original_compile_time_s: float | None = None  # the same without the rows
+    # the number of steps after which a longer compilation has paid off; ``None`` if no row changes what is compiled
     pays_after: float | None = None
-    alone: MeasuredGain | None = None  # the same from whole processes, as the user would run it
+    alone: MeasuredGain | None = None  # what they save together in whole processes, as the user would run the program
     losses: str = ""  # what the comparison of gradients and losses says
     # how it was run from the program's start: ``empty caches`` (it compiled all that it needs), ``shared caches`` (what
     # earlier processes had compiled), or ``not yet`` (there was no time for it, and two fresh processes agree on it)
@@ -277,11 +281,11 @@ class Optimization:
     environment: Environment  # the machine and the versions
     step_time_s: float  # the step in the RUN, in seconds
     budget_s: float  # the time limit
-    # the time limit until which settings were ranked and proven; ``None`` for ``budget_s``, which is longer if a later
-    # command only ran the result from the program's start
+    # the time limit for ranking and proving settings, if it is shorter than ``budget_s`` because a later command only
+    # ran the result from the program's start; else ``None``
     searched_s: float | None = None
-    # the original's step in the search's own processes, in seconds: the median of their medians; ``None`` if none was
-    # timed
+    # seconds of the original's step in the processes of the search: the median of the processes' medians; ``None`` if
+    # none was timed
     measured_step_s: float | None = None
     before_s: float = 0.0  # seconds of the breakdown that it began with; 0 if there was one already
     allowed: tuple[str, ...] = ()  # groups that were allowed

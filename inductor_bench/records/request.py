@@ -36,7 +36,8 @@ def target_fields(names: Sequence[str], accepted: str = accepted_hint()) -> Mapp
     """The fields of a request that name its targets: none, one, or several compiled modules.
 
     Raises:
-        UsageError: a name is empty, as that of a variable that is not set; ``accepted`` says what a target is.
+        UsageError: a name is empty, for example because a shell variable is not set; ``accepted`` says what a target
+            is.
     """
     if "" in names:
         raise UsageError("the target is an empty name", accepted, "missing-target")
@@ -68,7 +69,7 @@ class RetuneRequest:
         "--budget",
         metavar="TIME",
         kind="duration",
-        help="Time limit for retuning a model, 90, 5m, 1h: begin no kernel and no candidate after that.",
+        help="Time limit for retuning a model (90, 5m, 1h): no kernel and no candidate begins after it.",
         needs=_RETUNE,
     )
     # whether kernels are retuned even if their result is known from another run
@@ -141,19 +142,19 @@ class BreakdownRequest:
         least=1,
         help="Time N of the program's steps, and profile N + 1; the first of these does not count on a GPU.",
     )
-    # the number of steps before them; ``None`` waits until compilation has settled
+    # the number of steps to skip before the timed ones; ``None`` waits until compilation has settled
     skip: int | None = option(
         None,
         "--skip",
         metavar="N",
         least=0,
-        help="Begin N steps after the first, without waiting for compilation to settle.",
+        help="Begin N steps after the first step, without waiting until compilation has settled.",
     )
-    # whether a sampler looks at what the host does, in steps after those that are timed and profiled
+    # whether a sampler records what the host does, in steps after the timed and profiled ones
     samples: bool = option(
         True,
         "--samples/--no-samples",
-        help="Sample what the host does, by function and line, in 5 s of further steps (the default), or do not.",
+        help="Sample what the host does, by function and line, in 5 s of further steps (the default), or not.",
     )
     # whether the program was to end once its steps were measured
     stop: bool = option(False, "--stop", help="End the program once its steps are measured.")
@@ -175,9 +176,10 @@ class BreakdownRequest:
     )
     # the number of profiled iterations
     repeat: int | None = option(None, "--repeat", metavar="N", least=1, help="Profiled iterations.")
-    # the retuning of the most expensive kernels afterwards; ``None`` for none
+    # the retuning of the most expensive kernels after the measurement; ``None`` without one
     retune: RetuneRequest | None = part(RetuneRequest, "method verify budget_s remeasure top", ASKED)
-    # ``recorded`` for the values that the kernels read beside their standalone files, ``drawn`` for none
+    # ``recorded`` if the values that the kernels read are kept beside their standalone files, else ``drawn`` (random
+    # values)
     values: str = option(
         DRAWN,
         "--values",
@@ -186,7 +188,7 @@ class BreakdownRequest:
         help="What large tensors in the kernels' files hold: random numbers, or the values that the kernels really "
         "read, kept in safetensors files.",
     )
-    # maximum size of the recorded values of one kernel; storages above it are drawn
+    # maximum size of the recorded values of one kernel; larger storages get random values
     values_limit_bytes: int = option(
         VALUES_LIMIT_BYTES,
         "--values-limit",
@@ -234,7 +236,8 @@ class BreakdownRequest:
 
 
 def searched_optimizer(request: BreakdownRequest, kind: str) -> str | None:
-    """The optimizer of the step for which settings are searched: of a training step without one, the usual one.
+    """The optimizer of the step for which settings are searched: the request's, or the default for a training step
+    without one.
 
     Args:
         request: the program.
@@ -307,7 +310,9 @@ class BatchRequest:
     shard: tuple[int, int] | None = option(
         None, "--shard", metavar="I/N", kind="shard", help="Every N-th model, beginning with the I-th."
     )
-    bare: str | None = option(None, "--source", choices=tuple(LIBRARIES), help="The library of names without one.")
+    bare: str | None = option(
+        None, "--source", choices=tuple(LIBRARIES), help="The library of models that are listed without one."
+    )
     resume: bool = option(
         True, "--resume/--no-resume", help="Continue the batch in the folder (the default), or refuse to."
     )
@@ -320,7 +325,7 @@ class BatchRequest:
     overlap: bool | None = option(
         None,
         "--overlap/--no-overlap",
-        help="Compile a model while another is timed on its GPU. The default depends on the number of cores.",
+        help="Compile a model while another is timed on the same GPU. The default depends on the number of cores.",
     )
     executor: str = option(
         "local", "--executor", choices=("local", "ray"), help="Run on this machine, or on a Ray cluster."
@@ -369,7 +374,7 @@ class KernelRequest:
         "--state",
         choices=("cold", "warm"),
         shown=True,
-        help="Compare candidates by their times with data outside of the caches, or in them.",
+        help="Compare candidates by their cold times (data outside of the caches) or warm times (data in the caches).",
     )
     save: Path | None = option(None, "--save", metavar="PATH", help="Write the winner as a standalone file.")
     edit: Path | None = option(
@@ -415,7 +420,7 @@ class ExtractRequest:
     selection: Selection = part(Selection, "glob category top")
     static: bool = option(False, "--static", help="Read the arguments from the module's text; run nothing.")
     references: bool = option(
-        False, "--references", help="Of a RUN: run each kernel once, so that --check has outputs to compare with."
+        False, "--references", help="For a RUN: run each kernel once, so that --check has outputs to compare with."
     )
     values: str = same(BreakdownRequest, "values")
     values_limit_bytes: int | None = same(BreakdownRequest, "values_limit_bytes", default=None)  # a RUN has its own
@@ -432,7 +437,9 @@ class ApplyRequest:
     kernels: tuple[Path, ...] = option(
         (), "--kernel", metavar="FILE", help="Also put in this edited kernel of RUN; may be repeated."
     )
-    verify: bool = option(False, "--verify", help="Run the program's steps with and without them in turn.")
+    verify: bool = option(
+        False, "--verify", help="Run the program's steps with and without the configs and edits, in turn."
+    )
     stop: bool = option(False, "--stop", help="With --verify: end the program once its steps are compared.")
     timeout_s: float | None = same(
         BreakdownRequest, "timeout_s", help="With --verify: time limit of each run of the program."
@@ -503,14 +510,18 @@ class OptimizeRequest:
         metavar="TIME",
         kind="duration",
         shown="20m",
-        help="Begin no further process after this time: 90, 5m, 1h.",
+        help="Time limit (90, 5m, 1h): no process begins after it.",
     )
     allowed: tuple[str, ...] = option(
         (), "--allow", metavar="NAMES", kind="names", help="Also try these groups, with commas between them: GROUPS."
     )
     denied: tuple[str, ...] = option((), "--deny", metavar="NAMES", kind="names", help="Do not try these groups.")
     max_memory_bytes: int | None = option(
-        None, "--max-memory", metavar="SIZE", kind="size", help="Refuse what makes a step take more memory: 70GB."
+        None,
+        "--max-memory",
+        metavar="SIZE",
+        kind="size",
+        help="Refuse settings with which a step takes more memory: 70GB.",
     )
     inductor: tuple[str, ...] = option(
         (), "--option", metavar="inductor.X=Y", help="Also try this option of Inductor; may be repeated."

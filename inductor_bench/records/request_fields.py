@@ -90,10 +90,10 @@ SOURCES = (
     ),
     ModelSource(
         "transformers",
-        help=("transformers:CLASS", "a class of transformers, built from its configuration"),
+        help=("transformers:CLASS", "a class of transformers, built from its default configuration"),
         list_help=(
             "transformers:CLASS",
-            "a class of transformers, built from its configuration (a bare name before a comma)",
+            "a class of transformers, built from its default configuration (a bare name before a comma)",
         ),
         takes=_LIBRARY,
         program=True,
@@ -121,7 +121,7 @@ NAMED_IN_HINTS = tuple(source.kind for source in LIBRARIES.values() if source.ac
 """The libraries that errors name as examples of all."""
 
 COMPILED_HERE = frozenset(source.kind for source in SOURCES if "mode" in source.takes)
-"""Programs that this tool writes around a model, and so decides how they run."""
+"""Kinds of targets for which this tool writes the program around the model, and decides how it runs."""
 
 
 def accepted_hint() -> str:
@@ -157,19 +157,19 @@ def bare_library(separator: str) -> str:
 
 
 class Needs(NamedTuple):
-    """Another field without which an option means nothing."""
+    """Another field that an option needs to have an effect."""
 
-    field: str  # the name of the other field, or several of which any is enough
+    field: str  # the name of the other field, or several names, of which one is enough
     message: str  # what the error says after the option's name
     hint: str  # what to type
-    refused: object = None  # a value of the other field with which the option means nothing, beside ``None``
+    refused: object = None  # a value of the other field, beside ``None``, with which the option has no effect
 
 
 JOINED = {"pairs": "=", "shard": "/", "names": ","}
-"""By the kind of an option what stands between the texts of one word."""
+"""What joins the texts of one word, by the kind of the option."""
 
 ONE_WORD = ("shard", "names")
-"""Kinds whose several texts are one word. Other options are repeated for each value."""
+"""Kinds of options that take several values as one word. Other options are repeated for each value."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +182,10 @@ class Option:
     kind: str = ""  # a word of ``cli.presentation.KINDS`` for a value that is no plain text, number or path
     choices: tuple[str, ...] | Mapping[str, Any] = ()  # the words, or the value of each word
     least: int | None = None  # of a number
-    shown: bool | str = False  # whether the help tells the default, or how it tells it
+    shown: bool | str = False  # whether the help shows the default; or the text that it shows for the default
     needs: Needs | None = None
     late: bool = False  # whether the help has it after the options of formats
-    shared: bool = False  # whether another option has this name, so that this field takes its value
+    shared: bool = False  # whether another field has this option, so that this field takes the other field's value
 
     @property
     def name(self) -> str:
@@ -216,7 +216,8 @@ class Option:
 
 
 WHOLE, ASKED, GIVEN = "whole", "asked", "given"
-"""What a part holds: the other request, the same if an option asks for it, or only the values that were given."""
+"""What a part holds: the whole other request; the whole other request, if an option asks for it; or only the values
+that were given."""
 
 
 class OptionGroup(NamedTuple):
@@ -224,7 +225,7 @@ class OptionGroup(NamedTuple):
 
     kind: type  # the other request
     names: tuple[str, ...]  # its fields, in the order of the help
-    changes: Mapping[str, Mapping[str, Any]]  # what is said otherwise about the options of some
+    changes: Mapping[str, Mapping[str, Any]]  # the changes of some of these options
     form: str  # :data:`WHOLE`, :data:`ASKED` or :data:`GIVEN`
 
 
@@ -261,14 +262,14 @@ def option(default: Any, *names: str, recorded: bool = True, **said: Any) -> Any
 
 
 def same(kind: type, name: str, **changes: Any) -> Any:
-    """A field that is the same option as that of another request, with some changes."""
+    """A field with the same option as a field of another request, with some changes."""
     (found,) = (item for item in fields(kind) if item.name == name)
     default = changes.pop("default", found.default)
     return field(default=default, metadata={OPTION: replace(found.metadata[OPTION], **changes)})
 
 
 def part(kind: type, names: str, form: str = WHOLE, **changes: Mapping[str, Any]) -> Any:
-    """A field that takes its options from another request; see :class:`Part`."""
+    """A field that takes its options from another request; see :class:`OptionGroup`."""
     make: Any = {WHOLE: kind, ASKED: lambda: None, GIVEN: dict}[form]
     return field(default_factory=make, metadata={PART: OptionGroup(kind, tuple(names.split()), changes, form)})
 
@@ -305,6 +306,7 @@ def option_words(request: Any) -> tuple[str, ...]:
 
 
 def recorded(request: Any) -> Any:
-    """The request as a record holds it: fields that it leaves out, such as the folder to write, have their default."""
+    """The request as a record holds it. Fields that the record leaves out, such as the folder to write, have their
+    default."""
     left_out = [item for item in fields(request) if not item.metadata.get(IN_RECORD, True)]
     return replace(request, **{item.name: item.default for item in left_out})

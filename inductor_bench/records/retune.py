@@ -23,7 +23,7 @@ class Timing:
 
     median_s: float  # the median
     low_s: float  # lower end of the 95% confidence interval of the median
-    high_s: float  # upper end of that interval
+    high_s: float  # upper end of the interval
     min_s: float  # the smallest sample
     mad_s: float  # the median absolute deviation
     samples: int  # the number of samples
@@ -36,7 +36,7 @@ class Ratio:
 
     median: float  # the median of the pairs' ratios
     low: float  # lower end of its confidence interval
-    high: float  # upper end of that interval
+    high: float  # upper end of the interval
     pairs: int  # the number of pairs
 
 
@@ -58,32 +58,31 @@ class TriedCandidate:
     shared_memory_bytes: int | None = None  # shared memory of one block, if known
     instructions: int | None = None  # the number of instructions, if known
     binary_bytes: int | None = None  # the size of the compiled kernel, if known
-    samples_s: tuple[float, ...] = ()  # the samples that decided, in the order of measurement
+    samples_s: tuple[float, ...] = ()  # the samples on which the decision rests, in the order of measurement
 
 
 @dataclass(frozen=True)
 class Tuning:
     """The outcome of a retune.
 
-    The best candidate is the contender that was reliably faster than the default; if there is none, it is the default.
+    The best candidate is the finalist that was reliably faster than the default, or the default if there is none.
     """
 
     method: str  # the way of choosing candidates. ``configs`` times the candidates of Inductor itself, without a winner
     state: str  # the times that were compared: ``cold`` or ``warm``
     candidates: tuple[TriedCandidate, ...]  # all candidates
-    tried: int  # the number of candidates beside the default that were checked and timed
+    tried: int  # the number of candidates that were checked and timed, without the default
     default_s: float  # the default's median in the final rounds
     best_s: float  # the best candidate's median in the same rounds
     speedup: float  # the inverse of the best candidate's ratio; 1 if the default is the best
-    verdict: str  # the verdict on the best contender; empty for ``configs``
+    verdict: str  # the verdict on the best finalist; empty for ``configs``
     best_config: Config  # the configuration of the best candidate
-    ratio: Ratio | None = None  # the best contender's ratio to the default in the final rounds
-    # seconds of the retune's checks and races, including waits for other workers that use the device, and without
-    # compilation
+    ratio: Ratio | None = None  # the best finalist's ratio to the default in the final rounds
+    # seconds of checks and timing, including waits for other workers that use the device, but not compilation
     time_s: float = 0.0
     notes: tuple[str, ...] = ()  # remarks for the user
-    # what ended the search before its method did: ``gain`` (too little was left to win for the step) or ``budget``;
-    # empty if nothing did
+    # why the search ended before its method had: ``gain`` (the step could save too little more) or ``budget``; empty if
+    # it ran to its end
     cut_short: str = ""
 
 
@@ -100,9 +99,9 @@ class HardwareCounters:
     dram_bytes: float | None = None
     dram_share: float | None = None  # the share of the hardware's maximum bandwidth
     occupancy: float | None = None  # the share of the warps for which the multiprocessors have room
-    # the share of the warps' time by the reason of waiting, by NVIDIA's names, largest first
+    # the reasons for which warps wait, by NVIDIA's names, as shares of the warps' time, largest first
     stalls: dict[str, float] = field(default_factory=dict)
-    time_s: float | None = None  # seconds at the clock of that call
+    time_s: float | None = None  # seconds of the call under Nsight Compute, at its clock
 
 
 @dataclass(frozen=True)
@@ -118,10 +117,10 @@ class MeasuredRoof:
 
     bandwidth: float | None = None  # bytes per second of the cold time
     flop_rate: float | None = None  # FLOPs per second of the cold time
-    # the resource that limits it: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``
+    # the roof that limits the kernel: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``
     bound: str | None = None
-    # the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and if no roof
-    # was measured
+    # the kernel's rate as a share of this roof, for ``cache`` with its warm time; ``None`` for ``latency``, and if no
+    # roof was measured
     peak_share: float | None = None
 
 
@@ -174,11 +173,11 @@ class MeasuredKernel:
     resources: Inline[Resources] = Resources()  # the resources that it occupies
     checked: bool | None = None  # whether its outputs equal the reference; ``None`` if they were not compared
     check_message: str = ""  # how its outputs differ, or why they were not compared
-    # times by state (``cold``, ``warm``) with zeros as all indices, if it reads indices
+    # times by state (``cold``, ``warm``) with all indices zero, if the kernel reads indices
     with_zeros: dict[str, Timing] = field(default_factory=dict)
     clock: Inline[TimingClock] = TimingClock()  # the GPU's clock during the timing
     counters: HardwareCounters | None = None  # Nsight Compute's counters, if they were requested
-    no_counters: str = ""  # the reason why there are none
+    no_counters: str = ""  # why there are no counters
     shared_device: str = ""  # other users of the GPU
     advice: tuple[str, ...] = ()  # doubts about the measurement, each with a hint
     tuning: Tuning | None = None  # the outcome of a retune
@@ -212,15 +211,15 @@ class Obstacle(NamedTuple):
 
 
 SEARCHED = Obstacle(
-    "cuDNN's search for an algorithm: apply leaves this setting to you",
+    "cuDNN's search for an algorithm: apply does not make this setting",
     "cuDNN's search for an algorithm: torch.backends.cudnn.benchmark = True turns it on, for all convolutions, and "
     "`inductor-bench modes PROGRAM --with cudnn-benchmark` measures it on the step",
 )
 OTHER_THREADS = Obstacle(
-    "another number of threads: apply leaves this setting to you",
+    "another number of threads: apply does not make this setting",
     "another number of threads for one library call: torch.set_num_threads sets it for the whole program",
 )
-TIMED_ANEW = Obstacle(*["a CUTLASS kernel, which Inductor takes only after it has timed it"] * 2)
+TIMED_ANEW = Obstacle(*["a CUTLASS kernel, which Inductor uses only after it has timed it"] * 2)
 
 EDITED = (
     "its file was edited, so it is not what the model runs; move it away and retune this RUN again, which writes and "
@@ -245,7 +244,7 @@ class Retune:
     kernel_id: str  # a hash of the kernel's content
     category: Category  # the category of the kernel
     graphs: tuple[str, ...]  # the labels of the graphs that launch it
-    calls: float  # its calls in one step of the program, else in one iteration of these graphs together
+    calls: float  # its calls in one step of the program; without a step, in one iteration of these graphs together
     time_s: float  # the time of these calls
     file: Place | None  # its standalone file
     method: str  # the way of choosing candidates
@@ -263,7 +262,8 @@ class Retune:
 
     @property
     def switch(self) -> str:
-        """The setting of a library, for all of its calls, that won; empty if a configuration of the kernel did."""
+        """The setting of a library, for all of its calls, that was faster; empty if a configuration of the kernel
+        was."""
         return _switch_in(self.category, self.tuning.best_config) if self.tuning is not None else ""
 
     @property
@@ -310,7 +310,7 @@ def find_obstacle(category: Category, config: Config, unlike: str) -> Obstacle |
         unlike: how far the file's time is from the time in the model; see :func:`time_mismatch`.
     """
     if unlike:
-        return Obstacle(unlike, f"{unlike}, so its winner tells nothing about the model")
+        return Obstacle(unlike, f"{unlike}, so its winner says nothing about the model")
     if switch := _switch_in(category, config):
         return SEARCHED if switch == CUDNN_SEARCH else OTHER_THREADS
     return TIMED_ANEW if config.get("backend") == CUTLASS else None
@@ -488,33 +488,33 @@ def factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
 
 
 STEPS, PROCESSES = "steps", "processes"
-"""How the two were compared: steps of one process in turn, or processes in turn."""
+"""How the program was compared with and without pins: in turn in the steps of one process, or in processes in turn."""
 
 SAVES, SLOWER, NO_DIFFERENCE = "saves", "slower", "no difference"
 """The verdicts on a saving."""
 
 DROPPED, UNPINNABLE = "dropped", "unpinnable"
-"""States of a kernel whose pin changes the outputs of its graph, and of a winner that cannot be pinned."""
+"""The states of a kernel whose pin changes the outputs of its graph, and of a winner that cannot be pinned."""
 
 
 @dataclass(frozen=True)
 class Saving:
-    """A time per step with Inductor's configurations, and what the pins save of it, in seconds."""
+    """The time of a step with Inductor's configurations, and what the pins save of it, in seconds."""
 
     own_s: float  # the median with Inductor's configurations
     tuned_s: float  # the median with the pins
     saving_s: float  # the median of the differences of neighbouring samples
     low_s: float  # lower end of its 95% interval
-    high_s: float  # upper end of that interval
+    high_s: float  # upper end of the interval
     pairs: int  # the number of differences
-    # ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and if a surer interval than
-    # ``low_s`` to ``high_s`` does not bear out what that one says
+    # ``saves``, ``slower``, ``no difference`` or ``undecided``. It is undecided if there are too few samples, or if a
+    # wider interval than ``low_s`` to ``high_s`` does not confirm the verdict
     verdict: str
 
 
 @dataclass(frozen=True)
 class AppliedKernel:
-    """One retune that won something, or an edited kernel, in the program."""
+    """A retune that found a faster config, or an edited kernel, and what became of it in the program."""
 
     name: str  # the name of the kernel
     kernel_id: str  # a hash of the kernel's content
@@ -525,11 +525,11 @@ class AppliedKernel:
     reason: str = ""  # the state in words; empty for ``pinned``
     predicted_s: float = 0.0  # the projected saving in seconds per step
     saving_s: float | None = None  # the difference of its device time per step; ``None`` if it was not measured
-    # the configuration that Inductor chose in this program, if it chose another one in the RUN; empty otherwise.
-    # What the kernel saves then depends on that choice.
+    # the configuration that Inductor chose in this program, if it differs from the RUN's; else empty. The kernel's
+    # saving then depends on Inductor's choice.
     own_config: Config = field(default_factory=dict)
-    edit: str = ""  # the file of its edited source, which is put in its place; empty for a configuration
-    # the device time per step of the kernels of its name, without what is put in; ``None`` if it was not measured
+    edit: str = ""  # the file of the edited source that replaces it; empty for a configuration
+    # the device time per step of the kernels with its name, without the pins; ``None`` if it was not measured
     own_s: float | None = None
 
     @property
@@ -540,27 +540,27 @@ class AppliedKernel:
 
 @dataclass(frozen=True)
 class PinnedOutputs:
-    """The outputs of the program's graphs with the pins against those without, for the same inputs."""
+    """The comparison of the outputs of the program's graphs with and without the pins, for the same inputs."""
 
     graphs: int = 0  # the number of graphs that were compared
     tensors: int = 0  # the number of their outputs, and of inputs that they write
-    # the largest relative difference: the norm of the difference divided by the tensor's; ``None`` if infinities or NaN
-    # stand at other places
+    # the largest relative difference: the norm of the difference divided by the tensor's norm; ``None`` if infinities
+    # or NaN are in different elements
     difference: float | None = 0.0
-    own_difference: float = 0.0  # the same of that tensor for two calls without the pins
-    tolerance: float = 0.0  # the difference up to which that tensor counts as equal
-    # the number of further tensors, which two calls without the pins fill differently, so that they cannot be compared:
-    # seeds of random numbers, or memory that nobody reads
+    own_difference: float = 0.0  # the relative difference of this tensor between two calls without the pins
+    tolerance: float = 0.0  # the difference up to which this tensor counts as equal
+    # the number of further tensors that cannot be compared, because they differ between two calls without the pins:
+    # seeds of random numbers, or memory that nothing reads
     unrepeatable: int = 0
-    # the number of further tensors that differ by more than the tolerance, and no more than if the graph's inputs
-    # are rounded otherwise, such as the means of a batch norm's centred input
+    # the number of further tensors that differ by more than the tolerance, but not by more than a different rounding of
+    # the graph's inputs changes them, such as the means of a batch norm's centred input
     rounding: int = 0
     reason: str = ""  # why some graph was not compared; empty if all were
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The comparison of the program with its configurations and without."""
+    """The comparison of the program with the winners' configurations and without."""
 
     way: str  # ``steps`` (steps of one process in turn) or ``processes`` (processes in turn)
     predicted_s: float  # the projected saving of the pinned kernels in seconds per step
@@ -570,7 +570,7 @@ class Verification:
     outputs: PinnedOutputs = PinnedOutputs()  # the comparison of the outputs
     kernels: tuple[
         AppliedKernel, ...
-    ] = ()  # every retune that won something, and every edit, the largest projection first
+    ] = ()  # every retune that found a faster config, and every edit, the largest projection first
     notes: tuple[str, ...] = ()  # what limits the figures
     trace: Place | None = None  # the profiled steps
     created: str = ""  # the time of the comparison

@@ -13,30 +13,31 @@ from .retune import Retune, Verification
 
 @dataclass(frozen=True)
 class LayerWork:
-    """What is known of the work of a layer's or a line's kernels in a step, beside its FLOPs."""
+    """The work of a layer's or a line's kernels in a step, without its FLOPs."""
 
     product_time_s: float = 0.0  # the part of ``time_s`` in matrix products, convolutions and attention
-    uncounted_s: float = 0.0  # the part of that whose FLOPs are unknown
+    uncounted_s: float = 0.0  # the part of ``product_time_s`` whose FLOPs are unknown
     # seconds that the FLOPs would take at the device's measured peaks for their types; ``None`` if a peak is unknown
     peak_time_s: float | None = None
-    moved_bytes: float | None = None  # the least that its kernels read and write; ``None`` if it is known of none
+    # the bytes that its kernels have to read and write at least; ``None`` if they are known for no kernel
+    moved_bytes: float | None = None
     unmeasured_s: float = 0.0  # the part of ``time_s`` in kernels whose bytes are unknown
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """The device time of one module in one direction in a step, without that of the modules in it.
+    """The device time of one module in one direction in a step, without the time of the modules that it contains.
 
-    All rows of a step add up to its device time: rows without a layer are what no module did.
+    All rows of a step add up to its device time. Rows without a layer are work outside of modules.
     """
 
-    # the object at the root and the names from there on, such as ``Llama.layers.3.mlp.up_proj``; of an eager operator
-    # the class of its module; empty outside of modules
+    # the path of the module from the root object, such as ``Llama.layers.3.mlp.up_proj``; of an eager operator the
+    # class of its module; empty outside of modules
     layer: str
     direction: str  # ``forward``, ``backward`` or ``recomputed``; empty if it is unknown
     kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective`` or ``copy``
     time_s: float  # seconds per step
-    launches: float  # the number of kernels in a step; of one that is divided the layer's part
+    launches: float  # the number of kernels in a step; a kernel that several layers share counts in part
     shared_s: float = 0.0  # the part of ``time_s`` that comes from kernels that several layers share
     flops: float = 0.0  # of matrix products, convolutions and attention in a step
     work: Inline[LayerWork] = LayerWork()  # the rest of its work
@@ -50,7 +51,7 @@ class LineTime:
     direction: str  # ``forward``, ``backward`` or ``recomputed``; empty if it is unknown
     kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective`` or ``copy``
     time_s: float  # seconds per step
-    launches: float  # the number of kernels in a step; of one that is divided the line's part
+    launches: float  # the number of kernels in a step; a kernel that several lines share counts in part
     shared_s: float = 0.0  # the part of ``time_s`` that comes from kernels that several layers share
     flops: float = 0.0  # of matrix products, convolutions and attention in a step
     work: Inline[LayerWork] = LayerWork()  # the rest of its work
@@ -73,7 +74,7 @@ FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS, SLEEPING = (
 HOST_WORK = (LAUNCHING, DISPATCHING, GUARDS, PYTHON, BACKWARD, OPTIMIZING)
 """What the host did while the device was idle: launching a compiled graph, dispatching eager operators, … In a record
 of an earlier version ``launching`` is every operator that is no guard. ``between kernels``: the next work was launched,
-and had not begun. The last names are those of the host's work for the step, apart from waits, copies and loading."""
+but had not begun. ``HOST_WORK`` has the host's work for the step, without waits, copies and loading."""
 
 GRAPH_INPUTS = "inputs of a CUDA graph"
 """The label of the copies of inputs before the replay of a CUDA graph."""
@@ -85,7 +86,7 @@ MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
 """What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
 
 LONGER_LOOP = "the counted step is a part of a longer loop"
-"""First words of the note on steps of the pattern between which other compiled calls recur."""
+"""The first words of the note that other compiled calls recur between the steps of the pattern."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,14 @@ class Part:
     kind: str  # ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``
     # a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did while the
     # device was idle: ``synchronising``, ``allocating``, ``launching`` (a compiled graph), ``dispatching`` (eager
-    # operators), ``data loading``, ``guards``, ``Python``, … or ``between kernels`` (the next work was launched, and
+    # operators), ``data loading``, ``guards``, ``Python``, … or ``between kernels`` (the next work was launched, but
     # had not begun)
     label: str
     calls: float  # the number of calls
     time_s: float  # seconds of the step's wall time
     share: float  # the share of the step's wall time, 0 to 1
-    # the sum of the durations on the device; longer than ``time_s`` if other parts hide it. Of a collective it
-    # leaves out the wait that only the profiler causes. On a CPU it is ``None``.
+    # the sum of the durations on the device; longer than ``time_s`` if it overlaps with other parts. For a collective
+    # it leaves out the wait that only the profiler causes. On a CPU it is ``None``.
     device_time_s: float | None = None
     replays: float = 0.0  # the number of calls that replayed a CUDA graph
     launches: float = 0.0  # the number of device activities
@@ -124,7 +125,8 @@ class Part:
     module: str = ""  # the ``nn.Module`` that called the operator; empty if it is unknown
     source: SourceLine | None = None  # the user's line; ``None`` if it is unknown
     refusal: str = ""  # of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for
-    # of a compiled graph, whether it writes inputs that move, for which Inductor refuses CUDA graphs
+    # of a compiled graph, whether it writes into inputs that lie at other addresses in each call, so that Inductor
+    # refuses CUDA graphs
     writes_inputs: bool = False
     moved_bytes: float | None = None  # of copies, the bytes that one step copies; ``None`` if they are unknown
     pageable_s: float = 0.0  # of copies, the part of ``device_time_s`` that copies from or to pageable memory take
@@ -147,24 +149,28 @@ class Part:
 
 @dataclass(frozen=True)
 class HostStretch:
-    """What the host did at one line of the user's program, while the device waited for it or it for the device."""
+    """What the host did at one line of the user's program while the device waited for the host, or the host for the
+    device."""
 
-    label: str  # as that of an idle part
+    label: str  # what the host did, in the words of an idle part's ``label``
     function: str  # what ran: the innermost function, or the compiled graph
     time_s: float  # seconds of a step
-    samples: int  # the number of samples that saw it
+    samples: int  # the number of samples with this line and function
     source: SourceLine | None = None  # the innermost line of the user's own code; ``None`` if it is unknown
 
 
 @dataclass(frozen=True)
 class HostWork:
-    """What the host did while the device waited, by samples of its thread in steps without the profiler."""
+    """What the host did while the device waited. A sampler looked at the host's thread in steps without the
+    profiler."""
 
-    stretches: tuple[HostStretch, ...]  # the longest first; together the idle time that is not between kernels
-    samples: int  # the number of samples in which the device waited; on a CPU those outside of operators
+    # the longest first; they add up to the idle time without the gaps between kernels
+    stretches: tuple[HostStretch, ...]
+    # the number of samples in which the device waited; on a CPU the number of samples outside of operators
+    samples: int
     every: int  # the number of all samples
     steps: int  # the number of steps that were sampled
-    # by how much sampled steps were longer than those before and after them, as a share: the median over the blocks
+    # how much longer sampled steps were than the steps before and after them, as a share: the median over the blocks
     cost: float
     cost_low: float  # the lower end of its interval
     cost_high: float  # the upper end of its interval
@@ -173,7 +179,7 @@ class HostWork:
 
 @dataclass(frozen=True)
 class ProgramChange:
-    """One change of a program or of its settings, so that a tool can try it."""
+    """One change of a program or of its settings, in a form that a tool can try."""
 
     # what is set: ``compile`` (an argument of ``torch.compile``), ``config`` (an option of ``torch._inductor.config``),
     # ``setting`` (an attribute of torch, or its argument), ``argument`` (of a call in the program), ``environment`` (a
@@ -186,17 +192,18 @@ class ProgramChange:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a finding's change would save of the step, simulated. On a CPU it is the part of the step that goes.
+    """What a finding's change would save of the step, simulated. On a CPU it is the time of the part that the change
+    removes.
 
-    The simulation repeats the profiled steps as a queue of the host's work, launches, streams and waits, with a host
-    as fast as the unprofiled step needs.
+    The simulation repeats the profiled steps as a queue of the host's work, launches, streams and waits. Its host is as
+    fast as the host in the unprofiled step.
     """
 
     finding: str  # the finding, by its kind and a hash of the graphs, kernels and parts concerned
     kind: str  # its kind
     saving_s: float  # seconds of the step; negative if the step becomes longer
     uncertainty_s: float  # the uncertainty of these seconds
-    device_saving_s: float | None = None  # what it would save if the host took no time; ``None`` on a CPU
+    device_saving_s: float | None = None  # what the change would save if the host took no time; ``None`` on a CPU
     changes: tuple[ProgramChange, ...] = ()  # what to change, each by itself; empty if no setting or line is known
 
 
@@ -214,31 +221,31 @@ class ClockReading:
     """The clock of the GPU during a timed step."""
 
     place: int  # the place of the step in ``step_times_s``
-    mhz: int  # of the multiprocessors
+    mhz: int  # the clock of the multiprocessors in MHz
     limits: tuple[str, ...] = ()  # what throttled it, in words
 
 
 @dataclass(frozen=True)
 class OtherWork:
-    """The work of other programs on the GPU while the steps were measured, as its driver tells it."""
+    """The work of other programs on the GPU while the steps were measured, according to the GPU's driver."""
 
     share: float  # the share of the time in which their kernels ran, 0 to 1
-    processes: tuple[OtherProcess, ...] = ()  # those that ran them, as far as the driver names them
+    processes: tuple[OtherProcess, ...] = ()  # the processes that ran the kernels, if the driver names them
 
 
 @dataclass(frozen=True)
 class CallStretch:
-    """A part of the step's calls of compiled graphs: calls that repeat, or calls between such.
+    """Some of the step's calls of compiled graphs: calls that repeat, or the calls between repetitions.
 
-    A stretch lasts from the begin of its first work on the device to the end of its last one. Times are means of the
-    profiled steps, and as much shorter as the unprofiled step is.
+    A stretch lasts from the start of its first work on the device to the end of its last work. Times are means over the
+    profiled steps, scaled down to the unprofiled step.
     """
 
     graphs: tuple[Slug, ...]  # the slugs of the graphs of one repetition, in the order of their calls
-    labels: tuple[str, ...]  # their names
+    labels: tuple[str, ...]  # the names of these graphs
     repetitions: float  # the number of repetitions in a step
-    time_s: float  # of one repetition
-    busy_time_s: float  # the part of it in which the device works
+    time_s: float  # the time of one repetition
+    busy_time_s: float  # the part of ``time_s`` in which the device works
 
     @property
     def whole_s(self) -> float:
@@ -254,11 +261,12 @@ class RankSteps:
     pid: int  # the id of the process
     device: str  # the type of its device
     step_times_s: tuple[float, ...]  # the unprofiled steps, in order, in seconds
-    step_time_s: float  # the median of those at ``level``; their mean if they are of two kinds, or vary widely
-    # the union of the device's intervals, as a mean of the profiled steps; ``None`` without a profile. If it is longer
-    # than ``step_time_s``, collectives are shortened until it fits, or nothing is left of them. On a CPU: the union of
-    # the operators and graphs on the thread of the steps, scaled from the profiled step to ``step_time_s``. The first
-    # line's busy share, 1 less its idle share, is this time divided by ``step_time_s``, and at most 1.
+    step_time_s: float  # the median of the steps in ``level``; their mean if they are of two kinds, or vary widely
+    # the time in which the device works (overlaps count once), as a mean over the profiled steps; ``None`` without a
+    # profile. If it is longer than ``step_time_s``, collectives are shortened, at most to nothing, until it fits. On a
+    # CPU: the time in which operators or graphs run on the thread of the steps, scaled from the profiled step to
+    # ``step_time_s``. The busy share of the first line is this time divided by ``step_time_s``, at most 1; the idle
+    # share is the rest.
     busy_time_s: float | None = None
     profiled_step_time_s: float | None = None  # the mean time of the profiled steps; the profiler slows the host
     profiled_steps: int = 0  # the number of profiled steps that the parts describe
@@ -267,21 +275,22 @@ class RankSteps:
     parts: tuple[Part, ...] = ()  # the ledger, the longest part first; empty without a profile
     trace: Place | None = None  # the profiled steps; opens in Perfetto
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
-    # where the host waited for the device in the profiled steps, the longest first; their seconds are those of one of
-    # these steps, whether the device worked or not. What only samples know has a function, too.
+    # where the host waited for the device in the profiled steps, the longest first. Their seconds are per profiled
+    # step, and include waits while the device works. A wait that only samples show also has a function.
     waits: tuple[HostStretch, ...] = ()
-    # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
+    # which steps have the level of the profiled steps: the places in ``step_times_s`` of the first one, and of the one
+    # after the last
     level: tuple[int, int] = (0, 0)
-    # the number of each of ``step_times_s`` as the program counts its steps from 0; empty in older records
+    # the number of each step of ``step_times_s``, if the program's steps are counted from 0; empty in older records
     step_numbers: tuple[int, ...] = ()
-    steps_before_profile: int = 0  # the number of them that came before the profiled ones
+    steps_before_profile: int = 0  # the number of timed steps before the profiled ones
     # the load of the machine in the timed window of these steps; ``None`` if it is unknown
     load: MachineLoad | None = None
 
 
 @dataclass(frozen=True)
 class Program:
-    """The program's step. The times and the parts are those of the process that sets the pace."""
+    """The program's step. The times and the parts are from the process that sets the pace."""
 
     # the median timed step in seconds, without the profiler; the mean if they are of two kinds, or vary widely
     step_time_s: float
@@ -289,9 +298,9 @@ class Program:
     # what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or ``pattern`` (the
     # repeating pattern of compiled calls)
     step_source: str
-    # the union of the device's intervals, as a mean of the profiled steps; on a CPU that of the operators and graphs,
-    # scaled to ``step_time_s``; more in ``RankSteps``. The first line's busy share, 1 less its idle share, is this time
-    # divided by ``step_time_s``, and at most 1.
+    # the time in which the device works (overlaps count once), as a mean over the profiled steps; on a CPU the time in
+    # which operators or graphs run, scaled to ``step_time_s``. ``RankSteps`` says more. The busy share of the first
+    # line is this time divided by ``step_time_s``, at most 1; the idle share is the rest.
     busy_time_s: float | None = None
     parts: tuple[Part, ...] = ()  # the parts of the step, which add up to it
     first_step_time_s: float | None = None  # the time of the first step, which compiles; ``None`` if it is unknown
@@ -304,23 +313,27 @@ class Program:
     # the mean step of the same program without compilation, by ``--eager``; else ``None``
     eager_step_time_s: float | None = None
     eager_median_step_time_s: float | None = None  # the median of the same steps
-    # the places in ``step_times_s`` of the first step, and of the one after the last, at the level of the profiled ones
+    # which steps have the level of the profiled steps: the places in ``step_times_s`` of the first one, and of the one
+    # after the last
     level: tuple[int, int] = (0, 0)
-    clocks: tuple[ClockReading, ...] = ()  # of the GPU during some of the timed steps
-    # the most that torch allocated on the device until the timed steps ended; on a CPU the process's largest size
+    clocks: tuple[ClockReading, ...] = ()  # the GPU's clock during some of the timed steps
+    # the largest number of bytes that torch allocated on the device until the timed steps ended; on a CPU the largest
+    # resident size of the process
     peak_memory_bytes: int | None = None
-    # what other programs did on the GPU during the steps, of several GPUs on the one that they used most; ``None`` if
-    # they were not seen to do anything, or the driver did not tell
+    # what other programs did on the GPU during the steps; if there are several GPUs, on the GPU that they used most;
+    # ``None`` if they did nothing, or if the driver does not report it
     others: OtherWork | None = None
     other_steps: tuple[StepKind, ...] = ()  # steps among the timed ones that called other graphs
-    # the steps of ``step_times_s`` by the graphs that they called, the most frequent first; empty if those are the same
+    # the kinds of steps in ``step_times_s``, by the graphs that they called, the most frequent first; empty if all
+    # called the same graphs
     step_kinds: tuple[StepKind, ...] = ()
     stretches: tuple[CallStretch, ...] = ()  # the loops within a step; empty if no calls repeat in it
     host: HostWork | None = None  # what the host did while the device waited; ``None`` if it was not sampled
-    waits: tuple[HostStretch, ...] = ()  # where the host waited for the device; as in ``RankSteps``
+    waits: tuple[HostStretch, ...] = ()  # where the host waited for the device; ``RankSteps`` says more
     # the device time of a step by module of the model, the longest first; empty without a profile
     layers: tuple[LayerTime, ...] = ()
-    layer_classes: dict[str, str] = field(default_factory=dict)  # the class of each layer, also of those around others
+    # the class of each layer, also of layers that contain others
+    layer_classes: dict[str, str] = field(default_factory=dict)
     lines: tuple[LineTime, ...] = ()  # the same time by line of the program
     # what the findings' changes would save, as far as they can be simulated, the largest saving first
     predictions: tuple[Prediction, ...] = ()
@@ -332,7 +345,7 @@ HOST_LANE = "host"
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of a lane. Seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
+    """A stretch of a lane. Seconds count from the step's start; ``kind`` and ``label`` are as in a :class:`Part`.
 
     On the host lane, ``kind`` names what the host works for, and is ``idle`` if no operator and no graph runs;
     ``label`` then says what the host does.
@@ -352,7 +365,7 @@ class KernelSpans:
     graph: str  # the slug of the graph's module
     name: str  # the name of the kernel
     lane: str  # the lane that it is drawn below
-    spans_s: tuple[tuple[float, float], ...]  # begin and end of each call, in seconds from the step's begin
+    spans_s: tuple[tuple[float, float], ...]  # start and end of each call, in seconds from the step's start
 
 
 @dataclass(frozen=True)
@@ -360,11 +373,11 @@ class Timeline:
     """One profiled step of the process that sets the pace, for a picture: ``RUN/traces/step.timeline.json``."""
 
     time_s: float  # the time of this step; the profiler slows the host
-    # at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label, too short to be seen, are
-    # merged.
+    # at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label are merged if they are too
+    # short to be seen.
     intervals: tuple[Interval, ...] = ()
     rank: int | None = None  # the rank of the process; ``None`` in a program of one process
-    # the kernels of compiled graphs in this step, at most :data:`MOST_INTERVALS` calls, of more the longest
+    # the kernels of compiled graphs in this step: the longest :data:`MOST_INTERVALS` calls
     kernels: tuple[KernelSpans, ...] = ()
 
 
@@ -396,11 +409,11 @@ class Host:
 class AcceleratorFacts:
     """The accelerator that torch uses."""
 
-    accelerator: str | None = None  # its name; ``None`` if torch sees none
+    accelerator: str | None = None  # the name of the accelerator; ``None`` if torch sees none
     accelerator_count: int = 0  # the number of accelerators
-    accelerator_memory_bytes: int | None = None  # the memory of one
-    compute_capability: str | None = None  # the architecture, for example ``9.0``; ``None`` if torch tells none
-    multiprocessors: int | None = None  # the number of its multiprocessors
+    accelerator_memory_bytes: int | None = None  # the memory of one accelerator
+    compute_capability: str | None = None  # the architecture, for example ``9.0``; ``None`` if torch does not know it
+    multiprocessors: int | None = None  # the number of multiprocessors of one accelerator
     cuda: str | None = None  # the version of CUDA or HIP for which torch was built
     driver: str | None = None  # the version of the driver
 
@@ -424,7 +437,7 @@ class Peaks:
     device: str  # the name of the device
     memory_bandwidth: float  # the bandwidth of large copies in the device's memory
     matmul_flops: dict[str, float]  # dense FLOPs per second by dtype (``float16``, ``bfloat16``, ``float32``, ``tf32``)
-    cache_bytes: int | None = None  # size of the L2 cache of a GPU, of the last-level cache of a CPU
+    cache_bytes: int | None = None  # the size of a GPU's L2 cache, or of a CPU's last-level cache
     cache_bandwidth: float | None = None  # the bandwidth of data in the cache
     launch_floor_s: float | None = None  # device seconds of an empty kernel; GPU only
     threads: int | None = None  # the number of threads that were used; CPU only
@@ -443,14 +456,16 @@ class Capture:
     time_s: float | None = None  # seconds that the capture took
     graph_breaks: tuple[str, ...] = ()  # torch's messages about graph breaks
     recompiles: tuple[str, ...] = ()  # torch's messages about recompilations
-    functions: tuple[CompiledFunction, ...] = ()  # those that were compiled again, or that have many guards
-    uncompiled: str = ""  # why the program compiled nothing; empty if it did, and if no reason was observed
-    no_steps: str = ""  # why no step of the program was timed, in words; empty if one was, and if it was not observed
-    # the phases of a compilation with empty caches, the longest first. Of several processes they are those of the one
-    # that compiled longest. Empty if an earlier run compiled a module and what that took is not known.
+    functions: tuple[CompiledFunction, ...] = ()  # the functions that were compiled again, or that have many guards
+    # why the program compiled nothing; empty if it compiled something, or if no reason was observed
+    uncompiled: str = ""
+    # why no step of the program was timed, in words; empty if one was timed, or if no reason was observed
+    no_steps: str = ""
+    # the phases of a compilation with empty caches, the longest first; if there are several processes, from the process
+    # that compiled longest. Empty if an earlier run compiled a module, and its compile time is not known.
     compile_phases: tuple[CompilePhase, ...] = ()
-    compiled_earlier: int = 0  # the number of modules that an earlier run compiled, and that this one took from a cache
-    compiled_at: str = ""  # when the latest of them was compiled (ISO 8601); empty if none was
+    compiled_earlier: int = 0  # the number of modules that an earlier run compiled, and that this run took from a cache
+    compiled_at: str = ""  # when the latest of these modules was compiled (ISO 8601); empty if there are none
 
 
 @dataclass(frozen=True)
@@ -466,12 +481,13 @@ class Run:
     title: str  # the name of the run in reports
     request: BreakdownRequest  # the options of the run
     environment: Environment  # the machine and the versions
-    # the program's own file, as it was typed, and its SHA-256 when the run began; empty if it has none, and in older
-    # records
+    # the program's own file, as it was typed; empty if it has none, and in older records
     program_file: str = ""
-    program_sha256: str = ""  # in hexadecimal digits
+    program_sha256: str = ""  # the SHA-256 of ``program_file`` in hexadecimal digits
     peaks: Peaks | None = None  # the measured peaks of the device; ``None`` if they were not measured
-    no_peaks: str = ""  # why measured peaks do not count: the machine was busy; empty if they do, or were not measured
+    # why the measured peaks do not count, for example because the machine was busy; empty if they count, or were not
+    # measured
+    no_peaks: str = ""
     capture: Capture = field(default_factory=Capture)  # what the capture of the program found
     modules: tuple[ModuleRecord, ...] = ()  # the compiled modules
     failures: tuple[Failure, ...] = ()  # the steps that failed

@@ -75,7 +75,7 @@ UNKNOWN = "{} does not say what it ran on: its versions, machine and variables a
 NO_DIFFERENCE = "The records show no difference around the program: versions, machine, variables, switches, request."
 MOST_PARTS, MOST_DIFFERENCES, MOST_GROUPED = 12, 14, 6
 SMALLEST_SHARE = 0.001
-"""Share of A's step below which a part that is no more than noise gets no row of its own on a terminal."""
+"""A part that is only noise, and takes less than this share of A's step, gets no separate row on a terminal."""
 
 
 # --- two runs --------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from .document import (
 )
 
 LEVELS = {WARN: ADVICE, BAD: CAUTION, GOOD: FINE}
-"""The level of an entry of a list by its tone; another tone is that of a note."""
+"""The level of an entry of a list by its tone; every other tone means a note."""
 
 
 def document_summary(document: Document, folder: str = "") -> Summary:
@@ -140,7 +140,7 @@ DIGITS = 4
 """The significant digits of a figure of the brief form."""
 
 LEAST_ROWS = {"kernels": 5, "parts": 5, "failures": 3, "findings": 3}
-"""The rows that the brief form keeps of each list as long as another has more. The first lists are cut first."""
+"""The rows of each list that the brief form keeps while another list has more. The first lists are cut first."""
 
 
 def brief_data(

@@ -151,7 +151,7 @@ class TextFormat:
 
 
 TEXTS = (TextFormat("md", document_markdown, "Markdown"),)
-"""They are offered in this order, after the terminal, JSON and CSV. A short function can stand in this file."""
+"""They are offered in this order, after the terminal, JSON and CSV. A short function can be in this file."""
 
 
 def document_formats(

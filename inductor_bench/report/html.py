@@ -44,7 +44,7 @@ BETWEEN = "\n\n"
 
 
 MOST_SAID = 5
-"""The most stretches of a lane that are named to who does not see it."""
+"""The largest number of stretches of a lane that a screen reader reads out."""
 
 
 def document_page(document: Document) -> str:

@@ -51,7 +51,7 @@ MOST_OF_MANY = 6
 MOST_STALLS = 3  # largest number of stall reasons in the line
 LEAST_STALL = 0.03  # smallest share of the warps' time of a stall reason in the line
 MOST = 0.75
-"""Share of a difference from which it is called most of the difference."""
+"""The smallest share of a difference that is called most of the difference."""
 
 VERDICT_TONES = {"faster": GOOD, "slower": BAD, "undecided": WARN}
 LEGEND = (
@@ -450,15 +450,15 @@ def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
         return (
             ""
             if same_config.verdict == "same"
-            else f"in the same config it is {same_config.verdict}, which its own config cancels"
+            else f"in the same config the second is {same_config.verdict}; its own config cancels this"
         )
     if same_config.verdict == "same":
         return "the config makes the difference: in the same config both take equally long"
     share = math.log(code.median) / math.log(whole.median)
     if share < 0:
-        return f"the config makes the difference: in the same config it is {same_config.verdict}"
+        return f"the config makes the difference: in the same config the second is {same_config.verdict}"
     if share > 1 / MOST:
-        return "the code makes the difference, and its config reduces it"
+        return "the code makes the difference, and the config reduces it"
     if share >= MOST:
         return "most of the difference is the code"
     if share <= 1 - MOST:

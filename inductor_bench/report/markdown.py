@@ -30,7 +30,7 @@ from .document import (
 )
 
 LEAST_SHARE = 0.005
-"""Share of a part that words leave out, because it rounds to nothing."""
+"""Parts with at most this share are left out, because they round to zero."""
 
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
 

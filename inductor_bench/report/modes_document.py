@@ -158,7 +158,7 @@ def _no_advice(comparison: ModeComparison) -> str:
         return "No mode was measured."
     if len(measured) < 2:
         return "Only one row was measured, so there is nothing to compare."
-    return "Nothing is advised: that needs two rows whose outputs agree, one of them compiled, and two rounds of each."
+    return "There is no advice: it needs two rounds of two rows whose outputs agree, one of them compiled."
 
 
 def ratio_words(ratio: StepRatio) -> str:
@@ -223,7 +223,10 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
         )
     for row in measured:
         if len({(one.codes, one.configs) for one in row.processes}) > 1:
-            yield f"{row.name}: its processes ran other code or other configs of kernels, which changes the step, too"
+            yield (
+                f"{row.name}: its processes did not run the same code or the same configs of "
+                "kernels, which also changes the step"
+            )
     asked = [row for row in measured if row.settings.mode in CUDA_GRAPH_MODES]
     if asked and all(device_of(row.processes[0].device).runs_on_host for row in asked):
         yield f"{join_words([row.name for row in asked])}: CUDA graphs need a GPU, and these steps ran on a CPU"
@@ -253,7 +256,7 @@ def _call_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iter
         yield f"{who}: the settings of {plural(count, 'call')} of torch.compile were replaced"
     kept = dict.fromkeys(reason for row in measured for reason in row.processes[0].kept_calls)
     if kept:
-        yield f"calls of torch.compile with {join_words(list(kept))} were left as they are"
+        yield f"calls of torch.compile with {join_words(list(kept))} were not changed"
 
 
 def _output_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:

@@ -85,7 +85,7 @@ MISSING = 1.1
 """Time for runs from the program's start, as a multiple of what they are expected to take."""
 
 OTHER_STEP = 1.5
-"""How many times the breakdown's step may be longer or shorter than the search's until the report says so."""
+"""If the breakdown's step is longer or shorter than the search's by more than this factor, the report says so."""
 
 SHARES = "share of the step without the setting, in brackets its 99.9% interval"
 STEP_COLOUR = palette.GRAPHS[1]
@@ -129,7 +129,7 @@ def headline(found: Optimization) -> str:
     """The first line: the step that the user gets, its proof, and how many settings were tried and kept."""
     winner, tried = found.winner, len(found.tried)
     if winner is not None:
-        does = "a longer --budget does" if found.is_complete else "the same command goes on"
+        does = "a longer --budget runs it" if found.is_complete else "the same command goes on"
         caveat = f"; {found.caveat}: {does}" if found.caveat else ""
         return f"{result_words(found)}. {plural(tried, 'setting')} tried, {len(winner.slugs)} kept{caveat}"
     busy = load_of(found)
@@ -146,7 +146,9 @@ def headline(found: Optimization) -> str:
     if undecided and not lost:
         return f"{step} a step: undecided: {plural(undecided, 'setting')} tried, and the steps scatter too much to tell"
     if undecided:
-        return f"{step} a step: of {plural(tried, 'setting')} tried none is seen to be faster; {undecided} undecided"
+        return (
+            f"{step} a step: of {plural(tried, 'setting')} tried none was measured to be faster; {undecided} undecided"
+        )
     return f"{step} a step: of {plural(tried, 'setting')} tried none is faster"
 
 
@@ -202,7 +204,7 @@ def _waterfall_row(title: str, time_s: float, before_s: float, longest: float) -
 
 
 HINTS = {
-    "by itself": "what it alone saves of the step, from fresh processes, with its 99.9% interval",
+    "by itself": "what it saves of the step by itself, measured in fresh processes, with its 99.9% interval",
     "taken out": "what is lost if it alone is taken out of the result",
     "numbers": "what it may change in the numbers; outputs and gradients were compared",
     "compile": "seconds in which its own graphs were first compiled, with the caches of the search",
@@ -326,7 +328,7 @@ def tried_table(found: Optimization) -> Table:
     return Table(
         (
             words("setting"),
-            Column("saves", hint="by itself; if it was not proven, as the first search ranked it"),
+            Column("saves", hint="by itself; if it was not proven, the saving in the ranking"),
             Column("", right=False),
             words("why", wraps=True, least=24),
         ),
@@ -380,9 +382,9 @@ def notes_of(found: Optimization) -> Iterator[str]:
     yield from _other_step(found)
     if found.is_complete and found.winner is None and _open_rows(found):
         yield (
-            "a longer --budget takes the processes that ran as they are, and with them what is undecided or failed, "
-            "unless other settings share a process then; it runs again what the time of the search ended, and --force "
-            "runs everything again"
+            "a longer --budget keeps what the processes measured; undecided and failed settings are measured again "
+            "only beside other settings; processes that were ended by the time limit run again; --force runs "
+            "everything again"
         )
     yield from found.notes
     for trial in found.trials:
@@ -400,8 +402,8 @@ def _other_step(found: Optimization) -> Iterator[str]:
     if many > OTHER_STEP:
         how = f"{many:.1f} times {'longer' if run_s > here_s else 'shorter'}"
         yield (
-            f"in the breakdown a step took {units.seconds(run_s)}, {how} than here: what a setting can save at most "
-            "was computed from it; on an idle machine, break the program down again, and search again"
+            f"in the breakdown a step took {units.seconds(run_s)}, {how} than here: the most that a setting can save "
+            "was computed from that step; on an idle machine, break the program down again, and search again"
         )
 
 

@@ -16,7 +16,7 @@ MUTED = "#6b7280"
 PEAK = "#b3261e"
 GRID = "#e5e7eb"
 PAPER = "#fefefe"
-"""The background of a plot where something covers it. White itself is for text on a coloured bar."""
+"""The background of a plot below a label. Plain white is for text on a coloured bar."""
 
 COLOURS: dict[Category, str] = {
     Category.POINTWISE: "#0072b2",

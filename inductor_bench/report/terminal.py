@@ -58,7 +58,7 @@ LEAST_BAR, MOST_BAR = 16, 56
 
 MOST_LOG_LINES = 8
 LEAST_SHARE = 0.005
-"""Share of a part that a bar in a cell leaves out, because it rounds to nothing."""
+"""Parts with at most this share are left out of a bar in a cell, because they round to zero."""
 
 MORE_PARTS = " …"
 """Ends a bar in a cell that has no room for all parts."""

@@ -33,8 +33,8 @@ _METHODS = {"copy_": "copy_", "zero_": "zero_", "fill_": "fill_", "item": "item"
 """Methods of tensors that launch kernels; other methods only inspect a tensor."""
 
 _LAST_METHODS = {"sum": "aten.sum", "prod": "aten.prod", "to": "aten.to"}
-"""Methods of a workspace, in which a kernel that reduces rows and columns at once leaves its partial results over the
-columns: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
+"""Methods that are called on a workspace. A kernel that reduces rows and columns at once writes its partial results
+over the columns there: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
 
 _FUNCTIONS = {"torch.stack": "aten.stack", "torch.cat": "aten.cat"}
 _EXTERN = {

@@ -57,14 +57,14 @@ _TEMPLATES = re.compile(r".*_template_(autotuning|precompiling)")
 
 
 _LATEST_US = 1e17
-"""Microseconds since 1970 from which a time is damage, and none of torch's."""
+"""A time of more microseconds since 1970 than this is damaged."""
 
 _SHORTEST_US = 1.0
-"""Microseconds of the shortest phase that is told."""
+"""Microseconds of the shortest phase that is reported."""
 
 
 Frame = tuple[Any, ...]
-"""The numbers by which a compilation of a frame is known: empty outside of all."""
+"""The numbers that identify a compilation of a frame; empty outside of all compilations."""
 
 
 class CompileClock:

@@ -126,7 +126,7 @@ def parameters_of(language: str, source: str, name: str) -> list[str]:
 
 
 GRID, WARPS, STAGES = "GRID", "NUM_WARPS", "NUM_STAGES"
-"""The constants that say how a Triton kernel in the place of calls is launched."""
+"""The constants that say how a Triton kernel that replaces calls is launched."""
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 
@@ -238,12 +238,12 @@ def _check_statement(node: ast.stmt, imports: set[str], expressions: set[str]) -
         if node.value is None or not _is_constant(node.value):
             raise InductorBenchError(
                 f"line {node.lineno} of the kernel: {_short(text)} is no constant",
-                "outside of functions there may be imports, constants and functions under @triton.jit",
+                "outside of functions only imports, constants and functions under @triton.jit may stand",
             )
     elif not (isinstance(node, ast.Expr) and (text in expressions or isinstance(node.value, ast.Constant))):
         raise InductorBenchError(
             f"line {node.lineno} of the kernel: {_short(text)} would be run when the file is loaded",
-            "outside of functions there may be imports, constants and functions under @triton.jit",
+            "outside of functions only imports, constants and functions under @triton.jit may stand",
         )
 
 
@@ -319,7 +319,7 @@ _VARIABLE = re.compile(
     r"(?:^|[;}])\s*(?!\s|(?:using|typedef|struct|class|enum|namespace|template)\b|(?:(?:static|inline)\s+)*const)"
     r"([\w:<>,\s*&]+?[\s*&]\w+(?:\[[^\]]*\])*)\s*(?:=|;)"
 )
-"""A variable that changes, in what is left of a text without what stands in braces."""
+"""Matches a variable that is not constant, in a text from which everything in braces was removed."""
 
 
 def check_cpp(source: str, original: str, required: int | None = None) -> InductorBenchError | None:
@@ -353,7 +353,7 @@ def _check_cpp(source: str, original: str, required: int | None) -> None:
                 f"it includes {header}, which is not for kernels", f"there are {', '.join(sorted(_HEADERS))}"
             )
     for why, found in _find_forbidden(text, without_comments(original)):
-        raise InductorBenchError(f"{found} {why}, so that a check could not tell what it does", LEAVE_OUT)
+        raise InductorBenchError(f"{found} {why}, so a check could not tell what it does", LEAVE_OUT)
 
 
 def _find_forbidden(text: str, original: str) -> Iterator[tuple[str, str]]:

@@ -231,7 +231,9 @@ def _marks(path: Path, text: str) -> tuple[int, int]:
     if not places[BEGIN] and not places[END]:
         raise UsageError(f"{path} is no file of an edited kernel", ANEW, "no-kernel-file")
     if any(len(found) != 1 for found in places.values()) or places[BEGIN] >= places[END]:
-        raise UsageError(f"{path}: each of the two marks has to stand there once, around the kernel", ANEW, "bad-edit")
+        raise UsageError(
+            f"{path}: each of the two marks has to be in the file once, around the kernel", ANEW, "bad-edit"
+        )
     return places[BEGIN][0], places[END][0]
 
 

@@ -20,7 +20,7 @@ _DEEPEST = 150
 """Maximum number of levels of a tree. Inductor's trees have about twenty; a level takes several frames of the stack."""
 
 _STATEMENT = re.compile(r"^(?=[^\s)\]}#])", re.MULTILINE)
-"""The begin of a line that may begin a top-level statement."""
+"""Matches the start of a line that may begin a top-level statement."""
 
 _MOST_ENDS = 64
 """Number of ends that are tried for a statement before the whole text is parsed."""

@@ -23,15 +23,15 @@ _ROOT = re.compile(r"[LG]\['([^']+)'\]|([A-Za-z_]\w*)")
 _STEP = re.compile(r"\.([A-Za-z_]\w*|\d+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+)\]")
 _GETATTR = re.compile(r"getattr\(([^()]+), ['\"]([^'\"]+)['\"]\)")
 _FUSED = re.compile(r"triton_(poi|red|per|for|spl)_|cpp_fused_|(\w+_)?buf\d")
-"""Names of generated kernels of no template, and of buffers of which one left partial sums. They compute a matrix
-product only where Inductor writes it as a sum."""
+"""Names of generated kernels that are not from a template, and of buffers with their partial sums. They compute a
+matrix product only if Inductor writes it as a sum."""
 
 _CALL_NUMBER = re.compile(r"@\d+$")
 _WRAPPERS = frozenset({"_modules", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-"""Steps of a path that belong to wrappers, and to no module that the user would name."""
+"""Parts of a module's path that belong to wrappers, and not to a module of the user."""
 
 _UNTELLING = frozenset({"self", "fn", "mod"})
-"""Variables of functions of torch and of methods, which tell less than the class of their object."""
+"""Variable names in functions of torch and in methods, which say less than the class of the object."""
 
 
 class ModulePath(NamedTuple):

@@ -46,7 +46,8 @@ class _Product:
     def __init__(self, launch: Launch) -> None:
         if launch.operator not in PRODUCTS:
             raise UsageError(
-                f"{launch.operator} is no product of matrices, and a first kernel can be written for these only",
+                f"{launch.operator} is not a matrix product, and a kernel to begin with can be written only for "
+                "matrix products",
                 f"choose {', '.join(one.removesuffix('.out') for one in PRODUCTS)}, or generated kernels",
                 "wrong-target",
             )
@@ -55,7 +56,7 @@ class _Product:
         a, b, out = tensors[-3:]
         if not {one.dtype for one in tensors} <= set(_SCALAR):
             raise UsageError(
-                f"{launch.operator} of {a.dtype}: no first kernel can be written for it",
+                f"{launch.operator} of {a.dtype}: no kernel to begin with can be written for it",
                 "choose another",
                 "wrong-target",
             )
@@ -293,7 +294,7 @@ def _triton_product(part: GroupCall, number: int) -> tuple[str, tuple[int, int, 
     made = _Product(part.launch)
     if made.dtype == "float64":
         raise UsageError(
-            "no first kernel can be written for products in float64", "choose another call", "wrong-target"
+            "no kernel to begin with can be written for products in float64", "choose another call", "wrong-target"
         )
     rows, columns, depth = TILE
     blocks = (-(-made.m // rows), -(-made.n // columns), made.batch)

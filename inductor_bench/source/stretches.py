@@ -200,13 +200,13 @@ class StretchReader:
             InductorBenchError: these calls cannot be one; the message says why.
         """
         if self._source.dynamic:
-            raise InductorBenchError("the module has sizes that are symbols, which one call for several does not get")
+            raise InductorBenchError("the module has symbolic sizes, which one kernel for several calls does not get")
         sites = [site for site in self.sites if first <= site.line <= last]
         others = [call for call in self._source.calls if first <= call.line <= last]
         left = [call.target for call in others if call.line not in {site.line for site in sites}]
         if left:
             raise InductorBenchError(
-                f"{left[0]} is among these calls, which allocates its results, or chooses among kernels"
+                f"{left[0]} is among these calls: it allocates its results, or chooses among kernels"
             )
         if len(others) != len(sites) or not sites or any(call.conditional for call in others):
             raise InductorBenchError("these calls run more than once, or never")
@@ -272,7 +272,9 @@ def _note(given: list[_Given], view: StorageView, site: Site, place: int, use: B
     if view.shape is None or view.stride is None or view.dtype is None:
         raise InductorBenchError(f"the sizes of {site.expressions[place]}, which {site.name} gets, are not in the text")
     if use.cleared:
-        raise InductorBenchError(f"{site.name} needs a workspace of zeros, which one call for several does not get")
+        raise InductorBenchError(
+            f"{site.name} needs a workspace of zeros, which one kernel for several calls does not get"
+        )
 
     def is_same(other: StorageView) -> bool:
         if site.kernel is None:

@@ -228,7 +228,7 @@ def _verdict_path(source: str, original: str) -> Path:
 
 
 PROBE = b"_chk_kernel"
-"""A part of the name of each function in a probe's text, for example ``__avx_chk_kernel``. (2.11, 2.13)"""
+"""A part of the function names in a probe's text, for example ``__avx_chk_kernel``. (2.11, 2.13)"""
 
 MOST_BYTES = 4096
 """Maximum size of a probe's text; most kernels are larger."""
@@ -280,13 +280,13 @@ def _copy(source: Path, target: Path) -> None:
 
 
 LIMIT_BYTES = 5_000_000_000
-"""Bytes of all places together from which on the least recently used files are removed."""
+"""If all places together exceed this number of bytes, the least recently used files are removed."""
 
 ROOM_BYTES = 1_000_000_000
 """Bytes of free disk space below which no place is used."""
 
 KEPT_SHARE = 0.8
-"""The share of the limit that is kept where files of a place have to be removed."""
+"""If files of a place have to be removed, they are removed down to this share of the limit."""
 
 PATIENCE_S = 10.0
 """Seconds to wait for another command that looks through the place."""

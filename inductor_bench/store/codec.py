@@ -402,7 +402,7 @@ def _unchanged(data: dict[str, Any]) -> dict[str, Any]:
 
 
 UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _unchanged, 2: _unchanged}
-"""By format number the function that turns such a record into a record of the next number."""
+"""The functions that convert a record to the next format number, by the record's format number."""
 
 
 UPDATE = "update inductor-bench: pip install --upgrade inductor-bench"

@@ -25,10 +25,10 @@ with contextlib.suppress(ImportError):  # a worker's interpreter need not have i
 
 _COPIED_AT_ONCE = 1 << 24
 _DEEPEST = 200
-"""How deep JSON that is read may be nested; that of this tool is by far not."""
+"""How deep JSON that is read may be nested. The tool's own JSON is far less deep."""
 
 _NAMES_OF_ITS_OWN = (".html", ".json")
-"""Ends of files whose syntax has names of this tool's own beside quoted values, such as ``"key": "…"``."""
+"""Endings of files in whose syntax the tool's own names stand beside quoted values, such as ``"key": "…"``."""
 
 
 def write_text(path: Path, text: str) -> None:

@@ -108,14 +108,15 @@ _BOUND = Decimal(4 * 10**15)
 """Upper bound of times in microseconds: the sum of two such times fits into 64 bits in nanoseconds."""
 
 _Exact = Annotated[float, Meta(gt=-(2.0**43), lt=2.0**43)]
-"""The times in microseconds for which a float tells all nanoseconds apart; others are decoded with all their digits."""
+"""Times in microseconds up to this limit are exact to the nanosecond as floats; other times are decoded digit by
+digit."""
 
 Fields = dict[str, Any]
 """A decoded JSON object."""
 
 Whole = Annotated[int, Meta(gt=-(2**62), lt=2**62)]
 Scalar = int | float | str | None
-"""A value as the trace holds it: what it should be is decided where it is used, once for equal events."""
+"""A value as the trace holds it. It is checked when it is used, once for equal events."""
 
 
 class EventArguments(Struct, frozen=True, gc=False):
@@ -295,7 +296,7 @@ class EventReader:
     def _unreadable(self, reason: str) -> InductorBenchError:
         return InductorBenchError(
             f"the trace {self.path} {reason}",
-            "Give a Chrome trace that torch.profiler exported, or the one that running a module with -p names.",
+            "Give a Chrome trace that torch.profiler exported, or the trace that a module names when it runs with -p.",
             "bad-trace",
         )
 

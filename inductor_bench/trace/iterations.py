@@ -28,7 +28,7 @@ from ..records.traced import HostOp, Iteration, Trace
 
 
 _MOST_LENGTHS = 5000
-"""Maximum number of candidate lengths of a unit; further tokens add none."""
+"""The largest number of candidate lengths of a unit. More tokens add no candidates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ _COMPUTES_NOTHING = re.compile(
     r"|result_type|size|stride|item|is_\w+|set_|resize_|movedim|swapaxes|diagonal|real|imag|broadcast\w*|unfold"
     r"|_local_scalar_dense|set_data|requires_grad_)"
 )
-"""Operators that make views or empty tensors, or read sizes: without a launch they are no computation of the host."""
+"""Operators that make views or empty tensors, or read sizes. Without a launch they do not count as computation of the
+host."""
 
 
 class _Span(NamedTuple):

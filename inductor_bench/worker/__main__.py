@@ -54,7 +54,7 @@ RARE_COLLECTION = (100_000, 50, 100)
 """Thresholds of the garbage collector in a process that compiles: with Python's own it takes 5% of a compilation."""
 
 GPU_FILE = "/dev/nvidiactl"
-"""Is there on a machine with a GPU of NVIDIA's."""
+"""A path that exists on a machine with an NVIDIA GPU."""
 
 DEVICE_FILES = ("/dev/dri/",)
 """What Intel's driver opens, and keeps open."""

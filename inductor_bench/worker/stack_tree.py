@@ -88,7 +88,7 @@ class StackTree:
 
 
 CALLING = ("BINARY", "COMPARE", "FOR_ITER", "BEFORE_WITH", "SETUP_WITH")
-"""Instructions beside calls that may call what is no Python. A ``with`` enters a lock, for example."""
+"""Instructions other than calls that may call code that is not Python. For example, a ``with`` enters a lock."""
 
 
 def describe(code: CodeType, instruction: int, owners: CodeOwners) -> SampledFrame:

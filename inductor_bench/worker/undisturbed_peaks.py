@@ -17,7 +17,7 @@ TRIES = 2
 """Number of times that peaks are measured, if the first ones do not count."""
 
 DELAYED = 0.1
-"""Share of its time that a process waits for a core, from which a processor's peaks are too low."""
+"""If the process waits for a core for this share of its time, the measured peaks of a processor are too low."""
 
 LOOK_S = 0.3
 """Seconds for which the processor is looked at before its peaks are measured, which takes ten times as long."""

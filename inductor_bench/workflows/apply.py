@@ -327,7 +327,7 @@ def _run(folder: Path | None, pinned: PinnedRun, request: ApplyRequest) -> Apply
 
 
 SILENT = (
-    "the program compiled no such kernel with the RUN's options and sizes, or it ended before it could say so "
+    "the program did not compile the kernel with the RUN's options and sizes, or it ended before it could report this "
     "(a signal, os._exit)"
 )
 

@@ -199,7 +199,7 @@ def _find_cluster(request: BatchRequest, requests: Sequence[ModelRequest], progr
         )
     if request.overlap:
         raise UsageError(
-            "--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself",
+            "--overlap is for the GPUs of this machine; on a Ray cluster each model has its own GPU",
             name="conflicting-options",
         )
     progress.stage("looking for the Ray cluster")

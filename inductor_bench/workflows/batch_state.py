@@ -49,16 +49,16 @@ from .progress import Progress
 
 
 LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
-"""Kinds of failures for which another attempt would fail in the same way."""
+"""Kinds of failures after which another attempt would fail in the same way."""
 
 MOST_LOSSES = 3
-"""Losses of a machine after which its model is started no more: the model may be the cause."""
+"""If this many machines were lost while they ran a model, it is not started again: the model may be the cause."""
 
 KEPT_BUSY = 0.9
 """Busy share below which a GPU waits for its host."""
 
 MEASURED_ALONE = "its time depends on the host: measured again without another model on its GPU"
-"""The note of such a model. A batch that is continued reads it."""
+"""The note of a model whose time depends on the host. A continued batch reads it."""
 
 _MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't allocate memory")
 _TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
@@ -213,7 +213,7 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
     """
     request = model.request
     if shared and _failed_for_sharing(model.failure):
-        note = "no memory left beside another model: tried by itself"
+        note = "there was too little memory beside another model: tried by itself"
         return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
     if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE

@@ -155,7 +155,7 @@ def _reader(one: OptionField) -> Callable[[Any], Any]:
 
 
 Known = dict[str, tuple[str, Callable[[Any], Any]]]
-"""By key the field of ``ModelRequest`` and the function that reads it."""
+"""The field of ``ModelRequest`` and the function that reads it, by key."""
 
 _OPTIONS: Known = {
     "args": ("arguments", _words),
@@ -303,7 +303,7 @@ def _line(node: Node) -> int:
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _COMMA, _SPACE = bare_library("comma"), bare_library("space")
-"""The sources of bare names: PyTorch's suites write the one list with commas, the other with spaces."""
+"""The libraries of names without a prefix: PyTorch's suites write one list with commas, the other with spaces."""
 
 
 def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]:

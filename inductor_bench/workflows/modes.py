@@ -109,7 +109,7 @@ def run_modes(request: ModesRequest, progress: Progress) -> ModesOutcome:
     rows, program = _rows(request), request.program
     target = resolve_target(program, ACCEPTED)
     if target.kind not in PROGRAMS:
-        raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED, "wrong-target")
+        raise UsageError(f"modes runs a program, but the target is a {target.kind}", ACCEPTED, "wrong-target")
     program = target.resolved(program)
     variables = [variable for row in rows for variable in row.environment.items()]
     _check_variables(name for name, _ in variables)

@@ -109,7 +109,9 @@ def run_optimize(request: OptimizeRequest, progress: Progress) -> OptimizeOutcom
             "no-steps",
         )
     if why := disturbed_step(run):
-        progress.note(f"what each setting can save at most is estimated from a step that others disturbed: {why}")
+        progress.note(
+            f"the most that each setting can save is estimated from a step that other processes disturbed: {why}"
+        )
     command = sys.argv[1:] if is_command() else ()
     redaction = Redaction.find([command, program.arguments], os.environ | dict(program.variables), program.redact)
     place = OptimizationFolder(folder.path / OPTIMIZED)
@@ -167,7 +169,7 @@ def spread_over(request: OptimizeRequest, run: Run, folder: RunFolder, progress:
         progress.note("the program uses several GPUs: one trial runs at a time")
         return together
     if timeline is None and not request.devices:
-        progress.note("no step was profiled, so that the program may use several GPUs: one trial runs at a time")
+        progress.note("no step was profiled, so the program may use several GPUs: one trial runs at a time")
         return together
     models = gpu_models(gpus)
     if len(models) > 1:
@@ -213,7 +215,7 @@ def _find_run(request: OptimizeRequest, progress: Progress) -> tuple[RunFolder, 
         return _earlier_run(RunFolder(Path(asked.target)), asked)
     target = resolve_target(asked, ACCEPTED)
     if target.kind not in PROGRAMS:
-        raise UsageError(f"optimize runs a program, and the target is a {target.kind}", ACCEPTED, "wrong-target")
+        raise UsageError(f"optimize runs a program, but the target is a {target.kind}", ACCEPTED, "wrong-target")
     asked = replace(asked, optimizer=searched_optimizer(asked, target.kind))
     program = target.resolved(asked)
     folder = RunFolder(program.output or Path("runs") / f"{folder_title_of(program)}-optimize")

@@ -252,12 +252,12 @@ EDITS_NOT_COMPARED = "whole processes were; `kernel FILE --check` compares an ed
 CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
 EDIT_CHANGES_OUTPUTS = "its edit changes the outputs of its graph, or fails in it"
 NO_SUCH_KERNEL = (
-    "the program compiled no such kernel: it uses other options or sizes than the RUN's, or did not come to that part"
+    "the program did not compile the kernel: its options or sizes differ from the RUN's, or it ended before this part"
 )
 
 
-OTHER_TEMPLATE = "; or max-autotune chose a library call or another template, by times that vary"
-ABSORBED = "; or the choice of a library call, which runs here, computes it, too"
+OTHER_TEMPLATE = "; or max-autotune, whose times vary, chose a library call or another template"
+ABSORBED = "; or a library call that runs here computes it, too"
 
 
 def library_calls(pinned: PinnedRun) -> set[str]:
@@ -298,7 +298,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
         saved_s = predicted_saving_s(in_both)
         what = f"their projected saving, {seconds(saved_s)} of a step," if saved_s else "what they save"
         who = f"{plural(len(in_both), 'library call')} run{'s' * (len(in_both) == 1)}"
-        notes.append(f"{who} the choice that won on both sides: {what} is not in the comparison")
+        notes.append(f"{who} the faster choice on both sides: {what} is not part of the comparison")
     return Verification(
         way=STEPS,
         predicted_s=predicted_saving_s([one for one in kernels if one not in in_both]),
@@ -451,7 +451,7 @@ def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:
 
 
 LIBRARY_SHARE = 0.2
-"""Share of the projected saving above which library calls are compared, too, for which it takes whole processes."""
+"""The share of the projected saving above which library calls are compared, too. This takes whole processes."""
 
 
 def replays_graphs(run: Run) -> bool:
@@ -507,6 +507,6 @@ def _needs_processes(pinned: PinnedRun) -> bool:
 
 _UNCOMPARED = {
     SETTLING: "before its steps had settled",
-    CHECKING: "while its outputs with the configs and without were compared",
+    CHECKING: "while its outputs with and without the configs were compared",
     TIMING: "while its steps were timed",
 }

@@ -39,14 +39,15 @@ from .modules.program_run import no_python, program_command, program_failures, r
 from .progress import Progress
 
 NOT_COMPILED = {"TORCH_COMPILE_DISABLE": "1"}
-"""Leaves every function of a program uncompiled, and its calls of ``torch.compile`` in place (torch 2.9 to 2.15)."""
+"""The variable with which no function of a program is compiled, although it calls ``torch.compile`` (torch 2.9 to
+2.15)."""
 
 FOLDER = "eager"
 """Name of the observation's folder in the RUN's temporary folder."""
 
 NO_PATTERN = (
-    "the program was not timed without compilation: its steps were found in the pattern of its compiled calls, which "
-    "it then lacks; mark their ends with inductor_bench.step()"
+    "the program was not timed without compilation: its steps were found by the pattern of its compiled calls, and "
+    "without compilation there are none; mark the ends of steps with inductor_bench.step()"
 )
 NO_STEP = "the program was not timed without compilation, because no step of the compiled program was found"
 NO_EAGER_STEPS = "no step was timed in the run without compilation"
@@ -151,20 +152,21 @@ OWN = "INDUCTOR_BENCH_"
 """First letters of the variables of the observation."""
 
 COMMON = "common"
-"""Name of the cache that each row begins with: what Inductor finds out about the processor once, on its first use."""
+"""The name of the cache with which each row begins. It holds what Inductor finds out about the processor on its first
+use."""
 
 UNCOMPILED = "uncompiled"
-"""Kind of the failure of a program that never calls ``torch.compile``, in whatever mode."""
+"""The kind of the failure of a program that calls ``torch.compile`` in no mode."""
 
 HOPELESS = (UNCOMPILED, NO_PYTHON)
 """Kinds of failures that all modes share."""
 
 COMPILE_HINT = "call torch.compile on the model; the modes are put into that call"
 
-NOTHING_COMPILED = "not run: its steps would be found as those of the compiled rows, and none of these was measured"
+NOTHING_COMPILED = "not run: its steps would be found as in the compiled rows, and no compiled row was measured"
 NO_MODE_PATTERN = (
-    "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
-    "their ends with inductor_bench.step()"
+    "the program's steps are found by the pattern of its compiled calls, and without compilation there are none: mark "
+    "the ends of steps with inductor_bench.step()"
 )
 
 
@@ -287,7 +289,7 @@ class ProgramRunner:
             return _failed("no-steps", f"no step was timed{f': {said}' if said else ''}", hint, ended.tail())
         slowest = max(timed, key=_step_time)
         if other is not None and slowest.source != other.source:
-            message = f"its steps are found by {slowest.source}, those of the others by {other.source}"
+            message = f"its steps are found by {slowest.source}, the steps of the others by {other.source}"
             return _failed("other-steps", message, hint)
         return describe(place, slowest, _report_of(slowest, reports), ended)
 
@@ -341,7 +343,10 @@ def _shared_words(steps: ObservedSteps) -> str:
 def _compiled_again(place: ProcessTurn, report: ModeReport) -> str:
     if place.round == 0 or not report.compiled_graphs:
         return ""
-    return f"a later round compiled {plural(report.compiled_graphs, 'graph')} again, which torch's caches do not hold"
+    return (
+        f"a later round compiled {plural(report.compiled_graphs, 'graph')} again, because "
+        "torch's caches do not hold them"
+    )
 
 
 def _device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None, str]:

@@ -15,7 +15,7 @@ from .markdown import bullet, code_block, escaped, link, outside_code, page, par
 PROGRAM = "inductor-bench"
 
 INTRODUCTION = (
-    "Every command says the same with `--help`. Options may stand before and after the arguments; what comes after "
+    "`--help` of each command prints the same text. Options may stand before and after the arguments; what comes after "
     "`--` is a program's."
 )
 

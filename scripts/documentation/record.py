@@ -23,18 +23,18 @@ from inductor_bench.workflows.kernel import KernelOutcome
 from .fields import Field, about, fields_of, kinds_in, type_words
 from .markdown import bullet, escaped, link, page, paragraph
 
-INTRODUCTION = """
-What the tool writes as JSON, field by field. Times are seconds, sizes are bytes, rates are per second, shares are from
-0 to 1. `null` stands for what could not be measured or does not apply; the failures or the notes of the record give the
-reason. Infinite numbers and such that are none are `null`, too.
+INTRODUCTION = """ This page describes, field by field, what the tool writes as JSON. Times are seconds, sizes are
+bytes, rates are per second, shares are from 0 to 1. A field is `null` if it could not be measured or does not apply.
+The failures or the notes of the record say why. Infinite numbers and NaN are `null`, too.
 
-Records of older versions can be read: they lack the fields that were added since, and a reader should take a missing
-field as unknown. Unknown fields are to be ignored. `format` is raised when a field changes its meaning.
+You can read records of older versions. They lack the fields that were added later: treat a missing field as unknown.
+Ignore fields that you do not know. `format` rises if a field changes its meaning.
 
-What `--format json` prints is the record with two keys more: `schema` names its kind and the version of all printed
-JSON, `run/1`, and `summary` has what the screen says: its first line, findings, and what to type next. The schemas are
-JSON Schemas (2020-12), and lie in the folder `schemas` of the installed package, too: `inductor_bench.schema("run")`
-returns one. The number rises if a key is removed or changes its meaning; a new key leaves it.
+`--format json` prints the record with two more keys. `schema` names the kind of the record and the version of its
+schema, for example `run/1`. `summary` has what the screen says: its first line, findings, and what to type next. The
+schemas are JSON Schemas (2020-12). They are also in the folder `schemas` of the installed package:
+`inductor_bench.schema("run")` returns one. The number rises if a key is removed or changes its meaning. A new key does
+not change the number.
 
 A name in parentheses leads to the fields of an object. The values of a category are
 """

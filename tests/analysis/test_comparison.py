@@ -378,7 +378,7 @@ def test_without_a_step_graphs_are_compared_by_their_iterations() -> None:
     ("b", "reason"),
     [
         (pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")), "A ran on cuda, B on cpu"),
-        (pairs.run(request=BreakdownRequest("train.py", "script", batch_size=8)), "the batch size of A is the default"),
+        (pairs.run(request=BreakdownRequest("train.py", "script", batch_size=8)), "the batch size is the default in A"),
         (pairs.run(request=BreakdownRequest("train.py", "script", training=False)), ""),
     ],
 )
@@ -800,16 +800,18 @@ def test_a_program_that_other_programs_slow_down_on_a_cpu_is_not_slower(runs: in
 def test_a_limit_that_the_interval_reaches_above_is_not_passed() -> None:
     limit = 0.02
     words = headline(compare(pairs.run(), pairs.run(longer=1.01)), limit)
-    assert "Limit of 2%: undecided, as the interval, " in words and words.endswith(" reaches above it."), words
+    assert "Limit of 2%: undecided, because the interval, " in words and words.endswith(" includes the limit."), words
     found = compare(pairs.run(), pairs.run())
     sure = replace(
         found, step=replace(found.step, low_s=-1e-5, high_s=1e-5, verdict=records.SAME), verdict=records.SAME
     )
     assert "as long as A, within 1%" in headline(sure)
     assert headline(sure, limit).endswith(
-        "Limit of 2%: passed, as the whole interval, -0.2% to +0.2%, is at most that."
+        "Limit of 2%: passed, because the whole interval, -0.2% to +0.2%, is at most the limit."
     )
-    assert headline(sure, 0.005).endswith("Limit of 0.5%: undecided, as a difference of less than 1.0% does not count.")
+    assert headline(sure, 0.005).endswith(
+        "Limit of 0.5%: undecided, because a difference of less than 1.0% does not count."
+    )
 
 
 def test_configs_that_one_side_does_not_know_are_not_said_to_be_equal() -> None:

@@ -31,17 +31,21 @@ def captured(*recompiles: str, functions: tuple[CompiledFunction, ...] = ()) -> 
     [
         (
             "0/0: tensor 'x' size mismatch at index 0. expected 8, actual 7",
-            "x has 7 rows where 8 were compiled",
+            "x has 7 rows instead of the compiled 8",
             "size",
         ),
-        ("tensor 'x' size mismatch at index 0. expected 8, actual 1", "x has 1 row where 8 were compiled", "size"),
-        ("tensor 'x' size mismatch at index 1. expected 8, actual 7", "x.size(1) is 7 where 8 was compiled", "size"),
+        ("tensor 'x' size mismatch at index 0. expected 8, actual 1", "x has 1 row instead of the compiled 8", "size"),
+        (
+            "tensor 'x' size mismatch at index 1. expected 8, actual 7",
+            "x.size(1) is 7 instead of the compiled 8",
+            "size",
+        ),
         (
             "tensor 'L['x']' dtype mismatch. expected Float, actual BFloat16",
-            "x is BFloat16 where Float was compiled",
+            "x is BFloat16 instead of the compiled Float",
             "",
         ),
-        ("tensor 'x' rank mismatch. expected 2, actual 3", "x has 3 dimensions where 2 were compiled", ""),
+        ("tensor 'x' rank mismatch. expected 2, actual 3", "x has 3 dimensions instead of the compiled 2", ""),
         (
             "tensor 'x' requires_grad mismatch. expected requires_grad=1",
             "x comes without gradients, and was compiled with them",
@@ -78,7 +82,7 @@ def test_a_guard_is_said_in_words_without_torchs_comment(said: str, words: str, 
 def test_dynamic_shapes_are_advised_for_sizes() -> None:
     for functions in ((), (CompiledFunction(GNN, 8),)):
         (found,) = of(captured(*SIZES, functions=functions), "recompiles")
-        assert found.level == CAUTION and "x has 8 rows where 7 were compiled" in found.text
+        assert found.level == CAUTION and "x has 8 rows instead of the compiled 7" in found.text
         assert found.text.endswith("dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes")
 
 
@@ -108,20 +112,20 @@ def test_another_object_is_no_recompilation() -> None:
     other = f"{wrapper}: D is another object than G, and has its own graph"
     (found,) = of(captured(other), "recompiles")
     assert found.level == NOTE and found.text == (
-        "1 further object of a code that was compiled before: D is another object than G, and has its own graph. "
-        "That is no recompilation"
+        "1 further object with code that was compiled before: D is another object than G, and has its own graph. This "
+        "is no recompilation"
     )
     (both,) = of(captured(other, *SIZES), "recompiles")
     assert both.level == CAUTION and both.text.startswith("8 recompilations: ")
-    assert "beside 1 first compilation of other objects" in both.text
+    assert "besides 1 first compilation of other objects" in both.text
 
 
 def test_the_limit_of_recompilations_is_advice_with_the_last_reason() -> None:
     limited = CompiledFunction(GNN, 8, reached_limit=True)
     (found,) = of(captured(*SIZES, functions=(limited,)), "recompile-limit")
     assert found.level == ADVICE and found.text == (
-        "Dynamo gave up compiling project/gnn.py:12 forward (8 times) again: with each further call that its graphs do "
-        "not fit, it runs uncompiled; the last reason: x has 15 rows where 14 were compiled. "
+        "Dynamo no longer compiles project/gnn.py:12 forward (8 times): it runs uncompiled in each call for which no "
+        "graph fits; the last reason: x has 15 rows instead of the compiled 14. "
         "torch._dynamo.mark_dynamic(tensor, dimension) makes one graph of all sizes"
     )
     (fixed,) = of(captured(*SIZES, functions=(replace(limited, dynamic=False),)), "recompile-limit")

@@ -75,7 +75,7 @@ def test_a_cuda_graph_that_takes_as_long_is_not_recommended() -> None:
 
 def test_a_program_that_uses_cuda_graphs_is_not_told_to() -> None:
     run = replace(build.densenet(), request=BreakdownRequest("x", "timm", mode="reduce-overhead"))
-    assert "; mode='reduce-overhead' replays CUDA graphs in the program" in the(run, "launch-bound").text
+    assert "; the program replays CUDA graphs (mode='reduce-overhead')" in the(run, "launch-bound").text
 
 
 def test_a_graph_that_is_compiled_for_cuda_graphs_is_not_launch_bound() -> None:
@@ -171,14 +171,14 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:80: "
         (
             {"recompiles": ("/a/b/c.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16",) * 3},
             "recompiles",
-            "3 recompilations: b/c.py:3 f: x has 16 rows where 8 were compiled (3 times); dynamic=True or "
+            "3 recompilations: b/c.py:3 f: x has 16 rows instead of the compiled 8 (3 times); dynamic=True or "
             "torch._dynamo.mark_dynamic compiles once for all sizes",
         ),
         (
             {"recompiles": ("/a/b/c.py:67 inner: tensor 'fn._modules['0']._parameters['bias']' size mismatch",)},
             "recompiles",
-            "1 further object of a code that was compiled before: b/c.py:67 inner: tensor 'fn.0.bias' size mismatch. "
-            "That is no recompilation",
+            "1 further object with code that was compiled before: b/c.py:67 inner: tensor 'fn.0.bias' size mismatch. "
+            "This is no recompilation",
         ),
     ],
 )

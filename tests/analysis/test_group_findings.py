@@ -116,7 +116,7 @@ def test_slow_attention_has_its_backend_head_size_and_mask() -> None:
 
 def test_attention_of_several_kernels_is_one_finding() -> None:
     (found,) = of(groups.decomposed(), "decomposed-attention")
-    assert "attention at project/attention.py:31 is products, a softmax" in found.text
+    assert "attention at project/attention.py:31 is computed as products, a softmax" in found.text
     assert "3 launches" in found.text and "its products in tf32" in found.text
     assert "scaled_dot_product_attention does it in one kernel" in found.text
     assert len(found.kernels) == 3, "the projection is no part of it"
@@ -158,7 +158,7 @@ def test_the_wait_for_copies_from_pageable_memory_counts_too() -> None:
     program = step_runs.program([PAGEABLE, waits], step_s=10e-3)
     (found,) = of(replace(build.run("p", [], peaks=build.H200), program=program), "pageable-copies")
     assert found.gain_s == pytest.approx(2.0e-3)
-    assert "and keep the host, and the device idle for 0.500 ms (5.0%) of a step" in found.text
+    assert "and make the host wait, and keep the device idle for 0.500 ms (5.0%) of a step" in found.text
 
 
 def test_a_copy_in_a_graph_is_told_once() -> None:

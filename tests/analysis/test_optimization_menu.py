@@ -199,7 +199,7 @@ def test_less_memory_is_tried_only_if_something_is_recomputed_or_waits_for_memor
     step_s = recorded("train").program.step_time_s  # type: ignore[union-attr]
     layers = (LayerTime("Net.layers.0", RECOMPUTED, "graph", 0.1 * step_s, 1),)
     row = {row.slug: row for row in make_menu(with_parts("train", layers=layers))}["memory-budget"]
-    assert row.bound == pytest.approx(0.1) and not row.reason and "less of it" in row.why
+    assert row.bound == pytest.approx(0.1) and not row.reason and "less memory" in row.why
 
 
 def test_limits_of_dynamo_are_tried_if_they_were_reached() -> None:

@@ -404,7 +404,7 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
     run = with_program(step_runs.transformer(), step_times_s=times, step_time_s=47e-3, level=(0, 15))
     assert the(run, "unsteady-steps").text == (
         "the step's time changes: 47.0 ms for the 15 steps around the profile, 57.0 ms for the 35 after them; the "
-        "figures are those of the profiled ones"
+        "figures are for the level of the profiled steps"
     )
     assert run.program is not None
     assert step_words(run.program) == "47.0 ms a step (optimizer steps; 15 of 50 timed)"
@@ -414,8 +414,8 @@ def test_steps_of_another_level_than_the_profile_are_told_with_their_time() -> N
     ("mhz", "limits", "words"),
     [
         (1980, (), ", at the same clock (1980 MHz)"),
-        (1410, ("power cap",), ", where the clock was 1410 and not 1980 MHz: power cap"),
-        (1410, (), ", where the clock was 1410 and not 1980 MHz;"),
+        (1410, ("power cap",), ", when the clock was 1410 instead of 1980 MHz: power cap"),
+        (1410, (), ", when the clock was 1410 instead of 1980 MHz;"),
     ],
 )
 def test_a_level_has_the_clock_for_a_cause_only_if_it_changed(mhz: int, limits: tuple[str, ...], words: str) -> None:
@@ -458,8 +458,8 @@ def test_collectives_and_uneven_ranks() -> None:
         "collectives take 1.40 ms (17.5%) of a step exposed, and 2.60 ms behind computation: start"
     )
     assert the(run, "uneven-ranks").text == (
-        "rank 0 waits for rank 1: exposed collectives take 2.80 ms of the step of rank 0, and 1.40 ms of that of rank "
-        "1, whose device works 6.10 ms and not 4.70 ms: give rank 1 less work"
+        "rank 0 waits for rank 1: exposed collectives take 2.80 ms of the step of rank 0, and 1.40 ms of the step of "
+        "rank 1, whose device works 6.10 ms instead of 4.70 ms: give rank 1 less work"
     )
     hidden = with_parts([Part(GRAPH, "g", 1, 9e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 0.1e-3, 0, 4e-3)])
     assert the(hidden, "collectives").level == "note"
@@ -478,9 +478,9 @@ def test_a_rank_that_is_awaited_for_its_host_is_not_told_to_work_less() -> None:
     awaited = [work, replace(waits, time_s=0.5e-3), Part(IDLE, LAUNCHING, 9, 7.5e-3, 0)]
     run = of_ranks(awaited, [work, waits])
     assert the(run, "uneven-ranks").text == (
-        "rank 1 waits for rank 0: exposed collectives take 8.00 ms of the step of rank 1, and 0.500 ms of that of rank "
-        "0, whose device works 2.00 ms and is idle 7.50 ms: the host of rank 0 is late, not its device; the wait also "
-        "hides how long the host of rank 1 takes"
+        "rank 1 waits for rank 0: exposed collectives take 8.00 ms of the step of rank 1, and 0.500 ms of the step of "
+        "rank 0, whose device works 2.00 ms and is idle 7.50 ms: the host of rank 0 is late, not its device; because "
+        "rank 1 waits, the time of its own host is not known"
     )
     assert the(of_ranks(awaited, [work, waits], awaited), "uneven-ranks").text.startswith(
         "rank 1 waits for rank 0: exposed"
@@ -531,7 +531,7 @@ def test_kernels_far_off_by_themselves_have_what_is_known_to_differ() -> None:
     cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
     assert "the data of a call fits into L2 (" in the(cached, "alone-less").text
     symbols = replace(run, modules=(replace(cached.modules[0], dynamic=True),))
-    assert "has those of its first compilation" in the(symbols, "alone-less").text
+    assert "with the sizes of its first compilation" in the(symbols, "alone-less").text
     cpu = step_runs.cpu()
     shorter = (step_runs.in_step(cpu.modules[0], 2, 2.0), *cpu.modules[1:])
     assert "was not measured" in the(replace(cpu, modules=shorter), "alone-less").text

@@ -215,14 +215,14 @@ def test_library_calls_that_the_text_does_not_tell_have_rows(desk: Path, extract
     said = extract("edited.py", "-o", "out", "--static")
     rows = rows_of(desk / "out")
     assert said.code == 1 and rows["aten_addmm"]["category"] == "extern_gemm"
-    assert "only a run does" in rows["aten_addmm"]["reason"] and "0 of 1" in said.out
+    assert "only a run shows them" in rows["aten_addmm"]["reason"] and "0 of 1" in said.out
 
 
 def test_a_source_that_does_not_fit_its_calls_has_a_row(desk: Path, extract: Any) -> None:
     (desk / "edited.py").write_text(TEXT.replace("void  kernel(", "void  kernel(const int* extra, ", 1))
     said = extract("edited.py", "-o", "out", "--static", "--kernel", "cpp_*")
     rows = rows_of(desk / "out")
-    assert said.code == 1 and "the module's text does not tell its arguments" in rows[FIRST]["reason"]
+    assert said.code == 1 and "the module's text does not hold its arguments" in rows[FIRST]["reason"]
     assert rows[SECOND]["file"] == f"{SECOND}.py"
 
 

@@ -67,7 +67,7 @@ def refused(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("torch_trace", 1, "torch_trace", ""),
         ("module.py absent.py", 2, "absent.py does not exist", ""),
         ("module.py script.py", 2, "script.py is not a compiled module", "only for compiled modules"),
-        ("module.py -- --steps 3", 2, "arguments after -- go to a script", ""),
+        ("module.py -- --steps 3", 2, "arguments after -- are for a script", ""),
         ("module.py --live", 2, "--live needs a program to run", "give the script"),
         ("script.py --training", 2, "--training is for a factory or a timm model", "arguments of its own after --"),
         ("script.py --device cuda", 2, "--device is for a factory or a timm model", "arguments of its own"),

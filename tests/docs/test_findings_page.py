@@ -59,7 +59,7 @@ def faults(page: str) -> Iterator[str]:
 
 def test_every_finding_is_described_with_its_threshold_and_its_sentence() -> None:
     assert list(faults(PAGE)) == []
-    assert f"for more than {share(HOST_SETS_PACE)} of it" in PAGE
+    assert f"for more than {share(HOST_SETS_PACE)} of the step" in PAGE
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> Non
         assert summary is not None
         return retuned_words(summary, run)
 
-    left = "0.800 ms of it by settings or kernels of libraries that apply leaves to you"
+    left = "0.800 ms of it by library settings or library kernels, which apply does not set"
     words = f"a step would save 0.820 ms (2.7%), {left}"
     assert words in words_of(searched)
     template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))

@@ -99,7 +99,9 @@ def test_notes_say_what_each_mode_really_did() -> None:
 def test_other_configs_in_a_later_round_are_told() -> None:
     tuned = row("default", [0.05] * 2, 12.0, codes=("a",), configs="1")
     other = replace(tuned.processes[1], configs="2")
-    said = "default: its processes ran other code or other configs of kernels, which changes the step, too"
+    said = (
+        "default: its processes did not run the same code or the same configs of kernels, which also changes the step"
+    )
     assert said in mode_notes(comparison(EAGER, replace(tuned, processes=(tuned.processes[0], other))))
     assert said not in mode_notes(comparison(EAGER, tuned))
 

@@ -107,7 +107,7 @@ def open_search(state: str, load: MachineLoad | None, **fields: object) -> Optim
 def test_what_a_longer_search_does_again_is_said(state: str, tmp_path: Path) -> None:
     view = View(tmp_path / "run" / "optimized", columns=300)
     quiet = printed(FORMATS.get("table"), open_search(state, None), view)
-    assert "a longer --budget takes the processes that ran as they are" in quiet and "idle machine" not in quiet
+    assert "a longer --budget keeps what the processes measured" in quiet and "idle machine" not in quiet
     assert quiet.index("--budget 8m") < quiet.index("--budget 4m --force")
     decided = printed(FORMATS.get("table"), open_search(LOST, None), view)
     assert "--budget 8m" in decided and "--force" not in decided
@@ -149,7 +149,7 @@ def test_a_search_that_could_measure_nothing_says_so_and_why(tmp_path: Path) -> 
     ("states", "said"),
     [
         ((UNDECIDED, UNDECIDED), "undecided: 2 settings tried, and the steps scatter too much to tell"),
-        ((UNDECIDED, LOST), "of 2 settings tried none is seen to be faster; 1 undecided"),
+        ((UNDECIDED, LOST), "of 2 settings tried none was measured to be faster; 1 undecided"),
         ((LOST, LOST), "of 2 settings tried none is faster"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_result_that_was_not_run_from_the_start_says_so_in_the_first_line(tmp_
     found = optimization(searched(DrawnProgram(0, {"cudagraphs": 0.2}), rows, confirming_s=0.0), spent_s=950.0)
     said = headline(found)
     assert "%), proven in turns with the original in one process. 2 settings tried, 1 kept; not yet run from " in said
-    assert said.endswith(": a longer --budget does")
+    assert said.endswith(": a longer --budget runs it")
     assert headline(replace(found, is_complete=False)).endswith(": the same command goes on")
     text = printed(FORMATS.get("table"), found, View(tmp_path / "run" / "optimized", columns=200))
     assert "--budget 21m" in text and "from the start" not in text, "longer than the 20 minutes that it had"

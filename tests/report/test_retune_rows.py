@@ -31,10 +31,10 @@ def folder_with(tmp_path: Path, category: Category, time_s: float, config: Confi
 
 
 CASES = [
-    (Category.POINTWISE, 28.1e-3 / 64, {"XBLOCK": 64}, UNLIKE, "so its winner tells nothing about the model"),
+    (Category.POINTWISE, 28.1e-3 / 64, {"XBLOCK": 64}, UNLIKE, "so its winner says nothing about the model"),
     (Category.EXTERN_CONV, 28.1e-3, {"cudnn_benchmark": True}, "cuDNN's search", "torch.backends.cudnn.benchmark"),
     (Category.EXTERN_GEMM, 28.1e-3, {"threads": 4}, "another number of threads", "torch.set_num_threads"),
-    (Category.EXTERN_GEMM, 28.1e-3, {"backend": "cutlass"}, "a CUTLASS kernel, which Inductor takes only", "timed it"),
+    (Category.EXTERN_GEMM, 28.1e-3, {"backend": "cutlass"}, "a CUTLASS kernel, which Inductor uses only", "timed it"),
 ]
 
 

@@ -267,7 +267,7 @@ def test_a_comparison_says_its_first_line_and_commands_in_json() -> None:
     other = compared_runs.run(compared_runs.changed("triton_poi_fused_relu_2", kernel_id="other"), longer=1.4)
     found = compare_runs([compared_runs.run()], [other], ("runs/a", "runs/b"))
     said = data_of(comparison_document.FORMATS, found, View(limit=0.05))["summary"]
-    assert said["headline"].endswith("reaches above it.")
+    assert said["headline"].endswith("includes the limit.")
     assert [one["id"] for one in said["next_commands"]] == ["kernel-compare"]
 
 
@@ -394,7 +394,9 @@ def test_a_page_says_on_which_data_a_script_ran_and_guesses_no_batch_size() -> N
     assert "inputs f32[9]" in text, "of the backward graph in its row"
     assert "batch" not in answer and "its sizes are dynamic" not in answer
     dynamic = replace(run, modules=(replace(given, dynamic=True),))
-    assert "1 more shape; its sizes are dynamic, these are those it was compiled for." in as_page(FORMATS, dynamic)
+    assert ("1 more shape; its sizes are dynamic, and these are the sizes for which it was compiled.") in as_page(
+        FORMATS, dynamic
+    )
     sized = replace(run, request=replace(run.request, batch_size=32))
     assert "<dd>Batch 32. Inputs of forward" in as_page(FORMATS, sized)
 

@@ -149,7 +149,7 @@ def test_an_interval_has_the_sign_of_the_change_that_it_belongs_to() -> None:
 def test_the_projection_of_a_gpu_is_not_held_against_a_step_whose_host_may_hide_it() -> None:
     triton = tuple(replace(kernel, config={"XBLOCK": 8, "num_warps": 4}) for kernel in KERNELS)
     unprofiled = replace(FOUND, step=SAME, device=None)
-    assert any("did not come true" in words for words in detail_words(unprofiled)), "on a CPU the step is the device"
+    assert any("was wrong" in words for words in detail_words(unprofiled)), "on a CPU the step is the device"
     assert not any("projection" in words for words in detail_words(replace(unprofiled, kernels=triton)))
 
 
@@ -158,7 +158,7 @@ def test_a_projection_that_comes_true_and_one_that_does_not() -> None:
     wide = replace(FOUND, predicted_s=3e-3, device=replace(DEVICE, low_s=-2e-3, high_s=4e-3, verdict="no difference"))
     assert "The projection was 3.00 ms, which lies within the interval" in list(detail_words(wide))
     (failed,) = [words for words in detail_words(replace(FOUND, predicted_s=3e-3)) if "projection" in words]
-    assert "did not come true" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
+    assert "was wrong" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
 
 
 def test_a_choice_of_inductors_that_differs_from_the_runs_is_said() -> None:

@@ -33,7 +33,7 @@ from .step_phrases import place_words, share_words
 
 
 SIZE, OBJECT, OTHER = "size", "object", "other"
-"""Kinds of guards: a size of an input, another object under the same code, anything else."""
+"""Kinds of guards: on a size of an input, on the object to which the code belongs, on anything else."""
 
 MOST_GUARD = 90  # largest number of characters of a guard for which there are no words
 _PLACE = re.compile(r"(?P<place>\S+:\d+(?: \S+)?): (?P<reason>.*)", re.DOTALL)
@@ -78,7 +78,7 @@ class Guard(NamedTuple):
 
 
 def read_guard(text: str) -> Guard:
-    """A recompilation's reason, as the record has it, in plain words: ``x has 7 rows where 8 were compiled``."""
+    """A recompilation's reason, as the record has it, in plain words: ``x has 7 rows instead of the compiled 8``."""
     found = _PLACE.match(text)
     place, said = (found["place"], found["reason"]) if found else ("", text)
     if found is None and ": " in text and " " not in text.partition(": ")[0]:
@@ -107,9 +107,9 @@ def _words(said: str) -> str:
     if match := _CHANGED.search(said):
         return _size_words(match["name"], match["index"], match["actual"], match["expected"])
     if match := _RANK.search(said):
-        return f"{_plain(match['name'])} has {match['actual']} dimensions where {match['expected']} were compiled"
+        return f"{_plain(match['name'])} has {match['actual']} dimensions instead of the compiled {match['expected']}"
     if match := _DTYPE.search(said):
-        return f"{_plain(match['name'])} is {match['actual']} where {match['expected']} was compiled"
+        return f"{_plain(match['name'])} is {match['actual']} instead of the compiled {match['expected']}"
     if match := _GRADIENT.search(said):
         compiled = "without" if match["expected"] == "0" else "with"
         other = "with" if compiled == "without" else "without"
@@ -135,8 +135,8 @@ def _words(said: str) -> str:
 def _size_words(name: str, index: str, actual: str, expected: str) -> str:
     if index == "0":
         rows = "row" if actual == "1" else "rows"
-        return f"{_plain(name)} has {actual} {rows} where {expected} {'was' if expected == '1' else 'were'} compiled"
-    return f"{_dimension(name, index)} is {actual} where {expected} was compiled"
+        return f"{_plain(name)} has {actual} {rows} instead of the compiled {expected}"
+    return f"{_dimension(name, index)} is {actual} instead of the compiled {expected}"
 
 
 def _dimension(name: str, index: str) -> str:
@@ -172,12 +172,12 @@ def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     again = [guard for guard in guards if guard.kind != OBJECT]
     if not again:
         if others:
-            text = f"{plural(len(others), 'further object')} of a code that was compiled before: {_reasons(others)}"
-            yield Finding("recompiles", f"{text}. That is no recompilation", level=NOTE)
+            text = f"{plural(len(others), 'further object')} with code that was compiled before: {_reasons(others)}"
+            yield Finding("recompiles", f"{text}. This is no recompilation", level=NOTE)
         return
     text = f"{plural(len(again), 'recompilation')}: {_reasons(again)}"
     if others:
-        text += f"; beside {plural(len(others), 'first compilation')} of other objects under the same code"
+        text += f", besides {plural(len(others), 'first compilation')} of other objects with the same code"
     changes: tuple[ProgramChange, ...] = ()
     if any(guard.kind == SIZE and _may_be_dynamic(evidence, guard.place) for guard in again):
         text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
@@ -213,8 +213,8 @@ def recompile_limit(evidence: RunEvidence) -> Iterator[Finding]:
     last = next((guard for guard in reversed(guards) if guard.place in places), None)
     run = "runs" if len(functions) == 1 else "run"
     text = (
-        f"Dynamo gave up compiling {names} again: with each further call that its graphs do not fit, "
-        f"{'it' if len(functions) == 1 else 'they'} {run} uncompiled"
+        f"Dynamo no longer compiles {names}: {'it' if len(functions) == 1 else 'they'} {run} uncompiled in each call "
+        "for which no graph fits"
     )
     if last is not None:
         text += f"; the last reason: {last.words}"
@@ -259,7 +259,7 @@ def slow_guards(evidence: RunEvidence) -> Iterator[Finding]:
     text = (
         f"the device is idle for {evidence.whole.format(time_s)} of a step while the host checks the guards{each}"
         f"{many}: options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}} of torch.compile "
-        "leaves out those on modules, which is safe if the program does not change them"
+        "leaves out the guards on modules, which is safe if the program does not change its modules"
     )
     assumed = Assumption(idle=idle_parts(run, GUARDS))
     yield Finding("slow-guards", text, tuple(checked), gain_s=time_s, assumed=assumed)
@@ -298,13 +298,16 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"deterministic index put|Deterministic index put"),
-        "deterministic algorithms are on, whose index_put_ CUDA graphs do not take",
+        "deterministic algorithms are on, and CUDA graphs do not take their index_put_",
     ),
     (
         re.compile(r"complex memory overlap"),
         "an input overlaps itself in memory{where} (expand, as_strided): make it contiguous",
     ),
-    (re.compile(r"control flow|conditional|cond\b|while_loop"), "the graph decides by a tensor what runs{where}"),
+    (
+        re.compile(r"control flow|conditional|cond\b|while_loop"),
+        "the graph decides by a tensor's values what runs{where}",
+    ),
 )
 _LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .+\n *(?P<code>.*)')
 _GENERATED = re.compile(r"(?:arg|primals|tangents|getitem|buf)_?\d+(?:_\d+)?")
@@ -368,8 +371,8 @@ HAVE_FUSED = frozenset({"Adam", "AdamW", "SGD"})
 
 MOST_OPERATORS = 3
 _STAY_EAGER = re.compile(r"aten::(rand|normal|bernoulli|uniform_|lstm|gru|rnn_|quantized_)")
-"""Operators that make random data, which stands for a program's input, and recurrent networks, which Dynamo leaves to
-torch unless ``torch._dynamo.config.allow_rnn`` is set."""
+"""Operators that make random data in place of a program's input, and recurrent networks, which Dynamo does not compile
+unless ``torch._dynamo.config.allow_rnn`` is set."""
 
 _LOSS = re.compile(r"loss|cross_entropy|log_softmax|Loss|LogSoftmax")
 _CALL_OF_LOSS = re.compile(rf"({_LOSS.pattern})\w*\(")
@@ -449,7 +452,7 @@ def operator_words(part: Part, evidence: RunEvidence) -> str:
 
 
 CHECKS = frozenset({"aten::_is_any_true", "aten::isnan"})
-"""The operators with which autograd's anomaly detection looks for NaN in what each function of the backward returns."""
+"""The operators with which autograd's anomaly detection looks for NaN in the results of each backward function."""
 
 
 def anomaly_mode(evidence: RunEvidence) -> Iterator[Finding]:

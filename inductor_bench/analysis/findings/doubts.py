@@ -253,7 +253,8 @@ def shared_gpu(evidence: RunEvidence) -> Iterator[Finding]:
     whose = "their" if len(program.others.processes) > 1 else "its"
     text = (
         f"{others_words(program.others, 'these steps')}: idle time may be {whose} work, and kernels may take longer "
-        "than alone, so no saving is simulated, and nothing is advised against idle time. Measure again alone"
+        "than alone, so no saving is simulated, and there is no advice against idle time. Measure again when the GPU "
+        "is free"
     )
     yield Finding("shared-gpu", text, level=CAUTION)
 

@@ -98,7 +98,7 @@ def hashed(text: str) -> str:
 
 
 _BEFORE_LINE = re.compile(r"(?<![^\s:])[^\s:]+(?=:\d)")
-"""A word that a line number follows. Only the start of a word begins a match, so that the search takes linear time."""
+"""A word before a line number. A match begins only at the start of a word, so the search takes linear time."""
 
 _OPENING = re.compile(r"""^["'`(\[{<,;=|]+|["'`(\[{<,;=|](?=/)""")
 _FOLDER_AND_FILE = re.compile(r"(?<=[^/]/)/*(?P<tail>[^/]+/+[^/]+)$")
@@ -216,7 +216,7 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 _ADDS = ("aten.addmm", "aten.baddbmm")
-"""Products to which cuBLAS adds what lies in their output already."""
+"""Products for which cuBLAS adds to what their output already holds."""
 
 _LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcToNchw")
 

@@ -60,7 +60,7 @@ def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
     if mode in CUDA_GRAPH_MODES:
-        return f"; mode='{mode}' replays CUDA graphs in the program, which timing a graph by itself leaves out"
+        return f"; the program replays CUDA graphs (mode='{mode}'), but a graph by itself was timed without them"
     if faster:
         return ": try mode='reduce-overhead'"
     if all(module.times.graph_time_s for module in graphs):

@@ -473,7 +473,7 @@ def pageable_copies(evidence: RunEvidence) -> Iterator[Finding]:
         text += f" take {share_words(run, copied_s)}{_where(parts)}"
     if idle_s:
         waits = f"the device idle for {share_words(run, idle_s)} of a step{spots(run, (COPYING,))}"
-        text += f"{' and' if copied_s else ''} keep the host, and {waits}"
+        text += f"{' and' if copied_s else ''} make the host wait, and keep {waits}"
     text += ": pin the memory (pin_memory=True of the DataLoader, tensor.pin_memory()), and copy with non_blocking=True"
     changes = (ProgramChange("argument", "DataLoader.pin_memory", "True"),)
     found = finding_of("pageable-copies", text, rows, changes=changes)

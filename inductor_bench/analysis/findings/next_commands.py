@@ -217,7 +217,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     winners = [retune for retune in run.retunes if retune.row.verdict == FASTER]
     if any(retune.switch == CUDNN_SEARCH for retune in winners) and (command := modes_command(run, CUDNN_BENCHMARK)):
         yield NextCommand(
-            command, "measures cuDNN's search for algorithms on the step; apply leaves that setting to you"
+            command, "measures cuDNN's search for algorithms on the step; apply does not make this setting"
         )
     cannot_be_proven = any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures)
     if cannot_be_proven or all(retune.row.left_to_user for retune in winners):
@@ -270,19 +270,19 @@ SWITCHED = {
     ("torch.backends.cudnn.benchmark", "True"): CUDNN_BENCHMARK,
     ("Module.to.memory_format", "torch.channels_last"): CHANNELS_LAST,
 }
-"""The switch of ``modes`` that makes a change, by what the change sets, and to which value."""
+"""The switch of ``modes`` that makes a change, by the setting of the change and its value."""
 
 ALLOWED = {
     ("torch.set_float32_matmul_precision", "high"): "tf32",
     ("torch.set_float32_matmul_precision", "medium"): "bf16",
 }
-"""The group in which ``optimize`` makes a change only if the group is allowed, by what is set to which value."""
+"""The groups of changes that ``optimize`` makes only if the group is allowed, by the setting and its value."""
 
 OPTIMIZED = ("DataLoader.num_workers", "DataLoader.pin_memory", "torch.nn.attention.sdpa_kernel", "dynamic", "compile")
-"""What changes set that ``optimize`` sets from outside of the program, beside the arguments of optimizers."""
+"""The kinds of settings that ``optimize`` can set from outside of the program, beside the arguments of optimizers."""
 
 OPTIMIZED_KINDS = ("eager-optimizer",)
-"""The kinds of findings for which ``optimize`` has settings, whatever their changes are."""
+"""The kinds of findings for which ``optimize`` always has settings to try."""
 
 SEARCHED = {
     "cuda-graphs-unused": ("cudagraphs",),
@@ -310,7 +310,7 @@ TUNED_KINDS = ("below-memory-limit", "below-compute-limit", "few-blocks", "spill
 
 
 AGAIN = "busy-step"
-"""The kind of finding that the same command tries, on an idle machine."""
+"""The kind of finding for which the same command is to be repeated on an idle machine."""
 
 
 def searched_rows(finding: Finding, search: Optimization) -> tuple[MenuRow, ...]:

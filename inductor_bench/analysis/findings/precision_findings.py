@@ -32,7 +32,7 @@ FASTER = 2.0
 """Ratio of a processor's measured peaks in bfloat16 and float32 from which products in bfloat16 are advised."""
 
 CALL_S = 25e-6
-"""Seconds that oneDNN takes longer for a call in bfloat16, beside the product and the conversion of its operands.
+"""The overhead in seconds of a call of oneDNN in bfloat16, beside the product and the conversion of its operands.
 (measured: products of 32 to 256 rows, torch 2.13)"""
 
 
@@ -86,14 +86,14 @@ def _of_processor(evidence: RunEvidence) -> Iterator[Finding]:
         f"matrix products in float32 take {whole.format(time_of(slow))}{origin_words(slow)}, and this processor "
         f"multiplies bfloat16 {rates[1] / rates[0]:.1f} times as fast ({' → '.join(map(units.flop_rate, rates))}, "
         "measured): torch.set_float32_matmul_precision('medium') lets it compute them in bfloat16, at most "
-        f"{whole.format(sum(map(saved_s, slow)))} less; factors then have 7 bits of mantissa instead of 23, so that "
+        f"{whole.format(sum(map(saved_s, slow)))} less; factors then have 7 bits of mantissa instead of 23, so "
         "results change"
     )
     attention = [row for row in evidence.critical_rows if _is_float32_attention(row)]
     if attention:
         text += (
-            f". Fused attention, {whole.format(time_of(attention))}, is computed so, too, and takes longer than in "
-            "float32 if sequences are short"
+            f". Fused attention, {whole.format(time_of(attention))}, is then in bfloat16, too, and takes longer than "
+            "in float32 if sequences are short"
         )
     changes = (ProgramChange("setting", "torch.set_float32_matmul_precision", "'medium'"),)
     yield finding_of("full-float32", text, slow, saves_s=saved_s, changes=changes)

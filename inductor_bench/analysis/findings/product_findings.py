@@ -223,7 +223,7 @@ def small_products(evidence: RunEvidence) -> Iterator[Finding]:
     )
     enough = _rows_at_roofs(evidence, small[0])
     if enough and enough > most:
-        text += f"; by the roofs, a batch takes as long until it has about {enough} rows"
+        text += f"; according to the roofs, a batch of up to about {enough} rows takes as long"
 
     def saved_s(row: CostedKernel) -> float:
         share = 1 - most / enough if enough and enough > most else 0.0
@@ -283,8 +283,8 @@ def float32_island(evidence: RunEvidence) -> Iterator[Finding]:
         return
     words = _island_words(evidence, rows, parts)
     text = (
-        f"float32 work in a model of {dtype} takes {evidence.whole.format(time_s)}: {words}. Keep it in {dtype} where "
-        "its precision allows that"
+        f"float32 work in a model of {dtype} takes {evidence.whole.format(time_s)}: {words}. Keep it in {dtype} if "
+        "the precision is enough"
     )
     if parts:
         text += ", or compile it with the model, which then reads each tensor once"
@@ -428,13 +428,14 @@ def decomposed_attention(evidence: RunEvidence) -> Iterator[Finding]:
     calls = sum(row.cost.calls for row in rows)
     where, is_sdpa = _line(rows)
     text = (
-        f"attention{where} is products, a softmax and what stands between them: {units.count(calls)} launches, "
+        f"attention{where} is computed as products, a softmax and the operators between them: {units.count(calls)} "
+        "launches, "
         f"{evidence.whole.format(time_of(rows))}, its products in {join_words([str(one) for one in types], 2)}"
     )
     if is_sdpa:
         text += (
-            f": no fused kernel of {_SDPA} took its arguments (mask, head size, type, dropout). Arguments that one of "
-            "them takes need one kernel; torch.nn.attention.sdpa_kernel with a single backend says what it refuses"
+            f": no fused kernel of {_SDPA} took its arguments (mask, head size, type, dropout). With other arguments "
+            "it is one kernel; torch.nn.attention.sdpa_kernel with a single backend says what it refuses"
         )
         if types == ["float32"]:
             text += (

@@ -73,7 +73,8 @@ _REPORTS = re.compile(
 """A line that reports a value, or collects it for a report."""
 
 WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
-"""Operators that gather gradients or parameters, for autograd, DDP and FSDP: no compiled function takes them in."""
+"""Operators that gather gradients or parameters, for autograd, DDP and FSDP. They cannot be part of a compiled
+function."""
 
 GAPS = 0.1  # share of the step from which gaps between launched kernels are reported
 LONGEST_GAP_S = 4e-6  # mean gap between launched kernels up to which it is the device's own
@@ -290,8 +291,8 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     if repeats := _accumulated_calls(run):
         text = (
             f"CUDA graphs would spare launches, at most {share_words(run, gain)} of a step, but mode='reduce-overhead' "
-            f"fails with gradients that accumulate, here over {units.count(repeats)} calls: a replay overwrites those "
-            "of the one before"
+            f"fails with gradients that accumulate, here over {units.count(repeats)} calls: each replay overwrites "
+            "the gradients of the previous one"
         )
         yield Finding("cuda-graphs-unused", text, slugs(faster), level=CAUTION)
         return
@@ -375,7 +376,7 @@ def replay_inputs(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 LEAST_COMPILATION_S = 1.0
-"""Seconds of compilation from which they are reported."""
+"""The shortest compile time in seconds that is reported."""
 
 LEAST_PHASE = 0.05
 """Share of the compilation's time from which a phase is named."""

@@ -33,7 +33,8 @@ FILES = (
     compile_findings,
     doubts,
 )
-"""Each has rows at its end: ``STEP_RULES`` about the program's step, which apply if it was profiled, and ``RULES``."""
+"""Each file has tables of rules at its end: ``STEP_RULES``, which apply if the program's step was profiled, and
+``RULES``."""
 
 SHARED = Rule(("shared-gpu",), doubts.shared_gpu, is_measurement=True)
 UNCERTAINTY = Rule(
@@ -41,7 +42,7 @@ UNCERTAINTY = Rule(
     step_findings.uncertainty,
     is_measurement=True,
 )
-"""These two also apply to a step that was timed and not profiled."""
+"""These two rules also apply to a step that was timed but not profiled."""
 
 
 def _rows(table: str) -> tuple[Rule, ...]:
@@ -92,11 +93,11 @@ def _with_left_out(finding: Finding, kinds: Sequence[str]) -> Finding:
 
 
 HOST_CAUSES = frozenset(kind for rule in (*STEP_RULES, *RULES) if rule.names_host_work for kind in rule.kinds)
-"""Kinds of findings that name what the device waits for, beside which "the host sets the pace" says nothing new."""
+"""Kinds of findings that say what the device waits for. Beside them "the host sets the pace" says nothing new."""
 
 
 WORTH_MUCH = 0.03
-"""Share of the step from which a saving is worth much."""
+"""The smallest share of the step that counts as a large saving."""
 
 
 MEASUREMENT = frozenset(
@@ -105,7 +106,7 @@ MEASUREMENT = frozenset(
         *(kind for rule in (*STEP_RULES, *RULES) if rule.is_measurement for kind in rule.kinds),
     )
 )
-"""Kinds of findings about the measurement, or that only divide the step."""
+"""Kinds of findings that are about the measurement, or only divide the step."""
 
 
 FIRST = "shared-gpu"

@@ -164,7 +164,7 @@ def _level_words(program: Program) -> str:
     said = " and ".join(f"{units.seconds(statistics.median(times))} for the {words}" for times, words in others)
     return (
         f"the step's time changes: {units.seconds(program.step_time_s)} for the {plural(end - begin, 'step')} around "
-        f"the profile, {said}{_clock_words(program)}; the figures are those of the profiled ones"
+        f"the profile, {said}{_clock_words(program)}; the figures are for the level of the profiled steps"
     )
 
 
@@ -180,7 +180,7 @@ def _clock_words(program: Program) -> str:
         return f", at the same clock ({first:.0f} MHz)"
     limits = dict.fromkeys(limit for one in (far if second < first else near) for limit in one.limits)
     why = f": {', '.join(limits)}" if limits else ""
-    return f", where the clock was {second:.0f} and not {first:.0f} MHz{why}"
+    return f", when the clock was {second:.0f} instead of {first:.0f} MHz{why}"
 
 
 def _other_levels(times: Sequence[float], begin: int, end: int) -> Iterator[tuple[Sequence[float], str]]:
@@ -218,7 +218,7 @@ def _longer_profile(program: Program) -> Iterator[Finding]:
     if profiled_s >= LONGER_PROFILE * timed_s:
         text = (
             f"profiled steps took {units.seconds(profiled_s)}, {units.whole_percent(profiled_s / timed_s - 1)} longer "
-            "than the timed ones: all parts are scaled down by one factor, and those of many short operators may be "
+            "than the timed ones: all parts are scaled down by one factor, and parts with many short operators may be "
             "too large"
         )
         yield Finding("longer-profile", text, level=CAUTION)
@@ -285,7 +285,7 @@ def _earlier(run: Run, exposed_share: float) -> str:
     if passes >= 2 and reduced >= passes:
         return (
             f"{units.count(reduced)} reductions follow {units.count(passes)} backward passes of a step; "
-            "DistributedDataParallel.no_sync() around all but the last one leaves one of them"
+            "DistributedDataParallel.no_sync() around all but the last one leaves only one reduction"
         )
     if round(reduced) == 1 and exposed_share >= ALONE:
         return (
@@ -330,7 +330,7 @@ def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
     who = f"{first} waits for {last}" if len(late) == 1 else f"{many} for {last}, {first} longest"
     text = (
         f"{who}: exposed collectives take {units.seconds(exposed_s(waiting))} of the step of {first}, and "
-        f"{units.seconds(exposed_s(awaited))} of that of {last}, {_reason(awaited, waiting, longer_s)}"
+        f"{units.seconds(exposed_s(awaited))} of the step of {last}, {_reason(awaited, waiting, longer_s)}"
     )
     yield Finding("uneven-ranks", text, level=CAUTION)
 
@@ -341,11 +341,11 @@ def _reason(awaited: RankSteps, waiting: RankSteps, longer_s: float) -> str:
     works, idle = units.seconds(work_s(awaited)), units.seconds(idle_s(awaited))
     host_s = sum(part.time_s for part in awaited.parts if part.kind == IDLE and part.label != QUEUED)
     if work_s(awaited) - work_s(waiting) >= MAIN * longer_s:
-        return f"whose device works {works} and not {units.seconds(work_s(waiting))}: give {last} less work"
+        return f"whose device works {works} instead of {units.seconds(work_s(waiting))}: give {last} less work"
     if host_s >= MAIN * longer_s:
         return (
-            f"whose device works {works} and is idle {idle}: the host of {last} is late, not its device; the wait also "
-            f"hides how long the host of {first} takes"
+            f"whose device works {works} and is idle {idle}: the host of {last} is late, not its device; because "
+            f"{first} waits, the time of its own host is not known"
         )
     return f"whose device works {works} and is idle {idle}"
 
@@ -382,11 +382,11 @@ def _cause(rows: Rows, evidence: RunEvidence, how: str) -> str:
     if are_delayed(evidence.run):
         return "how long each kernel waited for a core was not measured"
     if all(row.module.dynamic for row in rows):
-        return "its sizes are symbolic, and alone it has those of its first compilation, not those of the step"
+        return "its sizes are symbolic: alone it runs with the sizes of its first compilation, not of the step"
     if how == "less" and _fits(first, peaks):
         size = units.size((peaks.cache_bytes if peaks else None) or 0)
         cache = first.device.words.whole_cache
-        return f"the data of a call fits into {cache} ({size}), which a graph that runs alone finds again each time"
+        return f"the data of a call fits into {cache} ({size}), and stays there between runs of the graph alone"
     return "what differs there was not measured"
 
 
@@ -400,7 +400,8 @@ MOST_LINES = 3
 WAITS = (SLEEPING, FOR_LOCK, FOR_FILE, FOR_SOCKET, FOR_PROCESS, FOR_RANKS)
 WORKERS = "DataLoader workers"
 UNSURE_SHARE = 0.1
-"""Share of the step from which idle time is reported if only a profile shows it that made the steps much slower."""
+"""The smallest share of the step for which idle time is reported if it was seen only in a profile that made the steps
+much slower."""
 
 PYTHON_SHARE = 0.05
 """Share of the step from which a function of the program is reported."""
@@ -505,8 +506,8 @@ def garbage_collection(evidence: RunEvidence) -> Iterator[Finding]:
     if time_s:
         text = (
             f"{_who_waits(run)} for {share_words(run, time_s)} of a step while Python collects garbage"
-            f"{spots(run, (COLLECTING,))}: gc.freeze() after the start, or gc.disable() and gc.collect() at a time of "
-            "your own"
+            f"{spots(run, (COLLECTING,))}: gc.freeze() after the start, or gc.disable(), and gc.collect() when it "
+            "costs no time"
         )
         assumed = Assumption(idle=idle_parts(run, COLLECTING))
         yield Finding("garbage-collection", text, gain_s=time_s, assumed=assumed)

@@ -18,7 +18,8 @@ _SOURCES = {
 }
 
 DIFFERENT_KINDS = 0.1
-"""The difference of the times of kinds of steps, as a share of their median, from which they are told apart."""
+"""The smallest difference between the times of two kinds of steps that are reported as different, as a share of their
+median."""
 
 MOST_STRETCHES = 4
 """Largest number of stretches of calls that the first line names."""

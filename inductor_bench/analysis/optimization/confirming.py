@@ -30,16 +30,16 @@ from .search_rounds import Asking, Questions, SearchRounds
 from .trial_plans import first_runs, in_turn, name_of, without
 
 FROM_START = ("cudagraphs",)
-"""Groups whose rows are only claimed if they ran from the program's start. Gradients that accumulate and outputs that
-are kept let programs fail with CUDA graphs, and not those that change over to them within a process."""
+"""Groups whose rows are only claimed if they ran from the program's start. If gradients accumulate or outputs are kept,
+a program fails with CUDA graphs from its start, but not if it switches to them within a process."""
 
 FAILS = "from the program's start it fails: {said}"
-NOT_RUN = "it is faster by itself; nothing was run from the program's start with it yet"
+NOT_RUN = "it is faster by itself, but it was not yet run from the program's start"
 NO_LOSSES = (
-    "it is faster by itself; what changes the {numbers} has to have the original's losses from the program's start, "
-    "and no time was left for that: a longer --budget compares them"
+    "it is faster by itself, but it changes the {numbers}: its losses from the program's start have to be those of "
+    "the original, and no time was left to compare them: a longer --budget does it"
 )
-NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does"
+NOT_COMBINED = "it is faster by itself, and no time was left to combine it with the others: a longer --budget does it"
 
 Combined = tuple[Sequence[str], MeasuredGain | None, tuple[tuple[str, float], ...]]
 """Rows that are kept, what they save together, if that was measured, and the step after each of them."""
@@ -92,7 +92,7 @@ class ConfirmingSearch(SearchRounds):
             return self._give_up(kept[-1:], FAILED, f"the result takes {units.size(memory)} with it, more than {limit}")
         unchecked = [slug for slug in kept if not self._is_compared(slug, trials)]
         if unchecked:
-            return self._give_up(unchecked, UNPROVEN, "it is faster, and what it computes could not be compared")
+            return self._give_up(unchecked, UNPROVEN, "it is faster, but its results could not be compared")
         for slug in alone:
             own = judge_alone(trials, full, name_of(without(kept, slug)), self.trials)
             self._set(slug, own=own)
@@ -203,7 +203,7 @@ class ConfirmingSearch(SearchRounds):
         trials: Sequence[Trial],
     ) -> None:
         if gain is None or not is_faster(gain):
-            self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not sure")
+            self._give_up(kept, UNPROVEN, "together, in fresh processes, the gain is not certain")
             return
         for slug in kept:
             self._set(slug, state=KEPT, reason="")

@@ -15,8 +15,9 @@ USUAL_SHARES = {
     **{"max-autotune": 0.2, "memory": 0.3, "kernels": 0.1, "padding": 0.1, "tf32": 0.6, "reduced-precision": 0.1},
     **{"bf16": 0.6},
 }
-"""By group, the part of its bound that a row may be expected to save; of other groups all of it. A bound says what it
-saves at most: waits for launches nearly end with CUDA graphs, and kernels far from their limits mostly stay so."""
+"""The part of its bound that a row is expected to save, by group; in other groups the whole bound. A bound is the
+largest possible saving: CUDA graphs end nearly all waits for launches, but kernels far from their limits mostly stay
+far from them."""
 
 COSTLY, COSTS_MORE = ("max-autotune", "cpp-wrapper"), 4.0
 """Groups whose rows compile for minutes, and how many other rows could be ranked in that time."""
@@ -25,7 +26,7 @@ CACHED = 0.15
 """Share of a compilation that is left when its graphs come from a cache (measured: 0.02 to 0.13)."""
 
 START_S = 15.0
-"""About the seconds until a program runs and its steps are found, before any process has told."""
+"""The estimated seconds until a program runs and its steps are found, before any process has shown it."""
 
 TIMED_SHARE = 1.6
 """Seconds of steps for one timed second: the first step of a turn does not count, and the original has more turns."""

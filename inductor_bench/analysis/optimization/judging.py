@@ -33,10 +33,10 @@ from ..statistics import STEP_EFFECT, median_interval, samples_needed
 from .trial_plans import name_of, prefixes
 
 CONFIDENCE = 0.999
-"""Confidence of the interval of a claim, over all of its planned looks together."""
+"""The confidence of the interval of a claim, over all times that it may be judged together."""
 
 LOOKS = 3
-"""The number of times that a claim may be looked at: after two, four and six processes."""
+"""How often a claim may be judged: after two, four and six processes."""
 
 LEAST_PAIRS = samples_needed(1 - (1 - CONFIDENCE) / LOOKS)
 """The number of pairs of turns without which nothing is decided."""
@@ -45,10 +45,10 @@ MOST_LOG = math.log(10.0)
 """The largest logarithm that an end of an interval has: a tenth of the step, or ten times as much."""
 
 CLEAR = 0.003
-"""Smallest share of a step that a change has to save in the ranking, to be looked at again."""
+"""The smallest share of a step that a change has to save in the ranking to be measured again."""
 
 CLEAR_ALONE = 0.01
-"""The same of a change that ran in a process of its own: processes differ more than steps of one."""
+"""The same for a change that ran in a separate process: processes differ more than the steps of one process."""
 
 
 # Pairs of neighbouring turns.
@@ -206,11 +206,11 @@ def student_probability(bound: float, freedom: int) -> float:
 
 
 OTHER_LEVEL = math.log(1.1)
-"""How far the original's step in a process may be from that in most processes, as the logarithm of their ratio. A host
-that is 20% slower in one of five processes makes a change that relieves it save twice as much there."""
+"""How much the original's step in a process may differ from its step in most processes, as the logarithm of their
+ratio. If the host is 20% slower in one of five processes, a change that relieves the host saves twice as much there."""
 
 FEW_LEVELS = 1 / 3
-"""The share of the processes up to which those at other levels are exceptions. If there are more, all count."""
+"""The largest share of processes at other levels that are left out as exceptions. If there are more, all count."""
 
 
 def at_usual_level(trials: Iterable[Trial], every: Iterable[Trial]) -> list[Trial]:
@@ -392,7 +392,7 @@ def judge_alone(
 
 
 SWEEPS = 50
-"""How often levels of GPUs and of settings are fitted in turn."""
+"""The number of rounds in which the levels of GPUs and of settings are fitted in turn."""
 
 
 def scatter_alone(*parts: Sequence[Trial]) -> Scatter:
@@ -442,7 +442,7 @@ def lacks_memory(failure: str) -> bool:
 def words_of_difference(check: VariantCheck) -> str:
     """Where the numbers of a variant differ, and by how much."""
     where = f" of {check.where}" if check.where else ""
-    said = check.reason or f"the difference{where} is {check.worst:.3g} times what is tolerated"
+    said = check.reason or f"the difference{where} is {check.worst:.3g} times the tolerance"
     return f"{check.graph}: {said}" if check.graph else said
 
 
@@ -490,8 +490,8 @@ def seems_faster(gain: MeasuredGain | None, *, alternated: bool) -> bool:
 
 
 EARLY = 20
-"""The number of steps in which gradients and losses are compared one by one. Training is chaotic: what differs in the
-last bit differs visibly some hundred steps later, so that only the mean of later losses says something."""
+"""The number of steps in which gradients and losses are compared one by one. Training is chaotic: a difference in the
+last bit becomes visible some hundred steps later, so only the mean of later losses is compared."""
 
 TOLERATED = 0.02
 """Relative difference of a norm of gradients, or of a loss, in an early step up to which settings that change rounding

@@ -29,7 +29,7 @@ from .menu_entries import MENU, THREADS, MenuEntry
 from .step_facts import EagerFunction, StepFacts
 
 LEAST_SHARE = 0.01
-"""Share of the step below which a row is not tried: less than that is not worth a line in a program."""
+"""A row that can save less than this share of the step is not tried, because it is not worth a line in a program."""
 
 FUNCTIONS = "functions"
 """The group of the rows that compile functions."""

@@ -80,7 +80,7 @@ def _needs_dynamic(facts: StepFacts) -> str:
 
 
 def _needs_limit(facts: StepFacts) -> str:
-    return "" if facts.reached_limit else "no function was compiled so often that Dynamo gave it up"
+    return "" if facts.reached_limit else "no function was compiled so often that Dynamo gave up"
 
 
 def _needs_hint(option: str) -> Callable[[StepFacts], str]:
@@ -219,7 +219,7 @@ REDUCTION_OPTIONS: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ("no-persistent-reductions", "reductions in loops", {"triton__persistent_reductions": False}, ""),
     ("no-split-reductions", "large reductions in one kernel", {"split_reductions": False}, ""),
 )
-"""Rows that differ only in this: the slug, the title, the options of Inductor, and how they fail."""
+"""Rows that differ only in their slug, title, options of Inductor, and how they can fail."""
 
 MENU = (
     MenuEntry(
@@ -255,7 +255,7 @@ MENU = (
         "the optimizer's launches",
         lambda facts: facts.optimizer,
         _needs_optimizer,
-        "it needs as much memory again as the parameters",
+        "it needs as much further memory as the parameters",
         "https://docs.pytorch.org/docs/stable/optim.html",
     ),
     MenuEntry(
@@ -310,7 +310,7 @@ MENU = (
         "products that are far from their limit, and the kernels after them, which can be fused into them",
         _kernels(*PRODUCTS),
         _needs_gpu_graphs,
-        "compilation takes minutes; products that cuBLAS is faster at",
+        "compilation takes minutes; products for which cuBLAS is faster",
         CONFIGS,
     ),
     MenuEntry(
@@ -505,7 +505,7 @@ MENU = (
         (ProgramSetting(TORCH, "torch._functorch.config.activation_memory_budget", "0.5"),),
         "memory",
         SUMS,
-        "waits for memory; it takes less of it, and recomputes more, so that the step itself becomes longer",
+        "waits for memory; the setting needs less memory, but recomputes more, which makes the step itself longer",
         _memory,
         _needs_memory,
         "a longer step if there is enough memory",

@@ -10,7 +10,7 @@ from ..findings.finding import program_words
 
 CONFIDENCE = "99.9%"
 NO_INTERVAL = -1
-"""A saving from which an interval reaches down to such a share of the step or a lower one has too few samples."""
+"""If the lower end of an interval is at or below this share of the step, the saving has too few samples."""
 
 
 def result_words(found: Optimization) -> str:

@@ -30,7 +30,7 @@ def fault_of(row: MenuRow, found: TrialVariant, max_memory_bytes: int | None) ->
 
 
 WORTH_KNOWING = 0.01
-"""The share of the step from which a saving matters: a row is no faster if it saves less, whatever the noise hides."""
+"""The smallest share of the step that counts as a saving: a row that saves less is not faster."""
 
 
 def lost(gain: MeasuredGain | None) -> dict[str, str]:

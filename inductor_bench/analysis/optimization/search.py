@@ -67,8 +67,8 @@ MOST_FINALISTS = 6
 """The most rows that are proven; the ranking chooses them."""
 
 FIRST_ROWS, PROMISING, SLOW_S = 2, 0.1, 15.0
-"""The number of rows that are ranked and proven before all others, the share of the step that they may be expected to
-save, and the seconds of a compilation from which on it is a single one."""
+"""How many rows are ranked and proven before all others; the share of the step that they have to be expected to save;
+and the compile time in seconds from which it is only one row."""
 
 CLEARLY = 0.1
 """The share that a row has to save in the ranking to be proven at once, before others are ranked."""
@@ -83,7 +83,7 @@ NO_TIME_ALONE = (
     "the time: a longer --budget tries it"
 )
 LATE = "{said}: a longer --budget runs it again"
-NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget does"
+NO_PROOF = "it seemed faster, and no time was left to prove it: a longer --budget proves it"
 TOO_MANY = f"it seemed faster; only the {MOST_FINALISTS} best were proven"
 
 

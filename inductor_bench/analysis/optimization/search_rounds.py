@@ -26,7 +26,7 @@ from .trial_plans import TrialCandidate, TrialPlan, name_of
 from .warming import CompileAhead
 
 SCREENING = 0.5
-"""The share of the time after which no further row is ranked that needs a process of its own."""
+"""After this share of the time no further row that needs a separate process is ranked."""
 
 USUAL_S = 1200.0
 """The time limit for which the timed seconds below are meant."""
@@ -35,10 +35,10 @@ SCREENED_S, CLEAR_S, PROVEN_S = 2.5, 1.0, 6.0
 """Seconds of timed steps of each variant in one process: to rank, to prove what clearly saves much, and to prove."""
 
 SHORT_STEP_S, LEAST = 0.1, 48
-"""Steps up to this time are timed at least so often in a process, longer ones half as often."""
+"""A step of up to this time is timed at least this many times in a process; a longer step half as often."""
 
 LATE_SHARE = 0.2
-"""The share of its time by which a search may end later, with all of its processes."""
+"""By how much a search with all of its processes may exceed its time, as a share of this time."""
 
 FEWEST_LOSSES, MOST_LOSSES, LOSSES_S = 50, 200, 20.0
 """The number of optimizer steps whose gradients are kept, and about how long they take."""

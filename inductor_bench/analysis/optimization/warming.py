@@ -36,7 +36,8 @@ SHARE, LEAST_S = 0.7, 10.0
 """The share of the time that is left in which variants may be compiled ahead, and seconds below which none are."""
 
 RESERVE, CONTEXT_BYTES = 0.2, 1 << 30
-"""The share of a device's memory that processes beside each other leave, and what each takes beside its tensors."""
+"""The share of a device's memory that processes running at the same time leave free, and the memory that each takes
+beside its tensors."""
 
 
 class ProcessesAhead(NamedTuple):
@@ -121,7 +122,7 @@ class CompileAhead:
         self._processes, self._compile_s = processes, compile_s
         self._asked: set[str] = set()
         self.obstacle = ""
-        """Why nothing was compiled ahead when there was reason for it, in words."""
+        """Why nothing was compiled ahead although it would have saved time, in words."""
         self.costs = ProcessCosts(compile_s)
         """What processes take."""
 

@@ -29,23 +29,23 @@ from .queue import (
 
 
 TYPICAL_COST_S = 4e-6
-"""What a recorded range costs the host in seconds, where the device hides it. On recorded programs whose host set the
-pace it took 2.9 to 5.7 µs."""
+"""What a recorded range costs the host in seconds, if the device hides the cost. In recorded programs whose host set
+the pace it took 2.9 to 5.7 µs."""
 
 MOST_COST_S = 200e-6
 """The most that a recorded range can cost."""
 
 FITTED = 2e-3
-"""The share of the step by which a fitted one may be off."""
+"""How much a fitted step may differ from the measured step, as a share of it."""
 
 MOST_SCALE = 4.0
-"""The most that the host may be slower without the profiler than with it: the profiled steps were others."""
+"""How much slower the host may be without the profiler than with it: the profiled steps were other steps."""
 
 DEVICE_BOUND = 0.95
-"""The share of a step from which the device alone explains it."""
+"""The smallest share of a step that the device has to fill to explain the step alone."""
 
 ROUGHLY = 0.03
-"""The share of the step by which a fitted one may be off where the device explains it."""
+"""How much a fitted step may differ from the measured step if the device explains it, as a share of it."""
 
 OFF = 0.25
 """The least uncertainty, as a share of the saving. Of 60 changes that were really made on an H200, 59 were within it or

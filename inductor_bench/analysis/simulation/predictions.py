@@ -44,7 +44,7 @@ LEAST = 0.003
 """Share of the step below which a kernel's limit is not simulated: it can save no more than that."""
 
 LAUNCH_S = 15e-6
-"""Seconds in which the host launches many works at once, as a CUDA graph or as one kernel."""
+"""Seconds that the host takes to launch many tasks at once, as a CUDA graph or as one kernel."""
 
 REPLAY_S, SLOW_REPLAY_S = 0.15e-3, 0.3e-3
 """Seconds that the host takes for a call that Inductor replays: it compares and copies inputs, launches, and makes the

@@ -33,19 +33,19 @@ _OF_DEVICE = re.compile(r"(?:cuda|hip)DeviceSynchronize")
 _STREAM_WAITS = re.compile(r"(?:cuda|hip|cu)StreamWaitEvent\w*")
 
 SOON_S = 3e-6
-"""Seconds by which a work may end after a call that waited for it: two clocks."""
+"""Seconds by which a task may end after the call that waited for it, because the two have different clocks."""
 
 QUEUED_S = 4e-6
-"""Longest gap between two works of a stream that the stream itself explains."""
+"""The longest gap between two tasks of a stream that counts as a gap of the stream itself."""
 
 LAUNCHED_S = 12e-6
-"""Longest time from a launch to its work that the launch itself explains."""
+"""The longest delay from a launch to its task that counts as the delay of the launch itself."""
 
 BLOCKED_S = 50e-6
 """Shortest launch that can wait for room in the device's queue of launches."""
 
 MANY_QUEUED = 256
-"""Number of launched works from which that queue can be full."""
+"""The number of launched tasks from which the queue of launches can be full."""
 
 HICCUP, FEW = 1.5, 0.25
 """A step that takes this many times as long as the median one does not count, if at most this share of them does."""
@@ -56,7 +56,7 @@ time it is launched under the profiler. In five recorded programs whose host set
 cost 2.9 to 5.7 µs, and 3.2 to 33.5 µs if all cost the same."""
 
 RETURN_S = 5e-6
-"""Longest time of the call itself in a call that waits."""
+"""The longest time that a waiting call takes itself, without the wait."""
 
 
 @dataclass(frozen=True)

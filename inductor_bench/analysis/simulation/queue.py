@@ -18,7 +18,7 @@ import numpy as np
 
 
 LAUNCH, WAIT, BOUNDARY = "launch", "wait", "boundary"
-"""What the host does after its own work: it launches works, waits for works, or ends a step."""
+"""What the host does after its own work: it launches tasks, waits for tasks, or ends a step."""
 
 
 class HostPiece(NamedTuple):
@@ -127,7 +127,7 @@ class StepQueue:
 
 
 LEAST_HOST = 0.1
-"""Smallest share of a stretch of the host's profiled time that is left without the profiler."""
+"""The smallest share of a stretch of the host's profiled time that remains without the profiler."""
 
 
 class HostModel(NamedTuple):

@@ -65,8 +65,8 @@ def setting_sections(summaries: Sequence[ModelSummary], settings: Sequence[Setti
         "Which settings help",
         (settings_table(settings),) if settings else (),
         short="Settings",
-        note="a setting helps a model if it makes its step shorter by itself, proven with a 99.9% interval; shares "
-        f"are of the step, and the median is over all models in which it was timed{few}",
+        note="a setting helps a model if by itself it makes the model's step shorter, proven with a 99.9% interval; "
+        f"shares are of the step, and the median is over all models in which the setting was timed{few}",
     )
     shown = [one for one in summaries if one.model.search is not None or _is_failed(one) or one.status == UNOPTIMIZED]
     yield Section(
@@ -82,11 +82,11 @@ def settings_table(settings: Sequence[SettingSummary]) -> Table:
     return Table(
         (
             words("setting", least=24),
-            Column("helps", hint="models whose step it makes shorter by itself, proven, of those in which it ran"),
+            Column("helps", hint="models whose step it is proven to shorten by itself, of the models in which it ran"),
             Column("kept", hint="models whose final settings include it", spare=4),
             Column("median", hint="the median, over the models in which it was timed, of the share of the step saved"),
-            Column("95% interval", hint="95% interval of that median, from the ranks of the models"),
-            Column("range", hint="the least and the most that it saves in one of these models", spare=3),
+            Column("95% interval", hint="95% interval of the median, from the ranks of the models"),
+            Column("range", hint="the smallest and the largest saving in these models", spare=3),
             Column("unproven", hint="models in which the time was too short to decide", spare=1),
             Column("failed", hint="models in which it was refused or failed"),
             Column("wrong", hint="models whose outputs or gradients it changed: it is not advised there"),
@@ -200,5 +200,5 @@ def _outcome(summary: ModelSummary, search: Optimization | None) -> tuple[str, s
         return f"none is proven to be faster; {unproven} may be", WARN
     undecided = sum(row.state == UNDECIDED for row in search.tried)
     if undecided:
-        return f"none is seen to be faster; {undecided} undecided in the noise", WARN
+        return f"none was measured to be faster; {undecided} undecided because of noise", WARN
     return ("none is faster" if search.tried else "nothing was tried"), ""

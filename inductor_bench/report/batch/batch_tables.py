@@ -64,8 +64,8 @@ MODELS: Mapping[str, Field] = {
     "target": Field(TEXT, "what was asked for", lambda row: row.model.model.request.target),
     "status": Field(
         TEXT,
-        "done, partial, failed, skipped, waiting, running, measured or unoptimized (not yet retuned, or searched for "
-        "settings), damaged or newer (than this version reads)",
+        "done, partial, failed, skipped, waiting, running, measured (not yet retuned), unoptimized (settings not yet "
+        "searched), damaged, or newer (than this version reads)",
     ),
     "training": Field(YES_NO, "whether with a backward pass, if given", lambda row: row.model.model.request.training),
     "amp": Field(TEXT, "the type of autocast", lambda row: row.model.model.request.amp),
@@ -131,7 +131,7 @@ MODELS: Mapping[str, Field] = {
     "kind": Field(TEXT, "how it failed", lambda row: getattr(problem_of(row), "kind", None)),
     "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),
     "notes": Field(TEXT, "what was changed to measure it", lambda row: "; ".join(row.model.model.notes)),
-    "doubt": Field(TEXT, "why its figures do not count, so that it has no gain limits", lambda row: row.model.doubt),
+    "doubt": Field(TEXT, "why its figures do not count, and it has no gain limits", lambda row: row.model.doubt),
     "run": Field(TEXT, "path of its RUN folder in the batch's", lambda row: row.model.model.run),
     "log": Field(TEXT, "path of its log in the batch's folder", lambda row: row.model.model.log),
 }
@@ -234,7 +234,7 @@ _SETTINGS: Mapping[str, Field] = {
     "title": Field(TEXT, "what it is, in words"),
     "setting_group": Field(TEXT, "its name for --allow and --deny", attrgetter("group")),
     "tried": Field(WHOLE, "number of models in which it ran", lambda one: len(one.tried)),
-    "helps": Field(WHOLE, "number of those that it makes faster by itself, proven", lambda one: len(one.helps)),
+    "helps": Field(WHOLE, "number of models that it is proven to make faster by itself", lambda one: len(one.helps)),
     "kept": Field(WHOLE, "number of the models in which it ran whose final settings include it"),
     "timed": Field(WHOLE, "number of models in which it was timed", lambda one: len(one.saved)),
     "median_saving": Field(NUMBER, "median over these models of the share of the step saved", attrgetter("median")),

@@ -58,7 +58,7 @@ def _data(run: Run) -> Iterator[str]:
     if step_of(run) is not None:
         called = [one for one in called if graph_use(run, one).calls]
     for one in sorted(called, key=lambda one: -weight_s(run, one))[:MOST_GRAPHS]:
-        sizes = "; its sizes are dynamic, these are those it was compiled for" if one.dynamic else ""
+        sizes = "; its sizes are dynamic, and these are the sizes for which it was compiled" if one.dynamic else ""
         yield f"Inputs of {names.clean(one.label)}, weights among them: {names.inputs(one.inputs, MOST_SHAPES)}{sizes}."
     if more := len(called[MOST_GRAPHS:]):
         yield f"And {plural(more, 'more graph')}, below."

@@ -72,13 +72,13 @@ MOST_REASONS = 6
 MOST_BLAMED = 3
 MOST_FALLS = 14
 SHARE, LEAST_S = 0.2, 0.0002
-"""A projection holds where it is within this share of the saving, or within these seconds."""
+"""A projection is right if its error is within this share of the saving, or within these seconds."""
 
 HIDDEN = 0.5
-"""Share of the device's saving that the step surely does not save, where the saving counts as hidden by the host."""
+"""If the step surely does not save this share of the device's saving, the saving counts as hidden by the host."""
 
 WIDE = 0.02
-"""Share of the step from which a difference that the interval does not exclude is named."""
+"""The smallest share of the step for which a difference that the interval does not exclude is named."""
 
 STATES = {UNPINNABLE: "not put back", "missing": "not found"}
 """Words for the states of kernels that do not run a config."""
@@ -105,13 +105,17 @@ def retuned_words(summary: RetuneSummary, run: Run) -> str:
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
     saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
     saved += f", {left_words(summary.left_s)}" if summary.left_s else ""
-    waits = f"; {summary.waiting} in graphs that wait for their host, where nothing is won" if summary.waiting else ""
+    waits = (
+        f"; {summary.waiting} in graphs that wait for their host, where a faster kernel saves nothing"
+        if summary.waiting
+        else ""
+    )
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
 
 
 def left_words(left_s: float) -> str:
     """The part of a saving that ``apply`` leaves to the user."""
-    return f"{units.seconds(left_s)} of it by settings or kernels of libraries that apply leaves to you"
+    return f"{units.seconds(left_s)} of it by library settings or library kernels, which apply does not set"
 
 
 def caution_words(summary: RetuneSummary) -> str:
@@ -236,7 +240,7 @@ def tuning_blocks(retune: Retune) -> Iterator[Block]:
 
 
 def _tuning_words(tuning: Tuning, timed: int) -> str:
-    more = f"; the {MOST_CANDIDATES} fastest are shown, all are in record.json" if timed > MOST_CANDIDATES else ""
+    more = f"; the {MOST_CANDIDATES} fastest are shown, record.json has all" if timed > MOST_CANDIDATES else ""
     result = f"the best is {speedup_words(tuning.speedup)} as fast as the default"
     if tuning.verdict != FASTER:
         result = "none is surely faster than the default"
@@ -264,9 +268,7 @@ def lead_words(found: Verification) -> str:
     """The result in one sentence."""
     step, device = found.step, found.device
     if not found.pinned:
-        return (
-            f"Nothing is proven: no kernel ran {_one_of(found.kernels)}, so that the program was compared with itself"
-        )
+        return f"Nothing is proven: no kernel ran {_one_of(found.kernels)}, so the program was compared with itself"
     if step is None:
         return "No step was compared"
     if step.verdict == SAVES:
@@ -378,7 +380,7 @@ def projection_words(found: Verification, measured: Saving) -> str:
         for one in blamed
     )
     because = f", most of all of {names_words}" if blamed else ""
-    return f"The projection of {projected} did not come true{because}"
+    return f"The projection of {projected} was wrong{because}"
 
 
 def choice_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
@@ -416,7 +418,7 @@ def outputs_words(outputs: PinnedOutputs, what: str = "the configs") -> str:
     rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if outputs.difference is None:
-        return f"Outputs differ: infinities or NaN stand at other places with {what}, among {tensors}{rest}"
+        return f"Outputs differ: infinities or NaN are in other elements with {what}, among {tensors}{rest}"
     if outputs.difference > outputs.tolerance:
         return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
     own = f", {outputs.own_difference:.0e} between two calls without {what}" if outputs.own_difference else ""

@@ -104,7 +104,7 @@ MOST_FAILURES = 8
 MOST_GRAPHS = 12
 
 MOST_DIVIDED = 100
-"""Graphs whose time is shown by category at most; the table of categories has all of them."""
+"""The largest number of graphs whose time is shown by category; the table of categories has all graphs."""
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from .step_document import part_label, where
 
 MOST_FINDINGS = 6
 WORTH_SHOWING = 0.03
-"""Share of the step from which what a finding saves is shown whatever else there is."""
+"""A finding that saves at least this share of the step is always shown."""
 
 FAILED = "failed"
 """The kind of the first line of a run that measured nothing."""
 
 REFUSED = ("cuda-graphs-refused",)
-"""What Inductor refused to do, which is shown whatever else there is."""
+"""The kinds of findings about what Inductor refused to do, which are always shown."""
 
 
 def run_summary(run: Run, view: View) -> Summary:

@@ -36,7 +36,7 @@ from ..optimization_document import STATES
 
 SORTS = ("time", "gain", "calls")
 FEW_GRAPHS = 6
-"""Largest number of graphs that are all shown, whatever their share of the time."""
+"""Up to this number of graphs, all graphs are shown, even with a small share of the time."""
 
 LEAST_WEIGHT = 0.02
 """Smallest share of the program's time of a selected graph."""

@@ -46,7 +46,7 @@ SWITCHES: dict[str, tuple[str, str, str, tuple[Any, Any]]] = {
 decide, where ``torch.backends`` has them, and their values if they are off and on."""
 
 EXACTLY = {"matmul_tf32": False, "cudnn_tf32": False, "cudnn_benchmark": False, "mkldnn_bf16": False}
-"""The switches of a call that others are compared with."""
+"""The switches of the call with which other calls are compared."""
 
 
 @contextlib.contextmanager
@@ -68,11 +68,11 @@ def switched(wanted: Mapping[str, bool]) -> Iterator[None]:
 
 
 GPU_TOLERANCES = {"float32": 5e-3, "float16": 2e-2}
-"""By element type, in place of those of other kernels: libraries may multiply in TF32 there, and sum up in 16 bits."""
+"""Tolerances by element type for library calls, which may multiply in TF32 and sum in 16 bits."""
 
 Measure = Callable[[dict[str, Any], Arguments, Callable[[Arguments], Callable[[], Any]]], dict[str, Any]]
 GATHERS = ("aten.embedding.", "aten.index_select.", "aten.gather.")
-"""Of the table that they are given first, they read as much as they return."""
+"""Operators that read as much of their first argument, a table, as they return."""
 
 UNSUPPORTED = (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError)
 """What operators raise for an element type that they do not have."""

@@ -357,7 +357,8 @@ _GAPS: dict[int, dict[str, float]] = {}
 """The gaps by the index of the device."""
 
 _FIRST_GRAPHS: list[BoundGpuCall] = []
-"""The first graphs of a process, which are kept: their launches take less than those of any later graph. (H200)"""
+"""The first graphs of a process, which are kept, because their launches take less time than the launches of later
+graphs. (H200)"""
 
 
 def _find_gap(device: int, known: Mapping[str, float] | None = None) -> dict[str, float]:

@@ -21,8 +21,8 @@ FILLS = {cases.FILL_NAN: 0xFF, cases.FILL_PATTERN: 0xA5, cases.FILL_STALE: 0x5A}
 
 SCALES = {cases.LARGE: 48.0, cases.SMALL: 1 / 48}
 SPECIAL_SHARE, FEWEST_SPECIAL = 997, 8
-"""One of so many elements is special in a case with infinities or NaNs; at least so many of a buffer that is not small,
-so that a kernel that reads by indices meets one."""
+"""In a case with infinities or NaNs, one of this many elements is special; and at least this many of a buffer that is
+not small, so that a kernel that reads by indices meets one."""
 
 NUDGED_ELEMENTS = 3
 

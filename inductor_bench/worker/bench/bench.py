@@ -335,7 +335,7 @@ class Bench:
         """
         kernel, against = self._kernels[request.number].kernel, self._kernels[request.against].kernel
         if not takes_alike(kernel.launch, against.launch):
-            raise InductorBenchError("not compared with each other, because they take other arguments")
+            raise InductorBenchError("not compared with each other, because they take different arguments")
 
         def compare() -> kernel_requests.Checked:
             if request.against not in self._outputs:

@@ -37,11 +37,12 @@ LIMIT_FACTOR = 2.0
 """The largest error of an edited kernel, as a multiple of the original's, both in comparison with float64."""
 
 UNSTABLE_FACTOR = 4.0
-"""The same without float64, as a multiple of how far the original's results move with the last bits of its inputs."""
+"""The same without float64, as a multiple of how much the original's results change with the last bits of its
+inputs."""
 
 FLOOR_ULPS = {torch.float64: 16, torch.float32: 16}
-"""The error that is never refused, as a multiple of the distance of two numbers; 1 for narrower types. Sums in another
-order differ by that much; sums in a narrower type differ by hundreds of times as much."""
+"""The error that is never refused, as a multiple of the distance between two neighbouring numbers; 1 for narrower
+types. Sums in another order differ by this much; sums in a narrower type by hundreds of times as much."""
 
 MOST_BYTES_ON_DEVICE = 2 << 30
 """The largest memory of a call that is compared on a GPU; larger ones are on the host."""

@@ -241,7 +241,7 @@ _LAUNCH_ONLY = {
     "foreach": (("num_warps",), "its block size is part of its text: only num_warps varies"),
     "user_autotune": (
         ("num_warps", "num_stages"),
-        "its block sizes are its author's: only these configs, num_warps and num_stages vary",
+        "its author chose the block sizes: only the author's configs, num_warps and num_stages vary",
     ),
 }
 _DECORATED = re.compile(r"^(@triton_heuristics\..*?)^(?:@triton\.jit|def )", re.MULTILINE | re.DOTALL)
@@ -312,7 +312,7 @@ def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[i
     if kind in _LAUNCH_ONLY:
         fields, limits = _LAUNCH_ONLY[kind]
         if meta.get("grid_type") == "PrecomputedGrid":
-            return {}, "its author's grid is recorded for these configs only: nothing else can be varied"
+            return {}, "its grid is recorded only for its author's configs: nothing else can be varied"
         values = {"num_warps": warps, "num_stages": list(range(1, MAXIMUM_STAGES + 1))}
         return {field: sorted({*values[field], now[field]}) for field in fields}, limits
     if kind == "fixed_config":

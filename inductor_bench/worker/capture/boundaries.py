@@ -34,13 +34,15 @@ REMEMBERED = 8192
 """Maximum number of calls that are searched for a pattern, and of keys whose first call is remembered."""
 
 SHORT_RUNS = 3
-"""Runs in a row of fewer than :data:`REPEATS` cycles after which a cycle was no pattern, but chance."""
+"""After this many consecutive runs of fewer than :data:`REPEATS` cycles, a cycle counts as chance and not as a
+pattern."""
 
 ODD_CALLS, ODD_CYCLES = 64, 4
-"""Other calls, and lengths of the cycle, after which a cycle that does not go on is given up."""
+"""The number of other calls, and of lengths of the cycle, after which a cycle that does not go on is given up."""
 
 OUTER_S = 2.0
-"""Maximum time of an iteration of the loop around a cycle; a longer one is no step: its cycles are."""
+"""The longest iteration of the loop around a cycle that counts as a step. If it takes longer, its cycles are the
+steps."""
 
 
 @dataclass
@@ -328,8 +330,8 @@ def length_of_run(keys: Sequence[Key], period: int) -> int:
 PRIORITY = {"": 0, PATTERN: 1, OPTIMIZER_STEPS: 2, MARKS: 3}
 
 PATIENCE = 64
-"""Events of another origin without one of the anchor, after which the other becomes the anchor. It is far above the
-number of steps that one optimizer makes between two of another."""
+"""After this many events of another origin without one of the anchor, the other origin becomes the anchor. It is far
+above the number of steps that one optimizer makes between two of another."""
 
 OUTER_PATIENCE = 10_000
 """Cycles without an iteration of the loop around them, after which the cycles are the steps again."""

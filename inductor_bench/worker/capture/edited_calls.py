@@ -19,7 +19,7 @@ from ...store.files import read_text
 from ..upstream import pinning
 from .edited_kernels import NOT_RUN, OWN_SOURCE, UNLIKE, attempt, function_of, unlike_states
 
-OVERLAP = "another edit is in the place of one of its calls"
+OVERLAP = "another edit replaces one of its calls"
 _CALLED = "inductor_bench_edit_"
 
 

@@ -15,13 +15,11 @@ from ..upstream import pinning
 
 OWN_SOURCE = "Inductor's own source is in use"
 NOT_RUN = "its kernel has not run"
-UNLIKE = (
-    "its source is not the one that the edit was made for: it has other sizes or options, or the program has changed"
-)
+UNLIKE = "its source differs from the source that was edited: it has other sizes or options, or the program has changed"
 OTHER_CHOICE = (
-    "its source is not the one that the edit was made for: max-autotune may have chosen another config of its "
+    "its source differs from the source that was edited: max-autotune may have chosen another config of its "
     "template, here {here}. In the program, "
-    "torch._inductor.config.test_configs.autotune_choice_desc_regex = '{pattern}|^$' leaves that of the RUN, and "
+    "torch._inductor.config.test_configs.autotune_choice_desc_regex = '{pattern}|^$' allows only the RUN's config and "
     "library calls"
 )
 

@@ -39,7 +39,8 @@ PERIOD_S = 0.005
 
 MOST_PERIOD_S = 0.1
 OWN_SHARE = 0.008
-"""The share of the sampled time that the sampler may take of a processor; it samples less often if it takes more."""
+"""The largest share of a processor that the sampler may use while it samples. If it uses more, it samples less
+often."""
 
 COSTS = 9
 """The number of last samples whose median cost counts: the first ones cost much more."""
@@ -50,8 +51,8 @@ HANDOVER_S = 15e-6
 TURN_S = 20e-6
 """The switch interval while the sampler waits for its turn.
 
-Python lets a thread wait for 5 ms. A sample that late would miss shorter stretches of Python, and find the call after
-them that first releases the interpreter in their place.
+Python lets a thread wait for 5 ms. So late a sample would miss shorter stretches of Python, and instead find the next
+call that releases the interpreter.
 """
 
 MOST_FRAMES = 96
@@ -69,10 +70,10 @@ MOST_SAMPLES = 4000
 """Maximum number of samples of one step; then the sampler waits for the next block."""
 
 OLDEST = 2
-"""The generation of the garbage collections that are measured; others are sampled as everything else."""
+"""The generation whose garbage collections are measured. Other collections are sampled like any other work."""
 
 LEAST_COLLECTION_S = 50e-6
-"""Shortest garbage collection that is measured with its stack; shorter ones are sampled as everything else."""
+"""The shortest garbage collection that is measured with its stack. Shorter ones are sampled like any other work."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 _PR_SET_TIMERSLACK = 29
@@ -312,13 +313,13 @@ LONGEST_S = 10.0
 """Seconds after which it ends with one pair."""
 
 MOST_VOID = 8
-"""Number of steps that compiled something, after which it ends."""
+"""The sampling ends after this many steps that compiled something."""
 
 ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-"""Exceptions that cost the samples, and not the program."""
+"""Exceptions after which the samples are lost, but the program goes on."""
 
 SMOOTHING = 0.25
-"""The weight of the last step in the time that the next one is expected to take."""
+"""The weight of the last step in the estimate of the next step's time."""
 
 
 class SampledMeasurement(Protocol):

@@ -273,7 +273,9 @@ class ObservedModule:
             return "sizes that depend on data"
         for name, value in self._constants.items():
             if _is_index_like(value):
-                return f"integer constant {name} {_describe(value)}, which the file's harness fills with zeros"
+                return (
+                    f"integer constant {name} {_describe(value)}, which the file's benchmark harness fills with zeros"
+                )
         for index, value in enumerate(inputs):
             if _is_index_like(value):
                 return f"integer input {index} {_describe(value)}, which the file's harness fills with zeros"

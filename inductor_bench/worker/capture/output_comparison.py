@@ -20,12 +20,13 @@ from ..upstream.inductor import clone_input
 
 
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 6e-2}
-"""Relative differences by element type that rounding explains after all kernels of a graph. A wrong kernel changes its
-tensors by much more; a single kernel's candidates are held to the tolerances of standalone files before."""
+"""The largest relative differences, by element type, that rounding explains after all kernels of a graph. A wrong
+kernel changes its tensors by much more; a single kernel's candidates are held to the tolerances of standalone files
+before."""
 
 EDIT_TOLERANCES = {torch.float64: 1e-10, torch.float32: 5e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""The same for a kernel that somebody has edited, and that may lack a small term. Sums in another order and other
-roundings of 16-bit results stay below. A larger difference is rounding only if other roundings of the graph's inputs
+"""The same for an edited kernel, in which a small term may be missing. Sums in another order, and other roundings of
+16-bit results, differ by less. A larger difference counts as rounding only if other roundings of the graph's inputs
 change its outputs by as much."""
 
 COARSE_TOLERANCE = 0.2
@@ -167,7 +168,7 @@ class OutputComparison:
                 return DIFFERS, None, f"output {index} has another shape or type"
             difference = relative_difference(found, expected)
             if math.isinf(difference):
-                return DIFFERS, None, f"not-a-number or infinity stands at other places in output {index}"
+                return DIFFERS, None, f"not-a-number or infinity is in other elements of output {index}"
             if difference > self._tolerance(expected.dtype):
                 reason = reason or f"output {index} by more than rounding explains"
             worst = max(worst, difference)

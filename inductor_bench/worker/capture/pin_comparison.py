@@ -35,26 +35,26 @@ from .step_measurement import PROFILER_ERRORS, no_steps_yet, words_of
 from .step_recording import Moment, Recording, mark_boundary, times_of, wait_for
 
 NOISE_FACTOR = 4.0
-"""Outputs may differ by this factor of what two calls of the graph itself differ by."""
+"""Outputs may differ by this factor more than two calls of the unchanged graph."""
 
 UNREPEATABLE = 0.1
 """Relative difference between two calls without the pins from which a tensor is not compared. cuDNN's attention returns
 a seed and an offset that it does not write where it drops nothing."""
 
 NOISE_ONLY = 0.5
-"""Relative difference by which other roundings move a tensor that is nothing but rounding errors."""
+"""The relative difference by which other roundings change a tensor that consists only of rounding errors."""
 
 ROUNDING_FACTOR = 10.0
-"""Such a tensor may differ by this factor of what other roundings make of it: a wrong kernel changes it by orders of
+"""This tensor may differ by this factor more than other roundings change it: a wrong kernel changes it by orders of
 magnitude."""
 
 FLIPPED = 0.01
-"""Largest share of whole numbers that rounding may change."""
+"""The largest share of a tensor's whole numbers that rounding may change."""
 
 TF32_EPS = 2.0**-10
-"""The distance of 1 to the next number in TF32, in which a GPU may compute products of float32."""
+"""The distance from 1 to the next number in TF32, the type in which a GPU may compute float32 products."""
 
-NO_NUMBERS = "a graph's outputs hold no finite number, with the configs and without"
+NO_NUMBERS = "a graph's outputs hold no finite number, with and without the configs"
 
 BLAME_S = 20.0
 """Maximum seconds of the search for the kernels that change the outputs of one graph."""

@@ -323,7 +323,8 @@ def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
 
 
 PIN = "inductor_bench_pin"
-"""Attribute of an autotuner, which goes with it from a compile worker to the program: the pin's place in its list."""
+"""The attribute of an autotuner with the pin's index in the list of pins. It is kept when the autotuner moves from a
+compile worker to the program."""
 
 ADDED = "inductor_bench_added"
 """Attribute of an autotuner: whether the pin was added to Inductor's own configurations."""

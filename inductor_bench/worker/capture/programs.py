@@ -278,10 +278,10 @@ MEASURED_S = 3.0
 """Maximum seconds of further steps for their measurement."""
 
 COMPARED_S = 120.0
-"""The same where steps with pins and without are compared. A process that tries variants runs until all are timed."""
+"""The same for a comparison of steps with and without pins. A process that tries variants runs until all are timed."""
 
 LEARNING_RATE = 1e-6
-"""So small that the weights, and with them the numbers of all steps, stay about the same in thousands of steps."""
+"""The learning rate: so small that the weights and all numbers stay about the same over thousands of steps."""
 
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 """Environment variable: set where downloads are forbidden."""

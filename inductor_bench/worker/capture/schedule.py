@@ -22,7 +22,7 @@ from ...records.evidence import DONE, PROFILING, TIMING, WAITING
 
 
 LEAD = 3
-"""Boundaries between a decision and its effect where other processes follow it."""
+"""The number of boundaries between a decision and its effect if other processes follow the decision."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ ATTEMPTS = 3
 class Action(Enum):
     """What the caller does at a boundary. They come in this order if several fall on one boundary."""
 
-    VOID = "the steps that were timed until here say nothing: the program compiled, or began a profiler of its own"
+    VOID = "the steps that were timed until now do not count: the program compiled, or began its own profiler"
     CLOSE = "the window ends here"
     DISCARD = "the profile that runs is discarded"
     SETTLED = "compilation has settled: the profile or the window is next"

@@ -53,7 +53,7 @@ from .step_recording import (
 # The notes that say what limits the figures of an observation.
 
 
-NO_STACKS = "no step was recorded with Python stacks ({reason}), so eager operators have no line"
+NO_STACKS = "no step was recorded with Python stacks ({reason}), so the lines of eager operators are unknown"
 NO_PROFILE = "no step was profiled: {reason}"
 INTERRUPTED = "too few follow each other without other compiled calls"
 PROFILED_FROM = 7
@@ -90,7 +90,7 @@ def why_unprofiled(
     if steps == 0:
         return "none was recognised: mark their ends with inductor_bench.step()"
     if other_profiler:
-        return "the program's own profiler ran, with which its steps may be slower: leave it out"
+        return "the program's own profiler ran, which may slow its steps: leave it out"
     if loop:
         return f"none of {steps} steps could be {'timed' if state == WAITING else 'profiled'}: {INTERRUPTED}"
     if settled <= 0:

@@ -41,7 +41,8 @@ RECOVERABLE = (
 """Exceptions of a measurement that must not end the user's program."""
 
 OPTIMIZER_PATIENCE = 256
-"""Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
+"""If there is an optimizer, the number of cycles of a pattern with a backward graph for which an optimizer's step is
+awaited."""
 
 
 LISTENING_S = 10.0
@@ -51,7 +52,7 @@ DYNAMO_CALLBACK = "torch._dynamo.callback"
 """The module of torch that tells of compilations."""
 
 MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
-"""The window where modes are compared, which needs a surer mean than a breakdown."""
+"""The timed window for a comparison of modes, which needs a more certain mean than a breakdown."""
 
 
 def measure_window(folder: Path, graphs: CalledGraphs) -> Measurement:

@@ -241,10 +241,11 @@ LINES_STEP_S = 2.0
 """Maximum time of a step of which a trace with Python stacks is recorded."""
 
 LINES_MEMORY_BYTES = 2_000_000_000
-"""Minimum available memory of the machine for such a trace."""
+"""The available memory of the machine that a trace with Python stacks needs."""
 
 LINES_TRACE_BYTES = 200_000_000
-"""Maximum size of the first trace for such a trace: stacks make it several times larger."""
+"""The largest size of the first trace with which a trace with Python stacks is recorded: stacks make it several times
+larger."""
 
 
 class OtherThreadError(RuntimeError):

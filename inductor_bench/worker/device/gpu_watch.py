@@ -31,7 +31,7 @@ class GpuWatch:
     def __init__(self) -> None:
         self.clocks: list[ClockSample] = []
         self.next_clock_s = math.inf
-        """The time on the host's clock from which the GPU's clock is to be read."""
+        """The time on the host's clock at which reading the GPU's clock begins."""
         self._driver: Driver | None = None
         self._begin_us = self._steady_us = 0
 

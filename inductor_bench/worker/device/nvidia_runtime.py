@@ -295,15 +295,15 @@ def time_launches(launch: Callable[[], object], count: int) -> float:
 
 
 HOLD_CYCLES = 400_000
-"""Clock cycles for which the device waits before the first window, without work: 0.2 ms. Each time that the host is
-later, they double."""
+"""The clock cycles for which the device waits without work before the first window: 0.2 ms. They double each time the
+host is later."""
 
 MOST_RETAKEN = 3
 
 SLOW, SLOW_S = 8, 1e-4
-"""Multiple of the default's time, and seconds: a call that takes longer than both is timed by single launches. A
-template that suits a call badly takes a thousand times as long as the library, and its graphs would hold the device for
-minutes."""
+"""A call that takes longer than this multiple of the default's time, and longer than these seconds, is timed by single
+launches. A template that suits a call badly takes a thousand times as long as the library, and its graphs would hold
+the device for minutes."""
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ Run = Callable[[], Any]
 WARM_UP_RUNS = 3
 WARM_UP_S = 0.3
 WALL_BUDGET_S, SHORT_WALL_BUDGET_S = 2.0, 0.5
-"""Seconds for the timed runs of a module. The short ones are those in a program that waits, and those on an
-accelerator, which differ less, and for whose end the other modules wait."""
+"""Seconds for the timed runs of a module. The short time is for a program that waits, and for an accelerator, where
+runs differ less and other modules wait for the end."""
 
 WALL_RUNS = (10, 200)
 PROFILE_BUDGET_S = 10.0

@@ -30,10 +30,10 @@ ROTATED_BYTES = 256 * 2**20
 """Maximum bytes of copies that are made before a profile, in which nothing is copied."""
 
 SMALL_BYTES = 2**20
-"""Maximum bytes of an input that is kept where it cannot be told whether the program's call changed it."""
+"""The largest input in bytes that is kept if it is not known whether the program's call changed it."""
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The type by whose values tensors are compared bit by bit, by the bytes of an element."""
+"""The integer type as which tensors are compared bit by bit, by the bytes of an element."""
 
 
 class ModuleRun:
@@ -310,7 +310,7 @@ class _ValueFiles:
         if free - size < RESERVED_BYTES:
             raise InductorBenchError(
                 f"the disk is nearly full: {units.size(free)} are free, and the values of {name} take "
-                f"{units.size(size)}; its values and those of later kernels are random",
+                f"{units.size(size)}; the values of {name} and of later kernels are random",
                 "free some space, choose fewer kernels, or give a smaller --values-limit",
             )
 

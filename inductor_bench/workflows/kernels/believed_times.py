@@ -82,8 +82,8 @@ BLOCK_S = 0.05
 
 BLOCKS = 5
 SAME_CLOCK = 1.5
-"""The largest ratio of two clocks that is believed: of what this process and the other one say of the edited kernel, in
-comparison with what they say of the original."""
+"""The largest ratio between two clocks that is believed. It compares the ratio of this process's and the other
+process's times for the edited kernel with the same ratio for the original."""
 
 
 def require_true_clock(

@@ -548,8 +548,8 @@ def _notes(check: EditUnderCheck) -> Iterator[str]:
         yield f"not checked {_describe(one, check.launches)}: {one.words}"
     if any(one.against == "original" for one in check.checks):
         yield (
-            "the results in float64 are not known, so that they were compared with the original's, as far as these "
-            "stay if the last bits of the inputs change"
+            "the results in float64 are not known, so the results were compared with the original's; a result that "
+            "jumps if the last bits of the inputs change was left out"
         )
     yield from check.notes
 

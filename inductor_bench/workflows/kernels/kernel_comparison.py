@@ -34,10 +34,10 @@ FREE_FIELDS = ("num_stages",)
 PLAN = RacePlan(final_rounds=20, most_final_rounds=60)
 IN_TWO_PROCESSES = "not compared with each other, because they ran in two processes"
 PROCESSES_DIFFER = (
-    "on a CPU two processes differ by some percent with the same kernel, by where its data lie: repeat the comparison "
-    "before you believe a small difference"
+    "on a CPU two processes with the same kernel differ by some percent, because its data lie at other addresses: "
+    "repeat the comparison before you trust a small difference"
 )
-OTHER_ARGUMENTS = "the two files take other arguments, so that it cannot be told whether both compute the same"
+OTHER_ARGUMENTS = "the two files take different arguments, so whether both compute the same is not known"
 
 
 @dataclass
@@ -85,7 +85,7 @@ def find_config_conflict(config: Config, variants: Variants) -> str:
         return ""
     for name, value in config.items():
         if name not in FREE_FIELDS and value != now[name] and value not in variants.axes.get(name, ()):
-            return f"the second's {name} is {now[name]} and cannot be {value}"
+            return f"{name} of the second kernel is {now[name]}, and cannot be {value}"
     return ""
 
 

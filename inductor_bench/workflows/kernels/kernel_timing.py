@@ -77,7 +77,7 @@ def _judge_device(kernel: MeasuredKernel) -> Iterator[str]:
     clock = kernel.clock
     if clock.throttled:
         at = f" to {clock.clock_mhz:,.0f} MHz" if clock.clock_mhz else ""
-        yield f"the GPU's clock was held back{at} by its {' and '.join(clock.throttled)}: a cooler GPU may be faster"
+        yield f"the GPU's clock was limited{at} by its {' and '.join(clock.throttled)}: a cooler GPU may be faster"
     change = clock.clock_change
     if change is not None and abs(change) > CLOCK_SPREAD:
         way = "rose" if change > 0 else "sank"

@@ -106,7 +106,7 @@ def _finishing_command(run: Run, stage: str, place: str, retune: RetuneRequest) 
 
 BUDGET = "budget"
 _PLACES = ("storage", "offset")
-"""Keys of a launch that say where a tensor lies, which is not the same in every run."""
+"""Keys of a launch that say where a tensor lies in memory. They differ between runs."""
 
 
 @dataclass(frozen=True)

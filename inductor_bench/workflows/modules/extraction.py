@@ -209,8 +209,8 @@ def module_kernels(label: ModuleLabel, run: Run, source: ModuleSource, details: 
 # Makes the candidates of an extraction: each kernel of a module with the launch of its standalone file.
 
 
-UNSEEN = "it was not launched in the run that was watched"
-UNREAD = "the module's text does not tell its arguments; only a run does"
+UNSEEN = "it was not launched in the observed run"
+UNREAD = "the module's text does not hold its arguments; only a run shows them"
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def _per_call(kernel: Kernel) -> int | None:
 
 
 NOT_DEFINED = "the module calls it, but does not define it"
-NOT_WATCHED = "a library call of which the module's text does not tell all arguments; only a run does"
+NOT_WATCHED = "the module's text does not hold all arguments of this library call; only a run shows them"
 
 
 def list_lost_kernels(module: ModuleKernels) -> list[ExtractionCandidate]:

@@ -178,7 +178,8 @@ def _file_of(launch: Launch) -> str | None:
 
 DEFAULT_REPEAT = 20
 EVENTS_WANTED = 4000
-"""Calls of kernels that a profile should hold. Twice as many took all who read it seconds longer."""
+"""The number of kernel calls that a profile should hold. With twice as many, each reader of the profile took seconds
+longer."""
 
 REPEAT_RANGE = (5, 50)
 

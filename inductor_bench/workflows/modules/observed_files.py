@@ -35,8 +35,8 @@ SETTLE_S = 1.0
 """Seconds that the other ranks have to finish after one did, and on few cores a window to close after its profile."""
 
 WINDOW_S = 0.5
-"""Seconds for which the answer waits until all steps of the window are timed, if the program leaves cores free. After
-that the answer counts the steps that are timed by then."""
+"""Seconds for which the early answer waits until all steps of the window are timed, if the program leaves cores free.
+Then the answer counts the steps that are timed so far."""
 
 SAMPLED_S, SAMPLED_TO_STOP_S = 6.0, 12.0
 """Seconds in which the host may be sampled: the answer waits that long on few cores, ``--stop`` waits longer. A program
@@ -247,7 +247,7 @@ def _has_few_cores() -> bool:
 
 
 MANY_GUARDS = 100
-"""Number of a function's guards from which they are recorded."""
+"""The smallest number of a function's guards that is recorded."""
 
 
 def read_objects(folder: Path) -> dict[Compilation, ObjectName]:

@@ -249,10 +249,10 @@ STEPLESS = (
     "call torch.compile on the model and run it; or mark each step's end with inductor_bench.step(), to see the steps "
     "without it"
 )
-"""What to do about a program without a compiled graph and without steps."""
+"""The hint for a program without a compiled graph and without steps."""
 
 FEW_STEPS = "run more steps, or measure early ones with --skip 0 --steps 1"
-"""What to do about a program without a compiled graph, none of whose steps was profiled."""
+"""The hint for a program without a compiled graph if none of its steps was profiled."""
 
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""

@@ -230,11 +230,11 @@ def _misfits(target: Target, request: BreakdownRequest) -> Iterator[UsageError]:
     """The options that would have no effect on this target; the request is refused with them."""
     takes = BY_KIND[target.kind].takes
     if request.arguments and "arguments" not in takes:
-        yield _misplaced("arguments after -- go to a script, and the target is not one")
+        yield _misplaced("arguments after -- are for a script, but the target is not a script")
     for option, given in (("--steps", request.steps), ("--skip", request.skip), ("--stop", request.stop or None)):
         if given is not None and "steps" not in takes:
             hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
-            yield _misplaced(f"{option} is for a script or a command, and the target is a {target.kind}", hint)
+            yield _misplaced(f"{option} is for a script or a command, but the target is a {target.kind}", hint)
     for option, asked in (("--live", request.live), ("--eager", request.eager)):
         if asked and target.kind not in PROGRAMS:
             yield _misplaced(f"{option} needs a program to run", f"give the {_PROGRAM} instead")

@@ -34,7 +34,7 @@ def disagreement_of(tried: Sequence[TriedVariants]) -> str:
 def _difference(first: TriedVariants, other: TriedVariants) -> str:
     names = f"ranks {first.rank} and {other.rank}"
     if first.source and other.source and first.source != other.source:
-        return f"the steps of {names} are delimited in different ways: {first.source} and {other.source}"
+        return f"the steps of {names} end in different ways: {first.source} and {other.source}"
     if None not in (first.begin, other.begin) and first.begin != other.begin:
         return f"{names} began to change variants at different steps, {first.begin} and {other.begin}"
     ours, theirs = dict(first.collectives), dict(other.collectives)

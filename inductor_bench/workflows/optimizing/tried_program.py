@@ -64,8 +64,8 @@ REQUEST = "variants.json"
 """Name of the file with what a process is to try."""
 
 STALLED_S, STALLED_SHARE = 240.0, 0.2
-"""Seconds that one variant may take for one thing that it does for the first time, such as to compile; and the share of
-the time limit, if that is less."""
+"""Seconds that a variant may take for something that it does for the first time, such as compilation; and this limit as
+a share of the time limit, if that is less."""
 
 SETTLE_S = 1.0
 """Seconds after the last process has said that it is done, until the program is ended."""

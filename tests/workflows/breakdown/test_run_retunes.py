@@ -220,7 +220,7 @@ def test_what_is_another_thing_by_itself_saves_nothing(folder: RunFolder, monkey
     assert row.caution.startswith(unlike)
     pinned = make_pins(run, folder)
     assert not pinned.pinned and [left.reason for left in pinned.unpinned] == [
-        f"{unlike}, so its winner tells nothing about the model"
+        f"{unlike}, so its winner says nothing about the model"
     ]
 
 

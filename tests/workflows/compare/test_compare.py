@@ -206,7 +206,7 @@ def test_a_limit_passes_only_if_the_whole_interval_is_below_it(a: Path, b: Path)
     ):
         assert exit_code([one], limit) == code and exit_code([one], None) == 0, (one.step, limit)
     assert exit_code([undecided, slower], 0.05) == 4
-    assert headline(undecided, 0.05).endswith("undecided, as the interval, -10.0% to +20.0%, reaches above it.")
+    assert headline(undecided, 0.05).endswith("undecided, because the interval, -10.0% to +20.0%, includes the limit.")
 
 
 def test_a_difference_too_small_to_count_never_decides_at_no_slowdown(a: Path) -> None:

@@ -54,7 +54,7 @@ LOST = {"samples/collective/module_0": 1, "samples/wrapper/module_0": 1, "progra
 """Library calls whose arguments only a run tells: one waits for what another process sends, one is made from C++, four
 are sums in plain Python."""
 
-UNREAD = {"programs/norms/1": "the module's text does not tell its arguments; only a run does"}
+UNREAD = {"programs/norms/1": "the module's text does not hold its arguments; only a run shows them"}
 """Modules whose kernels take results of plain Python: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
 
 OTHER_CONFIGS = "mixnet_l_p10/"

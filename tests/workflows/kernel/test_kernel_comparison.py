@@ -131,7 +131,7 @@ def test_code_and_config_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_two_processes_are_not_checked_against_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = compared(monkeypatch, tmp_path, [Work(), Work()])
     assert found.alike is None and "two processes" in found.difference
-    assert "two processes differ by some percent" in found.notes[0]
+    assert "two processes with the same kernel differ" in found.notes[0]
     assert (found.as_they_stand.verdict, found.same_config.verdict) == ("faster", "same")
 
 
@@ -182,7 +182,7 @@ BLOCKS = TritonVariants(
         (BLOCKS.now, ""),
         ({"XBLOCK": 128, "num_warps": 8, "num_stages": 1}, ""),
         ({"XBLOCK": 4096, "num_warps": 8, "num_stages": 1}, ""),
-        ({"XBLOCK": 256, "num_warps": 8, "num_stages": 1}, "the second's XBLOCK is 64 and cannot be 256"),
+        ({"XBLOCK": 256, "num_warps": 8, "num_stages": 1}, "XBLOCK of the second kernel is 64, and cannot be 256"),
         ({"XBLOCK": 64, "R0_BLOCK": 8, "num_warps": 4, "num_stages": 1}, "only the first has R0_BLOCK"),
         ({"threads": 2}, "only the first has threads"),
         ({"XBLOCK": 64, "num_warps": 4}, "only the second has num_stages"),
@@ -214,10 +214,10 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
         ((0.6, "faster"), (0.95, "faster"), "most of the difference is the config"),
         ((0.6, "faster"), (0.62, "faster"), "most of the difference is the code"),
         ((0.5, "faster"), (0.7071, "faster"), "50% of the difference is the code, the rest is the config"),
-        ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config it is slower"),
-        ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and its config reduces it"),
+        ((0.6, "faster"), (1.2, "slower"), "the config makes the difference: in the same config the second is slower"),
+        ((0.9, "faster"), (0.5, "faster"), "the code makes the difference, and the config reduces it"),
         ((1.4, "slower"), (1.02, "slower"), "most of the difference is the config"),
-        ((1.0, "same"), (0.8, "faster"), "in the same config it is faster, which its own config cancels"),
+        ((1.0, "same"), (0.8, "faster"), "in the same config the second is faster; its own config cancels this"),
         ((1.0, "same"), (1.0, "same"), ""),
         ((0.98, "undecided"), (0.8, "faster"), ""),
     ],

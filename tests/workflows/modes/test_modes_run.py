@@ -152,7 +152,7 @@ def test_a_program_that_never_compiles_is_run_once(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("other", "said"),
-    [(None, "none of these was measured"), (replace(mode_rows.process(0, 0.1), source=PATTERN), "step()")],
+    [(None, "no compiled row was measured"), (replace(mode_rows.process(0, 0.1), source=PATTERN), "step()")],
 )
 def test_eager_is_not_run_if_its_end_would_not_be_known(tmp_path: Path, other: ModeProcess | None, said: str) -> None:
     folder, request = ModesFolder(tmp_path), BreakdownRequest("train.py", "script")

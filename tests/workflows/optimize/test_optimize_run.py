@@ -225,7 +225,7 @@ def test_a_run_whose_figures_do_not_count_is_said_to_be_one(
     assert not any("others disturbed" in note for note in notes)
     monkeypatch.setattr(optimize, "disturbed_step", lambda run: "other processes had 48% of the time of 2 cores")
     run_optimize(OptimizeRequest(program=BreakdownRequest(str(run), force=True)), Silent())
-    assert any("from a step that others disturbed: other processes had 48%" in note for note in notes)
+    assert any("from a step that other processes disturbed: other processes had 48%" in note for note in notes)
 
 
 # The commands of docs/optimize.md

@@ -38,7 +38,7 @@ def test_ranks_that_are_equally_far_agree() -> None:
     ("other", "said"),
     [
         (rank(1, begin=11), "began to change variants at different steps, 9 and 11"),
-        (rank(1, source="pattern"), "delimited in different ways: optimizer and pattern"),
+        (rank(1, source="pattern"), "end in different ways: optimizer and pattern"),
         (rank(1, collectives=((0, 52), (40, 132))), "ranks 0 and 1 were 2 collectives apart"),
     ],
 )

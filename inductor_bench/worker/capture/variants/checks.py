@@ -30,7 +30,7 @@ CUDA_GRAPH_RUNS = 3
 """Runs of a graph until it is replayed: its warm-up, its recording, and a replay."""
 
 OTHER_SEED = 20_011
-"""Of random numbers that the program does not draw."""
+"""The seed of random numbers that the program does not draw itself."""
 
 COARSE_SETTINGS = ("tf32", "precision", "reduction")
 """Words in the names of settings that make products less exact: as exact as in TF32, or for ``medium`` in bfloat16."""
@@ -43,7 +43,7 @@ class GraphCheck:
         self._turns, self._graph, self._arguments = turns, graph, [*arguments, *graph.state]
         self._passed = len(arguments)
         self.kept = {place: clone_input(self._arguments[place]) for place in self._changing()}
-        """What the inputs that it may change were, by their places."""
+        """The old values of the inputs that it may change, by their places."""
         kinds = {value.device.type for value in self._arguments if isinstance(value, torch.Tensor)}
         others = [kind for kind in DEVICES if kind in kinds and not device_of(kind).runs_on_host]
         self.runs_on_host = not others

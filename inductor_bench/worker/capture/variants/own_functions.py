@@ -19,7 +19,7 @@ from ...upstream import graph_variants as upstream
 from .settings import OptimizerChange, Undo, Values
 
 MOST_COMPILATIONS = 64
-"""Graphs of one function, those between its graph breaks included, after which it is given up."""
+"""A function is given up after this many graphs, including the graphs between its graph breaks."""
 
 _KINDS = 0x20 | 0x80 | 0x200
 """Flags of the code of generators and coroutines, which are not compiled."""
@@ -67,7 +67,7 @@ class OwnFunction:
     ) -> None:
         self.calls = 0
         self.has_settled = False
-        """Whether it had a whole turn, after which nothing should be compiled any more."""
+        """Whether it had a whole turn. After it nothing should be compiled any more."""
         self._graphs, self._with_graphs = 0, with_graphs
         self._variants, self._number, self._name, self._function = variants, number, name, function
         compiled = upstream.compile_function(function, self._compile)

@@ -36,7 +36,8 @@ COMPILING_STEPS = 2
 """Steps of each variant in a process that only compiles: what an optimizer's first step changes compiles again."""
 
 APART = 3
-"""Turns of variants between two turns of the original, at most, so that each has some of the original near it."""
+"""The largest number of variants' turns between two turns of the original, so that each variant has the original
+nearby."""
 
 SAVE_S = 5.0
 """Seconds after which the samples until then are written, in case the process is ended."""
